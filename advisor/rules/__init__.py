@@ -6,6 +6,7 @@ with an underscore; those hold code that several rules share.
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
@@ -13,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from advisor.metrics.base import Threshold
-from advisor.rules.base import Area, Confidence, Rule, Severity
+from advisor.rules.base import Area, Confidence, Rule, Severity, Source
 
 # Nobody need check the types of a rule of one's own, and with a wrong one no report could be made.
 _TYPES: dict[str, Any] = {
@@ -27,6 +28,8 @@ _TYPES: dict[str, Any] = {
     "supersedes": tuple,
 }
 
+_SOURCE = re.compile(r"^\s*Source: (.+?)(?:, (https?://\S+))?$", re.MULTILINE)
+
 
 @cache
 def all_rules() -> tuple[Rule, ...]:
@@ -38,8 +41,8 @@ def all_rules() -> tuple[Rule, ...]:
 def rule_of(module: ModuleType) -> Rule:
     """Return the `RULE` of a module, completed with what the rest of the module says.
 
-    The id is its name, the page its docstring, the thresholds its `Threshold` constants; `when` and `then` are its
-    functions of these names, unless `RULE` has others.
+    The id is its name, the page its docstring without the lines that name its sources, the thresholds its `Threshold`
+    constants; `when` and `then` are its functions of these names, unless `RULE` has others.
 
     Raises:
         TypeError: the module does not define a valid rule; the message says what is missing or wrong.
@@ -47,7 +50,9 @@ def rule_of(module: ModuleType) -> Rule:
     rule = getattr(module, "RULE", None)
     if not isinstance(rule, Rule):
         raise TypeError("it has no RULE = Rule(...)")
-    if not (module.__doc__ or "").strip():
+    said = module.__doc__ or ""
+    page = _SOURCE.sub("", said)
+    if not page.strip():
         raise TypeError("it has no docstring, which is the rule's page")
     functions: dict[str, Any] = {name: getattr(rule, name) or getattr(module, name, None) for name in ("when", "then")}
     rule = replace(rule, **functions)
@@ -63,7 +68,8 @@ def rule_of(module: ModuleType) -> Rule:
     return replace(
         rule,
         id=module.__name__.rpartition(".")[2].replace("_", "-"),
-        page=module.__doc__ or "",
+        page=page,
+        sources=(*rule.sources, *(Source(title, url or None) for title, url in _SOURCE.findall(said))),
         thresholds={name.lower(): value for name, value in vars(module).items() if isinstance(value, Threshold)},
     )
 

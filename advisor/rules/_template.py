@@ -3,12 +3,14 @@
 TODO: why, and how it shows in the measurements.
 
 Wrong when: TODO: the runs in which this advice would be a false alarm.
+
+Source: TODO: the title of the source, https://example.org
 """
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.step import other_fraction
 from advisor.models.effects import remove, up_to
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.05, "TODO: why this value, or its source.")
@@ -32,9 +34,5 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 RULE = Rule(
-    title="TODO: the advice, in the imperative",
-    area=Area.STALLS,
-    confidence=Confidence.HEURISTIC,
-    difficulty=1,
-    sources=(Source("TODO: the title of the source", "https://example.org"),),
+    title="TODO: the advice, in the imperative", area=Area.STALLS, confidence=Confidence.HEURISTIC, difficulty=1
 )

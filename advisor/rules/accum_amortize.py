@@ -9,6 +9,9 @@ larger batch was declared (`--target-batch`), and its advice is never stronger t
 Wrong when: a larger micro-batch fits in memory, which costs less than accumulation; the optimizer itself is slow (a
 fused optimizer does not change the training); or the batch is already so large that more samples per update no longer
 help (gradient noise scale).
+
+Source: Bekman, Machine Learning Engineering, https://github.com/stas00/ml-engineering
+Source: McCandlish et al., An Empirical Model of Large-Batch Training, 2018, https://arxiv.org/abs/1812.06162
 """
 
 from advisor.metrics.base import Metrics, Missing, Threshold
@@ -20,7 +23,7 @@ from advisor.models.accumulation import amortized_share
 from advisor.models.effects import in_turn, remove, remove_seconds
 from advisor.models.state import Effect
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity, Source
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity
 from advisor.units import share
 
 MIN_SHARE = Threshold(
@@ -96,10 +99,4 @@ RULE = Rule(
     confidence=Confidence.EMPIRICAL,
     difficulty=2,
     cap=Severity.SUGGEST,
-    sources=(
-        Source("Bekman, Machine Learning Engineering", "https://github.com/stas00/ml-engineering"),
-        Source(
-            "McCandlish et al., An Empirical Model of Large-Batch Training, 2018", "https://arxiv.org/abs/1812.06162"
-        ),
-    ),
 )

@@ -6,6 +6,9 @@ pass and returns before its backward pass. On a stream of their own the copies h
 
 Wrong when: the copies take longer than the blocks, as with short sequences on a fast GPU; or the data needs the host's
 memory.
+
+Source: PyTorch: Hooks for autograd saved tensors, saving tensors to CPU, https://docs.pytorch.org/tutorials/intermediate/autograd_saved_tensors_hooks_tutorial.html
+Source: Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2023, https://arxiv.org/abs/2205.05198
 """
 
 from advisor.metrics.base import Metrics, Missing, Threshold
@@ -17,7 +20,7 @@ from advisor.models.effects import lengthen
 from advisor.models.memory import LAYER_OVER_BOUNDARY
 from advisor.models.sharding import PCIE
 from advisor.rules._pressure import pressure
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
 from advisor.units import seconds, size
 
 MIN_SHARE = Threshold(0.25, "Below this share of the peak, offloading frees too little for its cost (assumption).")
@@ -85,15 +88,5 @@ RULE = Rule(
     then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=2,
-    sources=(
-        Source(
-            "PyTorch: Hooks for autograd saved tensors, saving tensors to CPU",
-            "https://docs.pytorch.org/tutorials/intermediate/autograd_saved_tensors_hooks_tutorial.html",
-        ),
-        Source(
-            "Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2023",
-            "https://arxiv.org/abs/2205.05198",
-        ),
-    ),
     cap=Severity.SUGGEST,
 )

@@ -6,6 +6,8 @@ or so little memory is free that the allocator returns its blocks and requests n
 GPU has finished all its work.
 
 Wrong when: the recorded steps are the first ones with their shapes. The calls then stop by themselves.
+
+Source: PyTorch: CUDA memory management, https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-memory-management
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -13,7 +15,7 @@ from advisor.metrics.gpu import allocation_stall_fraction
 from advisor.metrics.step import modelled_phases, steady_step_count
 from advisor.models.effects import in_turn, relieve_host, up_to
 from advisor.rules._exposed import PASSES, remove_exposed
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import share
 
 MIN_STALL = Threshold(0.03, "A smaller share of the step is within its noise.")
@@ -63,11 +65,5 @@ RULE = Rule(
     area=Area.STALLS,
     confidence=Confidence.PHASE_REMOVAL,
     difficulty=1,
-    sources=(
-        Source(
-            "PyTorch: CUDA memory management",
-            "https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-memory-management",
-        ),
-    ),
     supersedes=("host-stall",),
 )

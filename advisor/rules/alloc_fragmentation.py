@@ -6,23 +6,15 @@ which synchronizes with the GPU. Expandable segments let blocks grow instead.
 
 Wrong when: the program uses the `cudaMallocAsync` backend, or shares CUDA tensors between processes, which
 expandable segments do not support everywhere.
+
+Source: PyTorch, CUDA semantics: optimizing memory usage, https://docs.pytorch.org/docs/stable/notes/cuda.html
+Source: Bekman, Machine Learning Engineering, https://github.com/stas00/ml-engineering
 """
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.memory import alloc_retries, fragmentation_ratio, mem_peak_allocated, mem_peak_reserved, oom_count
 from advisor.metrics.settings import flags, primary_rank
-from advisor.rules.base import (
-    Advice,
-    Area,
-    Change,
-    Confidence,
-    Evidence,
-    Intervention,
-    Measurement,
-    Rule,
-    Safety,
-    Source,
-)
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Intervention, Measurement, Rule, Safety
 
 MIN_FRAGMENTATION = Threshold(
     0.15, "In a regular step, rounding and caching leave less than a seventh of the memory reserved but unused."
@@ -95,12 +87,6 @@ RULE = Rule(
     area=Area.MEMORY,
     confidence=Confidence.HEURISTIC,
     difficulty=1,
-    sources=(
-        Source(
-            "PyTorch, CUDA semantics: optimizing memory usage", "https://docs.pytorch.org/docs/stable/notes/cuda.html"
-        ),
-        Source("Bekman, Machine Learning Engineering", "https://github.com/stas00/ml-engineering"),
-    ),
     supersedes=(
         "batch-raise",
         "grad-accum",

@@ -7,6 +7,10 @@ Ampere: cuDNN's kernel and FlashAttention-3 use Hopper's own instructions. On AM
 
 Wrong when: the mask is a learned bias, the other kernel does not support the head size, or results must be bitwise
 identical from run to run.
+
+Source: Dao, FlashAttention-2, ICLR 2024, https://arxiv.org/abs/2307.08691
+Source: Shah et al., FlashAttention-3, NeurIPS 2024, https://arxiv.org/abs/2407.08608
+Source: PyTorch: sdpa_kernel, https://docs.pytorch.org/docs/stable/generated/torch.nn.attention.sdpa_kernel.html
 """
 
 from advisor.metrics.attention import Backend, slower_backend, slower_backend_share
@@ -15,7 +19,7 @@ from advisor.metrics.gpu import gpu_computing_fraction
 from advisor.metrics.peaks import peak_rates
 from advisor.metrics.step import modelled_phases
 from advisor.models.effects import ANYWHERE, Triple, remove_seconds, shares_of
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import digits, share
 
 MIN_SHARE = Threshold(0.10, "A smaller share of the step cannot gain 5 %, even at twice the speed.")
@@ -100,15 +104,5 @@ def _efficiency(m: Metrics, found: Backend) -> float:
 
 
 RULE = Rule(
-    title="Choose the fastest attention kernel",
-    area=Area.KERNELS,
-    confidence=Confidence.EMPIRICAL,
-    difficulty=2,
-    sources=(
-        Source("Dao, FlashAttention-2, ICLR 2024", "https://arxiv.org/abs/2307.08691"),
-        Source("Shah et al., FlashAttention-3, NeurIPS 2024", "https://arxiv.org/abs/2407.08608"),
-        Source(
-            "PyTorch: sdpa_kernel", "https://docs.pytorch.org/docs/stable/generated/torch.nn.attention.sdpa_kernel.html"
-        ),
-    ),
+    title="Choose the fastest attention kernel", area=Area.KERNELS, confidence=Confidence.EMPIRICAL, difficulty=2
 )

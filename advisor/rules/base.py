@@ -147,7 +147,8 @@ class Advice:
 class Rule:
     """A rule: the `RULE` constant of a module in this package.
 
-    Its id is the module's name with dashes, and the module's docstring is its page.
+    Its id is the module's name with dashes, and the module's docstring is its page, which ends with lines
+    "Source: TITLE" or "Source: TITLE, URL".
     """
 
     title: str
@@ -155,7 +156,6 @@ class Rule:
     area: Area
     confidence: Confidence
     difficulty: Literal[1, 2, 3]
-    sources: tuple[Source, ...]
     cap: Severity = Severity.ACTION
     """The highest severity this advice can have unless the user opts in to more."""
     supersedes: tuple[str, ...] = ()
@@ -166,8 +166,9 @@ class Rule:
     then: Callable[[Metrics, Evidence], Advice] = None  # type: ignore[assignment]
     id: str = ""
     page: str = ""
+    sources: tuple[Source, ...] = ()
     thresholds: Mapping[str, Threshold] = field(default_factory=dict, hash=False)
-    """Thresholds by lower-case name; `rule_of` takes these five fields from the module."""
+    """Thresholds by lower-case name; `rule_of` takes these six fields from the module."""
     limits: Mapping[str, float] = field(default_factory=dict, hash=False)
     """Threshold values that the configuration overrides."""
     origin: str = ""

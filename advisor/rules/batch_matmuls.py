@@ -6,13 +6,16 @@ for experts with different numbers of tokens. Matmuls count as independent if no
 one's result does not have the size of the next one's input.
 
 Wrong when: each matmul needs the result of the one before, as in a recurrent cell without activations.
+
+Source: PyTorch: torch.bmm, https://docs.pytorch.org/docs/stable/generated/torch.bmm.html
+Source: NVIDIA: Matrix Multiplication Background, wave quantization, https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html
 """
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.batching import Batchable, batchable, batchable_share
 from advisor.metrics.gpu import gpu_computing_fraction, launch_bound_index, matmul_share
 from advisor.models.effects import PARTLY, Triple, divide_matmul, in_turn, remove_launch_idle
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import digits, share
 
 MIN_SAVED = Threshold(0.05, "Share of the step that is left to save; a smaller gain is within the noise of most runs.")
@@ -69,11 +72,4 @@ RULE = Rule(
     then=then,
     confidence=Confidence.ROOFLINE,
     difficulty=2,
-    sources=(
-        Source("PyTorch: torch.bmm", "https://docs.pytorch.org/docs/stable/generated/torch.bmm.html"),
-        Source(
-            "NVIDIA: Matrix Multiplication Background, wave quantization",
-            "https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html",
-        ),
-    ),
 )

@@ -6,6 +6,9 @@ multiprocessors. A larger batch spreads them over more samples.
 Wrong when: the batch is larger than the critical batch size, above which training needs more samples to reach the same
 loss (McCandlish et al.); the schedule counts steps; or batch normalization depends on the batch size. Each step takes
 longer; what gets shorter is the time per sample.
+
+Source: McCandlish et al., An Empirical Model of Large-Batch Training, 2018, https://arxiv.org/abs/1812.06162
+Source: NVIDIA DCGM user guide: profiling metrics, https://docs.nvidia.com/datacenter/dcgm/latest/user-guide/
 """
 
 from dataclasses import replace
@@ -21,7 +24,7 @@ from advisor.metrics.step import data_wait_fraction, micro_steps_per_step
 from advisor.models.memory import Slope, slope_of_one
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
 
 MIN_HEADROOM = Threshold(0.25, "With less free memory, the next larger batch would leave too little in reserve.")
 
@@ -147,17 +150,5 @@ def _effect(ratio: float, active: float | None) -> Effect:
 
 
 RULE = Rule(
-    title="Raise the batch size",
-    area=Area.MEMORY,
-    confidence=Confidence.HEURISTIC,
-    difficulty=1,
-    sources=(
-        Source(
-            "McCandlish et al., An Empirical Model of Large-Batch Training, 2018", "https://arxiv.org/abs/1812.06162"
-        ),
-        Source(
-            "NVIDIA DCGM user guide: profiling metrics", "https://docs.nvidia.com/datacenter/dcgm/latest/user-guide/"
-        ),
-    ),
-    cap=Severity.SUGGEST,
+    title="Raise the batch size", area=Area.MEMORY, confidence=Confidence.HEURISTIC, difficulty=1, cap=Severity.SUGGEST
 )

@@ -5,23 +5,15 @@ to each other. If the model uses the default NCHW layout, cuDNN converts every i
 `channels_last`, tensors have the right layout from the start.
 
 Wrong when: an operation in the model supports NCHW only. The conversions then only move to that operation.
+
+Source: PyTorch: Channels Last Memory Format, https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html
+Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
 """
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import compute_capability, conv_share, layout_share, matmul_share, membound_share
 from advisor.models.effects import divide_matmul, divide_membound, in_turn
-from advisor.rules.base import (
-    Advice,
-    Area,
-    Change,
-    Confidence,
-    Evidence,
-    Intervention,
-    Measurement,
-    Rule,
-    Safety,
-    Source,
-)
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Intervention, Measurement, Rule, Safety
 from advisor.units import share
 
 MIN_CONV = Threshold(
@@ -80,18 +72,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Keep images in channels_last",
-    area=Area.KERNELS,
-    confidence=Confidence.EMPIRICAL,
-    difficulty=1,
-    sources=(
-        Source(
-            "PyTorch: Channels Last Memory Format",
-            "https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",
-        ),
-        Source(
-            "PyTorch Performance Tuning Guide", "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
-        ),
-    ),
-)
+RULE = Rule(title="Keep images in channels_last", area=Area.KERNELS, confidence=Confidence.EMPIRICAL, difficulty=1)

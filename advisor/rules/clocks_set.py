@@ -4,12 +4,14 @@
 are reset. Kernels that compute follow the clock; kernels that memory limits hardly do.
 
 Wrong when: the setting is deliberate, for even timings or to save energy.
+
+Source: NVIDIA: NVML API Reference, clocks event reasons, https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html
 """
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.hardware import set_clock_ratio
 from advisor.models.effects import LAUNCHED, Triple, remove
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
 from advisor.units import share
 
 MAX_CLOCK = Threshold(0.9, "Clock divided by its maximum; above this, less than a tenth can be gained (assumption).")
@@ -54,11 +56,5 @@ RULE = Rule(
     then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=1,
-    sources=(
-        Source(
-            "NVIDIA: NVML API Reference, clocks event reasons",
-            "https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html",
-        ),
-    ),
     cap=Severity.SUGGEST,
 )

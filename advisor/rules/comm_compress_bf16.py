@@ -7,6 +7,9 @@ optimizer state and local gradients stay fp32.
 Wrong when: ranks wait for a slow rank, not for the link (such waiting is subtracted); the loss is so sensitive that
 bf16 sums over very many ranks change it; or each update reduces gradients more than once (see ddp-no-sync, which avoids
 those reductions).
+
+Source: PyTorch, DDP communication hooks, https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html
+Source: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, 2009, https://doi.org/10.1016/j.jpdc.2008.09.002
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -17,18 +20,7 @@ from advisor.metrics.step import step_time_mean
 from advisor.models.communication import BUCKET
 from advisor.models.effects import PARTLY
 from advisor.rules._exposed import remove_exposed
-from advisor.rules.base import (
-    Advice,
-    Area,
-    Change,
-    Confidence,
-    Evidence,
-    Intervention,
-    Measurement,
-    Rule,
-    Safety,
-    Source,
-)
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Intervention, Measurement, Rule, Safety
 from advisor.units import seconds, share, size
 
 MIN_SHARE = Threshold(
@@ -139,16 +131,4 @@ def _settings(m: Metrics) -> dict[str, object]:
     return better
 
 
-RULE = Rule(
-    title="Reduce gradients in bf16",
-    area=Area.DISTRIBUTED,
-    confidence=Confidence.ROOFLINE,
-    difficulty=1,
-    sources=(
-        Source("PyTorch, DDP communication hooks", "https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html"),
-        Source(
-            "Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, 2009",
-            "https://doi.org/10.1016/j.jpdc.2008.09.002",
-        ),
-    ),
-)
+RULE = Rule(title="Reduce gradients in bf16", area=Area.DISTRIBUTED, confidence=Confidence.ROOFLINE, difficulty=1)

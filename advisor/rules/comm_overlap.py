@@ -6,6 +6,9 @@ for immediately, is fully exposed.
 
 Wrong when: most of the exposed time is waiting for a slower rank. The trace of a single rank does not show that: pass
 the traces of all ranks. The advice also does not help if the next kernel needs the result, as in tensor parallelism.
+
+Source: Li et al., PyTorch Distributed: Experiences on Accelerating Data Parallel Training, VLDB 2020, https://arxiv.org/abs/2006.15704
+Source: PyTorch: fully_shard and its prefetching, https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -21,7 +24,7 @@ from advisor.metrics.settings import world_size
 from advisor.metrics.step import modelled_phases
 from advisor.models.effects import COMPUTE, Triple
 from advisor.rules._exposed import remove_exposed
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.10, "Share of the step: hiding 40 % of a smaller share gains less than 4 % (assumption).")
@@ -120,18 +123,5 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 RULE = Rule(
-    title="Overlap communication with computation",
-    area=Area.DISTRIBUTED,
-    confidence=Confidence.EMPIRICAL,
-    difficulty=2,
-    sources=(
-        Source(
-            "Li et al., PyTorch Distributed: Experiences on Accelerating Data Parallel Training, VLDB 2020",
-            "https://arxiv.org/abs/2006.15704",
-        ),
-        Source(
-            "PyTorch: fully_shard and its prefetching",
-            "https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
-        ),
-    ),
+    title="Overlap communication with computation", area=Area.DISTRIBUTED, confidence=Confidence.EMPIRICAL, difficulty=2
 )

@@ -7,6 +7,9 @@ not found.
 
 Wrong when: the machines are connected only by Ethernet of 25 Gbit/s or less. The link then has its normal speed, and
 only fewer bytes or fewer reductions help.
+
+Source: nccl-tests: performance reported by NCCL tests, https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+Source: NCCL: troubleshooting, https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -15,7 +18,7 @@ from advisor.metrics.settings import world_size
 from advisor.metrics.step import exposed_comm_fraction, modelled_phases
 from advisor.models.effects import Triple
 from advisor.rules._exposed import PASSES, remove_exposed
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import share, size
 
 MIN_SHARE = Threshold(0.10, "Share of the step: removing 40 % of a smaller share gains less than 4 % (assumption).")
@@ -78,13 +81,4 @@ RULE = Rule(
     area=Area.STALLS,
     confidence=Confidence.HEURISTIC,
     difficulty=2,
-    sources=(
-        Source(
-            "nccl-tests: performance reported by NCCL tests",
-            "https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md",
-        ),
-        Source(
-            "NCCL: troubleshooting", "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
-        ),
-    ),
 )

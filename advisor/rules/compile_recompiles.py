@@ -6,13 +6,15 @@ uncompiled.
 
 Wrong when: there are only a few distinct shapes and all of them appear early. Recompilation then stops by itself; it
 dominates only a short recording. Set TORCH_LOGS=recompiles to see which guard failed.
+
+Source: PyTorch: torch.compile, recompilation, https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html
 """
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.between import recompile_share, recompiles
 from advisor.metrics.settings import flags
 from advisor.models.effects import remove_run, up_to
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import share
 
 MIN_RECOMPILES = Threshold(
@@ -63,11 +65,5 @@ RULE = Rule(
     area=Area.KERNELS,
     confidence=Confidence.PHASE_REMOVAL,
     difficulty=2,
-    sources=(
-        Source(
-            "PyTorch: torch.compile, recompilation",
-            "https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",
-        ),
-    ),
     supersedes=("launch-bound-graphs", "cudnn-benchmark"),
 )

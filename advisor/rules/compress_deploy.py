@@ -7,12 +7,16 @@ passes.
 
 Wrong when: the training itself takes too long, or inference is slow for reasons other than the model's size.
 Measure the deployment first.
+
+Source: torchao, quantization, https://docs.pytorch.org/ao/stable/
+Source: Hinton et al., Distilling the Knowledge in a Neural Network, 2015, https://arxiv.org/abs/1503.02531
+Source: MLCommons: MLPerf Inference Rules, https://github.com/mlcommons/inference_policies/blob/master/inference_rules.adoc
 """
 
 from advisor.metrics.base import Metrics, Missing, Need
 from advisor.metrics.goals import declared_goals
 from advisor.metrics.memory import memory_pressure
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
 
 
 def when(m: Metrics) -> Evidence | None:
@@ -54,12 +58,4 @@ RULE = Rule(
     confidence=Confidence.HEURISTIC,
     difficulty=3,
     cap=Severity.INFO,
-    sources=(
-        Source("torchao, quantization", "https://docs.pytorch.org/ao/stable/"),
-        Source("Hinton et al., Distilling the Knowledge in a Neural Network, 2015", "https://arxiv.org/abs/1503.02531"),
-        Source(
-            "MLCommons: MLPerf Inference Rules",
-            "https://github.com/mlcommons/inference_policies/blob/master/inference_rules.adoc",
-        ),
-    ),
 )

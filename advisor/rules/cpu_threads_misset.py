@@ -7,6 +7,9 @@ program's largest matmul with several numbers of threads after the program had e
 
 Wrong when: other programs share the cores during training, or most of the time goes into operations other than
 matmuls. A number that the program sets itself is respected.
+
+Source: PyTorch: CPU threading and TorchScript inference, https://docs.pytorch.org/docs/stable/notes/cpu_threading_torchscript_inference.html
+Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -22,18 +25,7 @@ from advisor.metrics.threads import (
     threads_from,
 )
 from advisor.models.effects import divide
-from advisor.rules.base import (
-    Advice,
-    Area,
-    Change,
-    Confidence,
-    Evidence,
-    Intervention,
-    Measurement,
-    Rule,
-    Safety,
-    Source,
-)
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Intervention, Measurement, Rule, Safety
 
 MIN_GAIN = Threshold(1.3, "On busy machines, repeated timings of one matmul differ by up to a fifth (measured).")
 
@@ -97,17 +89,5 @@ def _who(m: Metrics) -> str:
 
 
 RULE = Rule(
-    title="Use the fastest number of threads",
-    area=Area.VALIDITY,
-    confidence=Confidence.EMPIRICAL,
-    difficulty=1,
-    sources=(
-        Source(
-            "PyTorch: CPU threading and TorchScript inference",
-            "https://docs.pytorch.org/docs/stable/notes/cpu_threading_torchscript_inference.html",
-        ),
-        Source(
-            "PyTorch Performance Tuning Guide", "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
-        ),
-    ),
+    title="Use the fastest number of threads", area=Area.VALIDITY, confidence=Confidence.EMPIRICAL, difficulty=1
 )

@@ -5,6 +5,8 @@ the heuristic's choice was already the best or close to it.
 
 Wrong when: input shapes vary (images of many sizes). Each new shape is timed again, which takes longer than the faster
 algorithm saves. Shapes are not recorded; more than about four are too many.
+
+Source: PyTorch Performance Tuning Guide: Enable cuDNN auto-tuner, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
 """
 
 from advisor.metrics.base import Metrics, Missing, Threshold
@@ -12,7 +14,7 @@ from advisor.metrics.gpu import conv_share, device, matmul_share
 from advisor.metrics.settings import flags
 from advisor.models.effects import divide_matmul
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety, Source
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety
 
 MIN_CONV = Threshold(0.3, "With fewer convolutions, their algorithm is not the bottleneck.")
 
@@ -44,15 +46,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Let cuDNN time its algorithms",
-    area=Area.KERNELS,
-    confidence=Confidence.HEURISTIC,
-    difficulty=1,
-    sources=(
-        Source(
-            "PyTorch Performance Tuning Guide: Enable cuDNN auto-tuner",
-            "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
-        ),
-    ),
-)
+RULE = Rule(title="Let cuDNN time its algorithms", area=Area.KERNELS, confidence=Confidence.HEURISTIC, difficulty=1)

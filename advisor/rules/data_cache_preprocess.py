@@ -9,6 +9,8 @@ in the data set's `__getitem__`.
 Wrong when: the region contains random augmentation, which must differ between epochs; or the stored result is so much
 larger than the source (decoded images) that reading it takes longer. If only a part of the data fits, cache a fixed
 part: a cache that evicts, such as the page cache, misses every sample of a data set that is read in order.
+
+Source: Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -17,7 +19,7 @@ from advisor.metrics.preprocessing import epochs_begun, preprocess_share
 from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import faster_batches
 from advisor.rules._batches import gain
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import seconds, share
 
 MIN_WAIT = Threshold(0.05, "About 20 steps can confirm a gain of 5 % or more; a smaller wait cannot give that gain.")
@@ -97,6 +99,5 @@ RULE = Rule(
     area=Area.STALLS,
     confidence=Confidence.EMPIRICAL,
     difficulty=2,
-    sources=(Source("Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021"),),
     supersedes=("data-offload-preprocess",),
 )

@@ -6,6 +6,9 @@ operation can collate the whole batch. A data set that returns a whole batch (`_
 
 Wrong when: the collate function does other work, such as augmenting or tokenizing the whole batch. Then make that work
 faster, or do it once and store the result.
+
+Source: PyTorch: torch.utils.data, collate_fn, https://docs.pytorch.org/docs/stable/data.html
+Source: Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -14,7 +17,7 @@ from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import faster_batches
 from advisor.models.state import Effect
 from advisor.rules._batches import gain
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import seconds, share
 
 MIN_WAIT = Threshold(0.05, "About 20 steps can confirm a gain of 5 % or more; a smaller wait cannot give that gain.")
@@ -92,9 +95,5 @@ RULE = Rule(
     area=Area.STALLS,
     confidence=Confidence.EMPIRICAL,
     difficulty=2,
-    sources=(
-        Source("PyTorch: torch.utils.data, collate_fn", "https://docs.pytorch.org/docs/stable/data.html"),
-        Source("Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021"),
-    ),
     supersedes=("data-offload-preprocess",),
 )

@@ -6,6 +6,9 @@ stores thousands of samples one after the other and is read in a few large piece
 Wrong when: the files are in the page cache and other work (decoding, augmentation) dominates batch preparation, or
 samples must be picked at random from a data set that is too large to shard. Opened files are counted, not timed: to
 check, replace reading by zeros and time a batch.
+
+Source: Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021
+Source: WebDataset, https://github.com/webdataset/webdataset
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -14,7 +17,7 @@ from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import faster_batches
 from advisor.rules._batches import gain
 from advisor.rules._workers import right_number
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import digits, seconds
 
 MIN_WAIT = Threshold(0.05, "About 20 steps can confirm a gain of 5 % or more; a smaller wait cannot give that gain.")
@@ -89,9 +92,5 @@ RULE = Rule(
     area=Area.STALLS,
     confidence=Confidence.HEURISTIC,
     difficulty=2,
-    sources=(
-        Source("Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021"),
-        Source("WebDataset", "https://github.com/webdataset/webdataset"),
-    ),
     supersedes=("data-offload-preprocess",),
 )

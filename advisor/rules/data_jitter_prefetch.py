@@ -5,6 +5,8 @@ x prefetch_factor batches; it hides a stall only until these are used up.
 
 Wrong when: storage stalls all workers at once, or the few slow batches are at the start of the run. Then find out why
 they are slow: one huge file, one long sequence, a network retry.
+
+Source: PyTorch: torch.utils.data, https://docs.pytorch.org/docs/stable/data.html
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -15,7 +17,7 @@ from advisor.models.input_pipeline import prefetch_factor
 from advisor.rules._batches import gain
 from advisor.rules._spelling import spelling
 from advisor.rules._workers import PREFETCH, loader_intervention, workers_memory
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule
 from advisor.units import count, seconds, share
 
 MIN_WAIT = Threshold(
@@ -106,6 +108,5 @@ RULE = Rule(
     area=Area.STALLS,
     confidence=Confidence.EMPIRICAL,
     difficulty=1,
-    sources=(Source("PyTorch: torch.utils.data", "https://docs.pytorch.org/docs/stable/data.html"),),
     supersedes=("data-more-workers",),
 )

@@ -6,6 +6,9 @@ deliver N batches at the same time, so only one fetch in N waits.
 
 Wrong when: the workers wait for storage or a server that is already at its limit. More workers then only share that
 limit; make the data smaller or move it closer. To check, compare the time per batch with one worker and with several.
+
+Source: Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021
+Source: PyTorch: torch.utils.data, https://docs.pytorch.org/docs/stable/data.html
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -23,7 +26,7 @@ from advisor.rules._workers import (
     workers_effect,
     workers_memory,
 )
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule
 from advisor.units import seconds, share
 
 MIN_WAIT = Threshold(
@@ -74,12 +77,5 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 RULE = Rule(
-    title="Raise the number of DataLoader workers",
-    area=Area.STALLS,
-    confidence=Confidence.PHASE_REMOVAL,
-    difficulty=1,
-    sources=(
-        Source("Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021"),
-        Source("PyTorch: torch.utils.data", "https://docs.pytorch.org/docs/stable/data.html"),
-    ),
+    title="Raise the number of DataLoader workers", area=Area.STALLS, confidence=Confidence.PHASE_REMOVAL, difficulty=1
 )

@@ -5,6 +5,9 @@ decoding and augmentation can run on the GPU, if it has time to spare, or on oth
 
 Wrong when: you can do the work once and store the result, which is simpler; or the code is inefficient (one image
 library may be several times as fast as another).
+
+Source: Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021
+Source: NVIDIA DALI documentation, https://docs.nvidia.com/deeplearning/dali/user-guide/docs/
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -14,7 +17,7 @@ from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import remove_wait
 from advisor.rules._batches import gain
 from advisor.rules._workers import right_number
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import share
 
 MIN_WAIT = Threshold(0.05, "About 20 steps can confirm a gain of 5 % or more; a smaller wait cannot give that gain.")
@@ -84,13 +87,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Move preprocessing off the CPU",
-    area=Area.STALLS,
-    confidence=Confidence.HEURISTIC,
-    difficulty=3,
-    sources=(
-        Source("Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021"),
-        Source("NVIDIA DALI documentation", "https://docs.nvidia.com/deeplearning/dali/user-guide/docs/"),
-    ),
-)
+RULE = Rule(title="Move preprocessing off the CPU", area=Area.STALLS, confidence=Confidence.HEURISTIC, difficulty=3)

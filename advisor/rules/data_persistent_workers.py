@@ -7,6 +7,8 @@ copies the page.
 
 Wrong when: the training process changes the data set between epochs (a curriculum, new negative samples, an epoch
 number set on it). Persistent workers keep the copy they started with.
+
+Source: PyTorch: torch.utils.data, https://docs.pytorch.org/docs/stable/data.html
 """
 
 from dataclasses import replace
@@ -17,7 +19,7 @@ from advisor.metrics.input import epoch_restart_share, epoch_start_seconds, load
 from advisor.models.effects import in_turn, remove
 from advisor.rules._spelling import spelling
 from advisor.rules._workers import loader_intervention
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule
 from advisor.units import count, seconds, share
 
 MIN_SHARE = Threshold(0.03, "Share of the run. Below this, epochs are so long that worker start-up does not matter.")
@@ -88,5 +90,4 @@ RULE = Rule(
     area=Area.STALLS,
     confidence=Confidence.PHASE_REMOVAL,
     difficulty=1,
-    sources=(Source("PyTorch: torch.utils.data", "https://docs.pytorch.org/docs/stable/data.html"),),
 )

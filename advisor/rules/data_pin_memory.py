@@ -5,6 +5,9 @@ pinned memory directly. That is faster, and with `non_blocking=True` the program
 
 Wrong when: the training loop, not the loader, pins tensors one by one, which costs more than it saves; or the host is
 short of memory (pinned pages cannot be swapped).
+
+Source: PyTorch: A guide on good usage of non_blocking and pin_memory(), https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html
+Source: Stas Bekman: Machine Learning Engineering, https://github.com/stas00/ml-engineering
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -15,7 +18,7 @@ from advisor.metrics.step import blocking_copy_fraction, h2d_fraction, steady_st
 from advisor.rules._exposed import remove_exposed
 from advisor.rules._spelling import spelling
 from advisor.rules._workers import loader_intervention
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import share
 
 MIN_H2D = Threshold(0.03, "The expected saving is half of this share; less than 1.5 % of the step is within the noise.")
@@ -81,16 +84,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Pin the memory of batches",
-    area=Area.STALLS,
-    confidence=Confidence.PHASE_REMOVAL,
-    difficulty=1,
-    sources=(
-        Source(
-            "PyTorch: A guide on good usage of non_blocking and pin_memory()",
-            "https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html",
-        ),
-        Source("Stas Bekman: Machine Learning Engineering", "https://github.com/stas00/ml-engineering"),
-    ),
-)
+RULE = Rule(title="Pin the memory of batches", area=Area.STALLS, confidence=Confidence.PHASE_REMOVAL, difficulty=1)

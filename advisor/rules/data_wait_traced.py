@@ -6,6 +6,9 @@ does not contain the time per batch or the number of cores. Record the program w
 number of workers.
 
 Wrong when: the traced steps are at the start of an epoch, when no batch is ready yet, or storage is at its limit.
+
+Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
+Source: Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021
 """
 
 from math import ceil
@@ -15,7 +18,7 @@ from advisor.metrics.gpu import traced_kernels
 from advisor.metrics.step import data_wait_fraction, steady_step_count, steady_steps
 from advisor.metrics.traced import traced_workers
 from advisor.models.effects import Triple, remove_wait
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import share
 
 MIN_WAIT = Threshold(0.05, "A smaller wait cannot give a gain of 5 %.")
@@ -78,14 +81,5 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 RULE = Rule(
-    title="Prepare batches in more worker processes",
-    area=Area.STALLS,
-    confidence=Confidence.HEURISTIC,
-    difficulty=1,
-    sources=(
-        Source(
-            "PyTorch Performance Tuning Guide", "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
-        ),
-        Source("Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021"),
-    ),
+    title="Prepare batches in more worker processes", area=Area.STALLS, confidence=Confidence.HEURISTIC, difficulty=1
 )

@@ -5,6 +5,8 @@ thread that launches the GPU's work has to wait. Fewer workers would deliver the
 
 Wrong when: the queue is full only because the run is short or the data set happens to be cached; a first epoch from
 cold storage may need all workers.
+
+Source: PyTorch: torch.utils.data, https://docs.pytorch.org/docs/stable/data.html
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -14,7 +16,7 @@ from advisor.metrics.input import loader, queue_empty_fraction, worker_demand
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
 from advisor.rules._workers import PREFETCH, loader_intervention, right_number, workers_memory
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity, Source
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity
 
 MIN_SATURATION = Threshold(0.95, "Below this, a core is usually idle, so no process waits for one.")
 
@@ -82,6 +84,5 @@ RULE = Rule(
     area=Area.STALLS,
     confidence=Confidence.EMPIRICAL,
     difficulty=1,
-    sources=(Source("PyTorch: torch.utils.data", "https://docs.pytorch.org/docs/stable/data.html"),),
     cap=Severity.SUGGEST,
 )

@@ -6,6 +6,9 @@ Worker processes prepare the next batches during the step, so a step takes only 
 Wrong when: the data set cannot be used in another process (it holds a CUDA tensor, an open database handle or a lock),
 the whole run is only a few batches long, so that starting workers costs more than they save, or storage is already at
 its limit.
+
+Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
+Source: Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -26,7 +29,7 @@ from advisor.rules._workers import (
     workers_effect,
     workers_memory,
 )
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule
 from advisor.units import count, seconds, share
 
 MIN_WAIT = Threshold(
@@ -84,11 +87,5 @@ RULE = Rule(
     area=Area.STALLS,
     confidence=Confidence.PHASE_REMOVAL,
     difficulty=1,
-    sources=(
-        Source(
-            "PyTorch Performance Tuning Guide", "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
-        ),
-        Source("Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021"),
-    ),
     supersedes=("data-more-workers",),
 )

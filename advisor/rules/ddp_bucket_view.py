@@ -5,6 +5,8 @@ launches one small copy for every parameter, when nothing is left to hide it. Wi
 gradients are views of the buckets: there are no copies, and one copy of all gradients less is in memory.
 
 Wrong when: the program calls `detach_()` on gradients, or keeps references to them between steps.
+
+Source: PyTorch: DistributedDataParallel, gradient_as_bucket_view, https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -12,7 +14,7 @@ from advisor.metrics.communication import ddp
 from advisor.metrics.copies import gradient_copies, gradient_copy_fraction
 from advisor.metrics.step import modelled_phases
 from advisor.models.effects import COMPUTE, PARTLY, in_turn, remove_launch_idle, remove_seconds, up_to
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.02, "A smaller share of the step is within its noise.")
@@ -48,14 +50,5 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 RULE = Rule(
-    title="Let gradients be views of the buckets",
-    area=Area.KERNELS,
-    confidence=Confidence.PHASE_REMOVAL,
-    difficulty=1,
-    sources=(
-        Source(
-            "PyTorch: DistributedDataParallel, gradient_as_bucket_view",
-            "https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
-        ),
-    ),
+    title="Let gradients be views of the buckets", area=Area.KERNELS, confidence=Confidence.PHASE_REMOVAL, difficulty=1
 )

@@ -5,6 +5,9 @@ reduction after the last one is needed, because by then the gradients are summed
 
 Wrong when: backward passes belong to updates of different optimizers (the rule does not fire then), or the model is
 sharded: under FSDP, `no_sync` keeps whole gradients on every rank, which may not fit.
+
+Source: PyTorch, DistributedDataParallel.no_sync, https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
+Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -16,7 +19,7 @@ from advisor.models.effects import PARTLY, Triple
 from advisor.models.state import Effect
 from advisor.rules._exposed import remove_exposed
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety, Source
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety
 from advisor.units import seconds
 
 MIN_MICRO_STEPS = Threshold(1.9, "About two micro-batches per update; the last update of an epoch may have fewer.")
@@ -107,13 +110,4 @@ RULE = Rule(
     area=Area.DISTRIBUTED,
     confidence=Confidence.PHASE_REMOVAL,
     difficulty=1,
-    sources=(
-        Source(
-            "PyTorch, DistributedDataParallel.no_sync",
-            "https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
-        ),
-        Source(
-            "PyTorch Performance Tuning Guide", "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
-        ),
-    ),
 )

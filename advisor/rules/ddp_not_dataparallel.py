@@ -7,6 +7,9 @@ pass.
 
 Wrong when: the wrapped model can use only one GPU anyway (then just remove the wrapper), or the program cannot be
 started once per GPU, as in a notebook.
+
+Source: PyTorch, DataParallel, https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
+Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
 """
 
 from advisor.metrics.base import Metrics
@@ -15,7 +18,7 @@ from advisor.metrics.input import loader
 from advisor.metrics.settings import flags, world_size
 from advisor.metrics.step import step_time_mean
 from advisor.models.effects import divide_step, in_turn, relieve_host, shares_of
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 
 # DataParallel serves one process; with a single GPU it passes the call on and costs nothing.
 MIN_GPUS = 2
@@ -71,10 +74,4 @@ RULE = Rule(
     area=Area.DISTRIBUTED,
     confidence=Confidence.HEURISTIC,
     difficulty=2,
-    sources=(
-        Source("PyTorch, DataParallel", "https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html"),
-        Source(
-            "PyTorch Performance Tuning Guide", "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
-        ),
-    ),
 )

@@ -5,6 +5,8 @@ waits for every kernel. TORCH_DISTRIBUTED_DEBUG=DETAIL checks every collective. 
 everything. Each of them slows down every step, so the measurements do not represent the program.
 
 Wrong when: you are debugging with that mode right now.
+
+Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
 """
 
 from dataclasses import dataclass, replace
@@ -15,18 +17,7 @@ from advisor.metrics.settings import debug_modes
 from advisor.models.effects import Triple, divide, in_turn, relieve_host, shares_of
 from advisor.models.state import Effect
 from advisor.rules._spelling import spelling
-from advisor.rules.base import (
-    Advice,
-    Area,
-    Change,
-    Confidence,
-    Evidence,
-    Intervention,
-    Measurement,
-    Rule,
-    Safety,
-    Source,
-)
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Intervention, Measurement, Rule, Safety
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +116,5 @@ def _effect(modes: list[_Mode]) -> Effect:
 
 
 RULE = Rule(
-    title="Turn off debugging modes",
-    area=Area.VALIDITY,
-    confidence=Confidence.EMPIRICAL,
-    difficulty=1,
-    certain=True,
-    sources=(
-        Source(
-            "PyTorch Performance Tuning Guide", "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
-        ),
-    ),
+    title="Turn off debugging modes", area=Area.VALIDITY, confidence=Confidence.EMPIRICAL, difficulty=1, certain=True
 )

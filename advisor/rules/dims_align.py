@@ -6,6 +6,9 @@ multiple of 64 costs almost nothing.
 
 Wrong when: the data determines that dimension and it differs between batches, or you cannot keep the padded rows out of
 the loss, the sampling and the saved weights.
+
+Source: NVIDIA: Matrix Multiplication Background, https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html
+Source: Bekman, Machine Learning Engineering, https://github.com/stas00/ml-engineering
 """
 
 from math import ceil
@@ -14,7 +17,7 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import compute_capability, matmul_share
 from advisor.metrics.matmul import misaligned_efficiency, misaligned_length, misaligned_matmul_share
 from advisor.models.effects import Triple, divide_matmul
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.10, "With a smaller share of the GPU's time, even doubling the speed gains less than 5 %.")
@@ -89,11 +92,4 @@ RULE = Rule(
     area=Area.PRECISION,
     confidence=Confidence.HEURISTIC,
     difficulty=2,
-    sources=(
-        Source(
-            "NVIDIA: Matrix Multiplication Background",
-            "https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html",
-        ),
-        Source("Bekman, Machine Learning Engineering", "https://github.com/stas00/ml-engineering"),
-    ),
 )

@@ -5,11 +5,14 @@ it has no code for a GPU, its kernels cannot run there. If the driver is too old
 built without CUDA, the program trains on the CPU and the GPU stays idle.
 
 Wrong when: the program trains on the CPU on purpose, or the GPU is reserved for somebody else.
+
+Source: NVIDIA: CUDA Compatibility, https://docs.nvidia.com/deploy/cuda-compatibility/
+Source: PyTorch: Start Locally, https://pytorch.org/get-started/locally/
 """
 
 from advisor.metrics.base import Metrics
 from advisor.metrics.stack import ARCHITECTURE, CPU_BUILD, OLD_DRIVER, stack_mismatches
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 
 FOUND = {
     ARCHITECTURE: "this torch has no code for the GPU's compute capability",
@@ -62,12 +65,5 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 RULE = Rule(
-    title="Install a torch that fits the GPU",
-    area=Area.VALIDITY,
-    confidence=Confidence.HEURISTIC,
-    difficulty=2,
-    sources=(
-        Source("NVIDIA: CUDA Compatibility", "https://docs.nvidia.com/deploy/cuda-compatibility/"),
-        Source("PyTorch: Start Locally", "https://pytorch.org/get-started/locally/"),
-    ),
+    title="Install a torch that fits the GPU", area=Area.VALIDITY, confidence=Confidence.HEURISTIC, difficulty=2
 )

@@ -6,6 +6,8 @@ choice is yours. Less validation data, larger batches or fewer metrics save time
 
 Wrong when: each evaluation controls the training (early stopping, a learning rate schedule, the choice of the best
 checkpoint), or the recording is so short that it contains more evaluation than the whole run.
+
+Source: Arithmetic on the measured evaluation time
 """
 
 import math
@@ -14,7 +16,7 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.between import evaluation_share, evaluations
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity, Source
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity
 from advisor.units import share
 
 MOST = Threshold(1 / 3, "Below this, most of the run is training, whatever the purpose of the evaluation (assumption).")
@@ -69,10 +71,5 @@ def _effect(every: int) -> Effect:
 
 
 RULE = Rule(
-    title="Evaluate less often",
-    area=Area.STALLS,
-    confidence=Confidence.HEURISTIC,
-    difficulty=1,
-    sources=(Source("Arithmetic on the measured evaluation time"),),
-    cap=Severity.SUGGEST,
+    title="Evaluate less often", area=Area.STALLS, confidence=Confidence.HEURISTIC, difficulty=1, cap=Severity.SUGGEST
 )

@@ -9,24 +9,15 @@ for example in a cache.
 
 Wrong when: the evaluation needs gradients (saliency, adversarial examples, physics-informed losses, test-time
 training).
+
+Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
 """
 
 from advisor.metrics.base import Metrics
 from advisor.metrics.between import evaluation_share
 from advisor.metrics.settings import evaluation_grad
 from advisor.models.state import Scenario, State
-from advisor.rules.base import (
-    Advice,
-    Area,
-    Change,
-    Confidence,
-    Evidence,
-    Intervention,
-    Measurement,
-    Rule,
-    Safety,
-    Source,
-)
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Intervention, Measurement, Rule, Safety
 from advisor.units import share
 
 # Share of the evaluation's time that goes (assumption): keeping activations is cheap, running out of memory is not.
@@ -69,14 +60,4 @@ def _effect(state: State, scenario: Scenario) -> State:
     return state.scaled("evaluation", 1 - scenario.of(REMOVED))
 
 
-RULE = Rule(
-    title="Evaluate without gradients",
-    area=Area.STALLS,
-    confidence=Confidence.HEURISTIC,
-    difficulty=1,
-    sources=(
-        Source(
-            "PyTorch Performance Tuning Guide", "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
-        ),
-    ),
-)
+RULE = Rule(title="Evaluate without gradients", area=Area.STALLS, confidence=Confidence.HEURISTIC, difficulty=1)

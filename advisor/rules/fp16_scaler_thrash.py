@@ -6,6 +6,9 @@ the right scale. If it keeps skipping, no scale fits, and computed steps are dis
 gradients silently become zero.
 
 Wrong when: the program scales its loss by hand, or the training diverges in fp32 as well; then find that cause first.
+
+Source: Micikevicius et al., Mixed Precision Training, ICLR 2018, https://arxiv.org/abs/1710.03740
+Source: PyTorch: torch.amp, gradient scaling, https://docs.pytorch.org/docs/stable/amp.html
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -13,7 +16,7 @@ from advisor.metrics.gpu import device, fp16_matmul_share
 from advisor.metrics.settings import flags, scaler, skipped_step_fraction
 from advisor.models.effects import remove_run, up_to
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import share
 
 MAX_SKIPPED = Threshold(
@@ -86,12 +89,5 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 RULE = Rule(
-    title="Stop losing gradients in fp16",
-    area=Area.PRECISION,
-    confidence=Confidence.PHASE_REMOVAL,
-    difficulty=1,
-    sources=(
-        Source("Micikevicius et al., Mixed Precision Training, ICLR 2018", "https://arxiv.org/abs/1710.03740"),
-        Source("PyTorch: torch.amp, gradient scaling", "https://docs.pytorch.org/docs/stable/amp.html"),
-    ),
+    title="Stop losing gradients in fp16", area=Area.PRECISION, confidence=Confidence.PHASE_REMOVAL, difficulty=1
 )

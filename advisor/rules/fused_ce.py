@@ -5,6 +5,9 @@ loss computes the logits and the loss together, one chunk at a time, so the full
 
 Wrong when: the logits are used for something else (distillation, a metric in every step), or the GPU has no Triton
 support.
+
+Source: Liger Kernel, https://github.com/linkedin/Liger-Kernel
+Source: Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2023, https://arxiv.org/abs/2205.05198
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -14,7 +17,7 @@ from advisor.metrics.memory import mem_peak_allocated
 from advisor.models.effects import COMPUTE, Triple, remove
 from advisor.rules._compile import CAPABILITY
 from advisor.rules._computing import of_computing
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import share, size
 
 MIN_SHARE = Threshold(0.05, "Share of the step; a smaller share gains too little to be worth a change.")
@@ -73,16 +76,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Fuse the head with the loss",
-    area=Area.KERNELS,
-    confidence=Confidence.EMPIRICAL,
-    difficulty=2,
-    sources=(
-        Source("Liger Kernel", "https://github.com/linkedin/Liger-Kernel"),
-        Source(
-            "Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2023",
-            "https://arxiv.org/abs/2205.05198",
-        ),
-    ),
-)
+RULE = Rule(title="Fuse the head with the loss", area=Area.KERNELS, confidence=Confidence.EMPIRICAL, difficulty=2)

@@ -6,12 +6,14 @@ different step on each, and all of them wait each time.
 
 Wrong when: the program calls `gc.collect()` itself (then call it less often), or creates reference cycles that hold
 tensors: memory then grows until the next collection.
+
+Source: Python: gc.freeze, https://docs.python.org/3/library/gc.html#gc.freeze
 """
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.step import gc_fraction
 from advisor.models.effects import PARTLY, remove
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.03, "A smaller share of the step is within its noise.")
@@ -49,9 +51,5 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 RULE = Rule(
-    title="Collect garbage at chosen steps",
-    area=Area.STALLS,
-    confidence=Confidence.PHASE_REMOVAL,
-    difficulty=1,
-    sources=(Source("Python: gc.freeze", "https://docs.python.org/3/library/gc.html#gc.freeze"),),
+    title="Collect garbage at chosen steps", area=Area.STALLS, confidence=Confidence.PHASE_REMOVAL, difficulty=1
 )

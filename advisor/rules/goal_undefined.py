@@ -5,12 +5,15 @@ training by the time to a quality target, and inference by throughput or a laten
 the report ranks its advice by that goal. Otherwise it ranks by step time, and ignores memory as long as nothing fails.
 
 Wrong when: you only want to know the step time; then nothing is missing.
+
+Source: MLCommons: MLPerf Training Rules, https://github.com/mlcommons/training_policies/blob/master/training_rules.adoc
+Source: MLCommons: MLPerf Inference Rules, https://github.com/mlcommons/inference_policies/blob/master/inference_rules.adoc
 """
 
 from advisor.metrics.base import Metrics
 from advisor.metrics.goals import undeclared_goals
 from advisor.metrics.step import step_time_mean
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
 from advisor.units import seconds
 
 OPTIONS = {"goal": "--goal cost", "quality": '--quality "val_acc>=0.76"', "gpu_price": "--gpu-price 2.5"}
@@ -46,15 +49,5 @@ RULE = Rule(
     area=Area.MODEL,
     confidence=Confidence.HEURISTIC,
     difficulty=1,
-    sources=(
-        Source(
-            "MLCommons: MLPerf Training Rules",
-            "https://github.com/mlcommons/training_policies/blob/master/training_rules.adoc",
-        ),
-        Source(
-            "MLCommons: MLPerf Inference Rules",
-            "https://github.com/mlcommons/inference_policies/blob/master/inference_rules.adoc",
-        ),
-    ),
     cap=Severity.INFO,
 )

@@ -6,6 +6,9 @@ the stream waits: for a second GPU of the same process, as in a model split over
 managed memory to arrive. Or the trace is incomplete: the profiler dropped events, or someone removed them.
 
 Wrong when: the gaps are due to the profiler itself, which pauses the GPU when its buffers are full.
+
+Source: NVIDIA: Multi-Process Service, time-sliced scheduling, https://docs.nvidia.com/deploy/mps/index.html
+Source: CUDA C++ Programming Guide: streams, https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#streams
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -13,7 +16,7 @@ from advisor.metrics.gpu import device, idle_queued_fraction, idle_queued_us
 from advisor.metrics.step import modelled_phases
 from advisor.models.effects import Triple
 from advisor.rules._exposed import PASSES, remove_exposed
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.10, "A smaller share of the step gains less than 5 % (assumption).")
@@ -63,14 +66,5 @@ RULE = Rule(
     area=Area.KERNELS,
     confidence=Confidence.HEURISTIC,
     difficulty=2,
-    sources=(
-        Source(
-            "NVIDIA: Multi-Process Service, time-sliced scheduling", "https://docs.nvidia.com/deploy/mps/index.html"
-        ),
-        Source(
-            "CUDA C++ Programming Guide: streams",
-            "https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#streams",
-        ),
-    ),
     cap=Severity.INFO,
 )

@@ -6,6 +6,8 @@ batch then takes longer to copy.
 
 Wrong when: the link shares a switch on purpose, or a virtual machine does not report the real link. A link that is slow
 only while the GPU is idle saves power and does not count.
+
+Source: NVIDIA: NVML API Reference, PCIe link generation and width, https://docs.nvidia.com/deploy/nvml-api/index.html
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -13,7 +15,7 @@ from advisor.metrics.hardware import pcie_ratio
 from advisor.metrics.step import h2d_fraction, step_time_mean
 from advisor.models.effects import up_to
 from advisor.rules._exposed import remove_exposed
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import share
 
 MIN_H2D = Threshold(0.03, "Below this, the link does not slow down the step.")
@@ -52,15 +54,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Check the GPU's PCIe link",
-    area=Area.VALIDITY,
-    confidence=Confidence.PHASE_REMOVAL,
-    difficulty=3,
-    sources=(
-        Source(
-            "NVIDIA: NVML API Reference, PCIe link generation and width",
-            "https://docs.nvidia.com/deploy/nvml-api/index.html",
-        ),
-    ),
-)
+RULE = Rule(title="Check the GPU's PCIe link", area=Area.VALIDITY, confidence=Confidence.PHASE_REMOVAL, difficulty=3)

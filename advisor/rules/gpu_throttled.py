@@ -5,12 +5,14 @@ airflow or power, not the program. With several GPUs, all of them wait for the s
 
 Wrong when: the clock was limited on purpose. The software power cap alone is normal on a GPU under full load, and does
 not count.
+
+Source: NVIDIA: NVML API Reference, clocks event reasons, https://docs.nvidia.com/deploy/nvml-api/index.html
 """
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.hardware import sm_clock_ratio, thermal_throttle_share, throttle_reasons, throttled_gpu
 from advisor.models.state import Effect, Scenario, State
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.05, "Share of the samples in which the GPU was busy; a smaller share is a short peak.")
@@ -70,14 +72,4 @@ def _effect(lost: float) -> Effect:
     return effect
 
 
-RULE = Rule(
-    title="GPU is thermal throttling",
-    area=Area.VALIDITY,
-    confidence=Confidence.ROOFLINE,
-    difficulty=2,
-    sources=(
-        Source(
-            "NVIDIA: NVML API Reference, clocks event reasons", "https://docs.nvidia.com/deploy/nvml-api/index.html"
-        ),
-    ),
-)
+RULE = Rule(title="GPU is thermal throttling", area=Area.VALIDITY, confidence=Confidence.ROOFLINE, difficulty=2)

@@ -8,6 +8,9 @@ micro-batches, while a step with a single batch holds no gradients at its activa
 Wrong when: the batch already fits (accumulation never makes a given batch faster), or the model uses batch
 normalization, which then sees micro-batches. With padded sequences, averaging over micro-batches weights tokens
 unequally. Instead, divide the summed loss by the number of tokens in the whole batch.
+
+Source: transformers, Fix gradient accumulation (PR 34191), https://github.com/huggingface/transformers/pull/34191
+Source: Bekman, Machine Learning Engineering, https://github.com/stas00/ml-engineering
 """
 
 from advisor.metrics.base import Metrics, Missing
@@ -22,7 +25,7 @@ from advisor.models.memory import Slope, slope_of_one
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._pressure import pressure
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, Source
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety
 from profiler.schema import LoaderFact
 
 
@@ -113,12 +116,5 @@ RULE = Rule(
     area=Area.MEMORY,
     confidence=Confidence.EMPIRICAL,
     difficulty=1,
-    sources=(
-        Source(
-            "transformers, Fix gradient accumulation (PR 34191)",
-            "https://github.com/huggingface/transformers/pull/34191",
-        ),
-        Source("Bekman, Machine Learning Engineering", "https://github.com/stas00/ml-engineering"),
-    ),
     supersedes=("ckpt-every-n", "accum-amortize", "offload-states"),
 )

@@ -9,6 +9,9 @@ is known only when the program copies them.
 
 Wrong when: the copies come from pageable memory (pin it first, because such a copy blocks the host), the GPU cannot
 hold a second batch, or a batch depends on the results of the previous one.
+
+Source: PyTorch: A guide on good usage of non_blocking and pin_memory(), https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html
+Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -17,7 +20,7 @@ from advisor.metrics.input import batch_bytes, loader
 from advisor.metrics.settings import is_trace
 from advisor.metrics.step import h2d_fraction, steady_step_count, step_time_mean
 from advisor.rules._exposed import remove_exposed
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import share
 
 MIN_H2D = Threshold(0.03, "Less exposed copying than this is within the noise of the step.")
@@ -90,17 +93,5 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 RULE = Rule(
-    title="Copy the next batch while kernels run",
-    area=Area.STALLS,
-    confidence=Confidence.PHASE_REMOVAL,
-    difficulty=2,
-    sources=(
-        Source(
-            "PyTorch: A guide on good usage of non_blocking and pin_memory()",
-            "https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html",
-        ),
-        Source(
-            "PyTorch Performance Tuning Guide", "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
-        ),
-    ),
+    title="Copy the next batch while kernels run", area=Area.STALLS, confidence=Confidence.PHASE_REMOVAL, difficulty=2
 )

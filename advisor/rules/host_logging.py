@@ -15,6 +15,8 @@ functions and prints, because you may need their output.
 
 Wrong when: you need the log of every step, or the other work is not logging: a simulator, a search or a loss outside
 the model that prints one progress line per step.
+
+Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
 """
 
 import math
@@ -25,7 +27,7 @@ from advisor.metrics.step import batches_per_step, data_wait_fraction, other_fra
 from advisor.models.effects import Triple
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety, Source
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety
 from advisor.units import seconds, share
 
 MIN_OTHER = Threshold(
@@ -174,14 +176,4 @@ def _effect(writing: float, rest: Triple, skipped: float) -> Effect:
     return effect
 
 
-RULE = Rule(
-    title="Log less often",
-    area=Area.STALLS,
-    confidence=Confidence.EMPIRICAL,
-    difficulty=1,
-    sources=(
-        Source(
-            "PyTorch Performance Tuning Guide", "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
-        ),
-    ),
-)
+RULE = Rule(title="Log less often", area=Area.STALLS, confidence=Confidence.EMPIRICAL, difficulty=1)

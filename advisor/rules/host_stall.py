@@ -5,6 +5,8 @@ that loops over its parameters, logging, garbage collection, preprocessing betwe
 `torch.compile` do not remove such work.
 
 Wrong when: the traced steps are not typical: a step that compiles, saves, or is the first of its kind.
+
+Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -12,7 +14,7 @@ from advisor.metrics.gpu import host_stall_fraction, traced_kernels
 from advisor.metrics.step import modelled_phases, step_time_uncertainty
 from advisor.models.effects import Triple, in_turn, relieve_host
 from advisor.rules._exposed import PASSES, remove_exposed
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import share
 
 MIN_STALL = Threshold(0.10, "Share of the step: removing 40 % of a smaller share gains less than 4 % (assumption).")
@@ -80,9 +82,4 @@ RULE = Rule(
     area=Area.KERNELS,
     confidence=Confidence.HEURISTIC,
     difficulty=3,
-    sources=(
-        Source(
-            "PyTorch Performance Tuning Guide", "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
-        ),
-    ),
 )

@@ -6,6 +6,8 @@ idle.
 
 Wrong when: the value is needed to continue (a stopping criterion, a data-dependent shape), or the wait occurs only once
 in many steps. A wait costs nothing while the GPU still has queued kernels; only GPU idle time counts here.
+
+Source: PyTorch Performance Tuning Guide: Avoid unnecessary CPU-GPU synchronization, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -14,7 +16,7 @@ from advisor.metrics.program import driver
 from advisor.metrics.step import modelled_phases, sync_causes, value_sync_fraction
 from advisor.models.effects import up_to
 from advisor.rules._exposed import PASSES, remove_exposed
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import share
 
 MIN_SYNC = Threshold(
@@ -83,14 +85,5 @@ def _cure(m: Metrics) -> str:
 
 
 RULE = Rule(
-    title="Do not wait for the GPU in every step",
-    area=Area.STALLS,
-    confidence=Confidence.PHASE_REMOVAL,
-    difficulty=1,
-    sources=(
-        Source(
-            "PyTorch Performance Tuning Guide: Avoid unnecessary CPU-GPU synchronization",
-            "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
-        ),
-    ),
+    title="Do not wait for the GPU in every step", area=Area.STALLS, confidence=Confidence.PHASE_REMOVAL, difficulty=1
 )

@@ -6,6 +6,10 @@ Larger batches and fused operations result in fewer, longer kernels.
 
 Wrong when: shapes or control flow change from step to step, or parts of the step run on the CPU: a graph replays the
 recorded kernels at the same addresses. Below compute capability 7.0, `torch.compile` has no kernels.
+
+Source: PyTorch: Accelerating PyTorch with CUDA Graphs, https://pytorch.org/blog/accelerating-pytorch-with-cuda-graphs/
+Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
+Source: Bekman, Machine Learning Engineering, https://github.com/stas00/ml-engineering
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -22,7 +26,7 @@ from advisor.metrics.settings import is_trace
 from advisor.models.effects import remove_launch_idle
 from advisor.rules._compile import CAPABILITY, compile_intervention
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import share
 
 MIN_LAUNCH_BOUND = Threshold(
@@ -89,15 +93,5 @@ RULE = Rule(
     area=Area.KERNELS,
     confidence=Confidence.EMPIRICAL,
     difficulty=1,
-    sources=(
-        Source(
-            "PyTorch: Accelerating PyTorch with CUDA Graphs",
-            "https://pytorch.org/blog/accelerating-pytorch-with-cuda-graphs/",
-        ),
-        Source(
-            "PyTorch Performance Tuning Guide", "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
-        ),
-        Source("Bekman, Machine Learning Engineering", "https://github.com/stas00/ml-engineering"),
-    ),
     supersedes=("compile-model",),
 )

@@ -5,13 +5,16 @@ matmul of a tensor that several heads or positions share. Such a copy reads and 
 nothing. Most have an alternative: an operator that takes any strides, or a layer that writes the right order at once.
 
 Wrong when: a custom kernel requires this order, and nothing before it can write it.
+
+Source: PyTorch: Tensor Views, https://docs.pytorch.org/docs/stable/tensor_view.html
+Source: PyTorch: scaled_dot_product_attention, https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
 """
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.copies import layout_copies, layout_copy_share
 from advisor.metrics.gpu import gpu_computing_fraction, membound_share
 from advisor.models.effects import Triple, divide_membound
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.10, "Share of the step: halving a smaller share gains less than 5 %.")
@@ -51,15 +54,5 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 RULE = Rule(
-    title="Avoid copies into another memory layout",
-    area=Area.KERNELS,
-    confidence=Confidence.HEURISTIC,
-    difficulty=2,
-    sources=(
-        Source("PyTorch: Tensor Views", "https://docs.pytorch.org/docs/stable/tensor_view.html"),
-        Source(
-            "PyTorch: scaled_dot_product_attention",
-            "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
-        ),
-    ),
+    title="Avoid copies into another memory layout", area=Area.KERNELS, confidence=Confidence.HEURISTIC, difficulty=2
 )

@@ -4,6 +4,9 @@ On a machine with several NUMA nodes, a GPU is attached to one of them. If the p
 and every launch crosses the link between the nodes. Memory belongs to the node of the thread that first writes to it.
 
 Wrong when: other ranks use all cores of the GPU's node, or data loading needs more cores than the node has.
+
+Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
+Source: Linux: sysfs, devices/system/node, https://docs.kernel.org/admin-guide/mm/numaperf.html
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -12,7 +15,7 @@ from advisor.metrics.numa import gpu_node, near_cores, numa_nodes
 from advisor.metrics.settings import world_size
 from advisor.metrics.step import h2d_fraction
 from advisor.models.effects import in_turn, remove, remove_launch_idle
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import share
 
 MIN_NODES = Threshold(2, "With one node, all cores are equally close to the GPU.")
@@ -80,15 +83,4 @@ def _busy(m: Metrics) -> Measurement | None:
     return None
 
 
-RULE = Rule(
-    title="Bind to the GPU's NUMA node",
-    area=Area.VALIDITY,
-    confidence=Confidence.HEURISTIC,
-    difficulty=1,
-    sources=(
-        Source(
-            "PyTorch Performance Tuning Guide", "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
-        ),
-        Source("Linux: sysfs, devices/system/node", "https://docs.kernel.org/admin-guide/mm/numaperf.html"),
-    ),
-)
+RULE = Rule(title="Bind to the GPU's NUMA node", area=Area.VALIDITY, confidence=Confidence.HEURISTIC, difficulty=1)

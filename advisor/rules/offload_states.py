@@ -6,6 +6,10 @@ step. So try smaller micro-batches, checkpointing, 8-bit moments and sharding fi
 
 Wrong when: one of these is possible after all, or the data needs the host's memory. If the update takes longer than the
 step, a smaller model or another GPU may be the better choice.
+
+Source: DeepSpeed, ZeRO-Offload tutorial, https://www.deepspeed.ai/tutorials/zero-offload/
+Source: DeepSpeed, memory requirements, https://deepspeed.readthedocs.io/en/latest/memory.html
+Source: Rajbhandari et al., ZeRO, SC 2020, https://arxiv.org/abs/1910.02054
 """
 
 from advisor.metrics.base import Metrics, Missing, Threshold
@@ -20,7 +24,7 @@ from advisor.models.sharding import ALL, PCIE, exposed_offload, offload_time
 from advisor.models.state import Effect
 from advisor.rules._pressure import pressure
 from advisor.rules._sharding import deepspeed, fsdp
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import seconds
 
 MIN_SHARE = Threshold(0.25, "Below this share of the peak, offloading frees too little for its cost (assumption).")
@@ -119,13 +123,5 @@ def _effect(m: Metrics) -> Effect:
 
 
 RULE = Rule(
-    title="Keep optimizer state in the host's memory",
-    area=Area.OFFLOAD,
-    confidence=Confidence.HEURISTIC,
-    difficulty=3,
-    sources=(
-        Source("DeepSpeed, ZeRO-Offload tutorial", "https://www.deepspeed.ai/tutorials/zero-offload/"),
-        Source("DeepSpeed, memory requirements", "https://deepspeed.readthedocs.io/en/latest/memory.html"),
-        Source("Rajbhandari et al., ZeRO, SC 2020", "https://arxiv.org/abs/1910.02054"),
-    ),
+    title="Keep optimizer state in the host's memory", area=Area.OFFLOAD, confidence=Confidence.HEURISTIC, difficulty=3
 )

@@ -7,6 +7,8 @@ are sparse and uneven.
 Wrong when: activations fill the memory, as in convolutional networks; you could shard the state over several ranks,
 which does not change the update; or results must be reproducible to the bit. Tensors of fewer than 4096 elements stay
 in fp32.
+
+Source: Dettmers et al., 8-bit Optimizers via Block-wise Quantization, ICLR 2022, https://arxiv.org/abs/2110.02861
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -16,18 +18,7 @@ from advisor.models.effects import remove
 from advisor.models.memory import MOMENTS, eight_bit_moments
 from advisor.rules._pressure import pressure
 from advisor.rules._spelling import spelling
-from advisor.rules.base import (
-    Advice,
-    Area,
-    Confidence,
-    Evidence,
-    Intervention,
-    Measurement,
-    Rule,
-    Safety,
-    Severity,
-    Source,
-)
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety, Severity
 from profiler.schema import OptimizerFact
 
 MIN_SHARE = Threshold(
@@ -97,11 +88,5 @@ RULE = Rule(
     confidence=Confidence.EMPIRICAL,
     difficulty=2,
     cap=Severity.SUGGEST,
-    sources=(
-        Source(
-            "Dettmers et al., 8-bit Optimizers via Block-wise Quantization, ICLR 2022",
-            "https://arxiv.org/abs/2110.02861",
-        ),
-    ),
     supersedes=("offload-states",),
 )

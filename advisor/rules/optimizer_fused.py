@@ -8,6 +8,9 @@ momentum is always a single pass; it is slow only with many tensors.
 
 Wrong when: the optimizer is a subclass that relies on the unfused code path, is created with `differentiable`, or has
 parameters on a device that the fused kernel does not support.
+
+Source: PyTorch, torch.optim: fused implementations, https://docs.pytorch.org/docs/stable/optim.html
+Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -17,18 +20,7 @@ from advisor.metrics.traced import fused_update, trace
 from advisor.models.effects import COMPUTE, Triple, divide, in_turn, shorter
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
-from advisor.rules.base import (
-    Advice,
-    Area,
-    Change,
-    Confidence,
-    Evidence,
-    Intervention,
-    Measurement,
-    Rule,
-    Safety,
-    Source,
-)
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Intervention, Measurement, Rule, Safety
 from advisor.units import digits, seconds
 from profiler.schema import OptimizerFact
 
@@ -181,15 +173,4 @@ def _mean(fact: OptimizerFact) -> float:
     return fact.parameters / max(1, fact.tensors)
 
 
-RULE = Rule(
-    title="Use the fused optimizer",
-    area=Area.KERNELS,
-    confidence=Confidence.EMPIRICAL,
-    difficulty=1,
-    sources=(
-        Source("PyTorch, torch.optim: fused implementations", "https://docs.pytorch.org/docs/stable/optim.html"),
-        Source(
-            "PyTorch Performance Tuning Guide", "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
-        ),
-    ),
-)
+RULE = Rule(title="Use the fused optimizer", area=Area.KERNELS, confidence=Confidence.EMPIRICAL, difficulty=1)

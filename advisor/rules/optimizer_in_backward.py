@@ -5,6 +5,8 @@ complete, and frees the gradient, keeps only one of them at a time. The update i
 
 Wrong when: something needs all gradients at once: clipping by their norm, a GradScaler, accumulation over several
 backward passes, or DistributedDataParallel's reduction.
+
+Source: PyTorch: How to save memory by fusing the optimizer step into the backward pass, https://docs.pytorch.org/tutorials/intermediate/optimizer_step_in_backward_tutorial.html
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -13,7 +15,7 @@ from advisor.metrics.settings import flags, optimizer, world_size
 from advisor.metrics.step import micro_steps_per_step
 from advisor.models.effects import Triple, remove
 from advisor.rules._pressure import pressure
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
 from advisor.units import size
 
 MIN_SHARE = Threshold(0.15, "Below this share of the peak, gradients are not what fills the memory (assumption).")
@@ -76,12 +78,6 @@ RULE = Rule(
     then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=2,
-    sources=(
-        Source(
-            "PyTorch: How to save memory by fusing the optimizer step into the backward pass",
-            "https://docs.pytorch.org/tutorials/intermediate/optimizer_step_in_backward_tutorial.html",
-        ),
-    ),
     cap=Severity.SUGGEST,
     supersedes=("offload-states",),
 )

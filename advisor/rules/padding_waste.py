@@ -8,6 +8,9 @@ Sequences packed for a recurrent layer (`pack_padded_sequence`) do not count as 
 
 Wrong when: the model skips padding in another way (nested tensors, variable-length attention), or needs a single shape
 (CUDA graphs, `torch.compile` without dynamic shapes, some accelerators). In that case use a few fixed lengths.
+
+Source: Krell et al.: Efficient Sequence Packing without Cross-contamination, 2021, https://arxiv.org/abs/2107.02027
+Source: Hugging Face: group_by_length and dynamic padding, https://huggingface.co/docs/transformers/main_classes/trainer
 """
 
 from advisor.metrics.attention import attention_share
@@ -17,7 +20,7 @@ from advisor.metrics.padding import padding, padding_beyond_longest, padding_was
 from advisor.metrics.settings import packs_sequences
 from advisor.models.effects import COMPUTE, divide
 from advisor.models.padding import Padding
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import share
 
 MIN_WASTE = Threshold(
@@ -140,15 +143,5 @@ RULE = Rule(
     area=Area.STALLS,
     confidence=Confidence.EMPIRICAL,
     difficulty=2,
-    sources=(
-        Source(
-            "Krell et al.: Efficient Sequence Packing without Cross-contamination, 2021",
-            "https://arxiv.org/abs/2107.02027",
-        ),
-        Source(
-            "Hugging Face: group_by_length and dynamic padding",
-            "https://huggingface.co/docs/transformers/main_classes/trainer",
-        ),
-    ),
     supersedes=("batch-raise",),
 )

@@ -4,12 +4,14 @@ An administrator or a tool has set it, to save energy or because of the power su
 clock; kernels that memory limits hardly do. At the limit on the data sheet, the power cap is normal.
 
 Wrong when: the limit is deliberate. A lower limit saves more energy than it costs time.
+
+Source: NVIDIA: NVML API Reference, power management limit, https://docs.nvidia.com/deploy/nvml-api/index.html
 """
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.hardware import capped_clock_ratio, power_cap
 from advisor.models.effects import LAUNCHED, Triple, remove
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
 from advisor.units import share
 
 MAX_LIMIT = Threshold(0.9, "Variants of a board differ by a few percent from the data sheet (assumption).")
@@ -59,10 +61,5 @@ RULE = Rule(
     area=Area.KERNELS,
     confidence=Confidence.EMPIRICAL,
     difficulty=2,
-    sources=(
-        Source(
-            "NVIDIA: NVML API Reference, power management limit", "https://docs.nvidia.com/deploy/nvml-api/index.html"
-        ),
-    ),
     cap=Severity.SUGGEST,
 )

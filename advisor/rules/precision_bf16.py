@@ -6,6 +6,10 @@ second. Memory-bound kernels gain too, because they move half the bytes. Autocas
 Wrong when: data loading or kernel launches are the limit (the GPU would only be idle for longer), or the loss depends
 on small differences between large numbers. `torch.cuda.is_bf16_supported()` also returns True for slow emulation on
 older GPUs.
+
+Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
+Source: Micikevicius et al., Mixed Precision Training, ICLR 2018, https://arxiv.org/abs/1710.03740
+Source: Bekman, Machine Learning Engineering, https://github.com/stas00/ml-engineering
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -24,7 +28,7 @@ from advisor.metrics.settings import flags, model
 from advisor.models.precision import attained_half, memory_change, to_half
 from advisor.models.state import Effect
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety, Source
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety
 
 MIN_SHARE = Threshold(0.2, "Below a fifth, even infinitely fast matmuls save less than the casts may cost.")
 
@@ -119,12 +123,5 @@ RULE = Rule(
     area=Area.PRECISION,
     confidence=Confidence.ROOFLINE,
     difficulty=1,
-    sources=(
-        Source(
-            "PyTorch Performance Tuning Guide", "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
-        ),
-        Source("Micikevicius et al., Mixed Precision Training, ICLR 2018", "https://arxiv.org/abs/1710.03740"),
-        Source("Bekman, Machine Learning Engineering", "https://github.com/stas00/ml-engineering"),
-    ),
     supersedes=("precision-tf32",),
 )

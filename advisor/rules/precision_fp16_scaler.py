@@ -6,6 +6,9 @@ that adapts to overflows.
 
 Wrong when: the GPU has bf16 tensor cores (prefer those), or is older than Volta, where fp16 gains nothing. If you clip
 gradients, call `unscale_` first; otherwise you clip scaled numbers.
+
+Source: PyTorch, Automatic Mixed Precision, https://docs.pytorch.org/docs/stable/amp.html
+Source: Micikevicius et al., Mixed Precision Training, ICLR 2018, https://arxiv.org/abs/1710.03740
 """
 
 from advisor.metrics.base import Metrics
@@ -14,7 +17,7 @@ from advisor.metrics.memory import mem_activations
 from advisor.metrics.settings import model
 from advisor.models.precision import memory_change
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, Source
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety
 from advisor.rules.precision_bf16 import LAUNCH_BOUND, MIN_SHARE, basis, confidence, effect, slow_products
 
 # Volta and Turing: fp16 tensor cores, no bf16.
@@ -53,8 +56,4 @@ RULE = Rule(
     area=Area.PRECISION,
     confidence=Confidence.ROOFLINE,
     difficulty=1,
-    sources=(
-        Source("PyTorch, Automatic Mixed Precision", "https://docs.pytorch.org/docs/stable/amp.html"),
-        Source("Micikevicius et al., Mixed Precision Training, ICLR 2018", "https://arxiv.org/abs/1710.03740"),
-    ),
 )

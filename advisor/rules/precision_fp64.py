@@ -5,6 +5,8 @@ it fp64. fp64 moves twice the bytes of fp32. Matmuls run at half the fp32 rate o
 of it on a GeForce, an A10, an L4 or a T4. On a CPU, vector instructions hold half as many fp64 numbers.
 
 Wrong when: the computation needs fp64, as in solvers, physics, or sums over very many values.
+
+Source: CUDA C++ Programming Guide: throughput of native arithmetic instructions, https://docs.nvidia.com/cuda/cuda-c-programming-guide/#arithmetic-instructions
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -12,7 +14,7 @@ from advisor.metrics.gpu import device, fp64_share, gpu_computing_fraction
 from advisor.metrics.settings import fp64_parameters, on_cpu
 from advisor.metrics.step import modelled_phases
 from advisor.models.effects import ANYWHERE, Triple, remove_seconds, shares_of
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.05, "A smaller share cannot gain 3 %, even at twice the speed.")
@@ -74,11 +76,5 @@ RULE = Rule(
     area=Area.PRECISION,
     confidence=Confidence.HEURISTIC,
     difficulty=1,
-    sources=(
-        Source(
-            "CUDA C++ Programming Guide: throughput of native arithmetic instructions",
-            "https://docs.nvidia.com/cuda/cuda-c-programming-guide/#arithmetic-instructions",
-        ),
-    ),
     cap=Severity.SUGGEST,
 )

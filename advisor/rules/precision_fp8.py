@@ -6,6 +6,9 @@ trained at 1.34 to 1.5 times the speed on clusters. Blackwell has scales for eac
 
 Wrong when: you have not compared the loss over a long run (fp8 has only 3 bits of mantissa), or the model is not
 compiled: the conversions are then kernels of their own.
+
+Source: torchao: pre-training with float8, https://docs.pytorch.org/ao/stable/pretraining.html
+Source: NVIDIA Transformer Engine: recipes, https://docs.nvidia.com/deeplearning/transformer-engine/user-guide/api/common.html
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -14,7 +17,7 @@ from advisor.metrics.matmul import large_bf16_matmuls, large_bf16_share
 from advisor.metrics.peaks import peak_rates
 from advisor.models.effects import divide_matmul
 from advisor.models.precision import fp8_speedup
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
 from advisor.units import share
 
 # Ada and Hopper: the first with fp8 tensor cores. Blackwell of data centers: the first with scales in hardware.
@@ -81,12 +84,5 @@ RULE = Rule(
     area=Area.PRECISION,
     confidence=Confidence.ROOFLINE,
     difficulty=3,
-    sources=(
-        Source("torchao: pre-training with float8", "https://docs.pytorch.org/ao/stable/pretraining.html"),
-        Source(
-            "NVIDIA Transformer Engine: recipes",
-            "https://docs.nvidia.com/deeplearning/transformer-engine/user-guide/api/common.html",
-        ),
-    ),
     cap=Severity.INFO,
 )

@@ -6,6 +6,9 @@ enables TF32 for convolutions and leaves it off for matmuls by default.
 
 Wrong when: the matmuls must be exact to fp32, as in solvers. bf16 autocast is even faster and saves memory; this rule
 is for programs, or parts of them, that stay in fp32.
+
+Source: PyTorch, set_float32_matmul_precision, https://docs.pytorch.org/docs/stable/generated/torch.set_float32_matmul_precision.html
+Source: PyTorch, CUDA semantics: TF32 on Ampere, https://docs.pytorch.org/docs/stable/notes/cuda.html
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -21,7 +24,7 @@ from advisor.metrics.peaks import matmul_calls, peak_rates
 from advisor.metrics.settings import flags
 from advisor.models.precision import attained_tf32, to_tf32
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety, Source
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety
 from advisor.rules.precision_bf16 import confidence, peak_of
 
 MIN_SHARE = Threshold(0.2, "As for bf16: below a fifth of the time there is little to gain.")
@@ -71,16 +74,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Allow TF32 for fp32 matmuls",
-    area=Area.PRECISION,
-    confidence=Confidence.ROOFLINE,
-    difficulty=1,
-    sources=(
-        Source(
-            "PyTorch, set_float32_matmul_precision",
-            "https://docs.pytorch.org/docs/stable/generated/torch.set_float32_matmul_precision.html",
-        ),
-        Source("PyTorch, CUDA semantics: TF32 on Ampere", "https://docs.pytorch.org/docs/stable/notes/cuda.html"),
-    ),
-)
+RULE = Rule(title="Allow TF32 for fp32 matmuls", area=Area.PRECISION, confidence=Confidence.ROOFLINE, difficulty=1)

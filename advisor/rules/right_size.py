@@ -6,6 +6,9 @@ time. A GPU that is half idle and half empty could be replaced by one of half th
 
 Wrong when: time matters more to you than cost, the GPUs wait for one slow rank (fix that first), or later runs will be
 larger than the recorded one.
+
+Source: Bekman, Machine Learning Engineering, https://github.com/stas00/ml-engineering
+Source: NVIDIA, Multi-Instance GPU user guide, https://docs.nvidia.com/datacenter/tesla/mig-user-guide/
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -20,7 +23,7 @@ from advisor.models.cost import gpu_hours_ratio
 from advisor.models.effects import Triple
 from advisor.models.memory import FILL
 from advisor.rules._exposed import exposed
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
 from advisor.units import seconds, share
 
 MAX_EXPOSED = Threshold(
@@ -134,8 +137,4 @@ RULE = Rule(
     confidence=Confidence.HEURISTIC,
     difficulty=2,
     cap=Severity.SUGGEST,
-    sources=(
-        Source("Bekman, Machine Learning Engineering", "https://github.com/stas00/ml-engineering"),
-        Source("NVIDIA, Multi-Instance GPU user guide", "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/"),
-    ),
 )

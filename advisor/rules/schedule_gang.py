@@ -5,13 +5,16 @@ scheduling allocates all or none; backfilling lets small jobs use the gaps; a wa
 the scheduler knows how long GPUs wait, so you declare this time; it is not measured.
 
 Wrong when: jobs wait for a quota, or no other job could use the idle time.
+
+Source: Slurm, sched/backfill, https://slurm.schedmd.com/sched_config.html
+Source: Kueue, all-or-nothing scheduling, https://kueue.sigs.k8s.io/docs/tasks/manage/setup_wait_for_pods_ready/
 """
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.goals import queue_share
 from advisor.metrics.settings import world_size
 from advisor.models.effects import Triple
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
 from advisor.units import share, span
 
 MIN_SHARE = Threshold(
@@ -52,15 +55,5 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 RULE = Rule(
-    title="Schedule jobs as gangs",
-    area=Area.COST,
-    confidence=Confidence.HEURISTIC,
-    difficulty=3,
-    cap=Severity.SUGGEST,
-    sources=(
-        Source("Slurm, sched/backfill", "https://slurm.schedmd.com/sched_config.html"),
-        Source(
-            "Kueue, all-or-nothing scheduling", "https://kueue.sigs.k8s.io/docs/tasks/manage/setup_wait_for_pods_ready/"
-        ),
-    ),
+    title="Schedule jobs as gangs", area=Area.COST, confidence=Confidence.HEURISTIC, difficulty=3, cap=Severity.SUGGEST
 )

@@ -9,6 +9,9 @@ Wrong when: you need the scores themselves (to display or return them), or modif
 not support. The flash kernel accepts no dense mask and no bias; some other kernels accept no trained bias; on a CPU,
 flash does not support dropout. If the program already calls the function, it has fallen back to writing the scores;
 check what its kernels require.
+
+Source: PyTorch: scaled_dot_product_attention, https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
+Source: Dao et al., FlashAttention, https://github.com/Dao-AILab/flash-attention
 """
 
 from advisor.metrics.attention import materialised_attention_share, scores_bytes, scores_dropped_out, sequence_length
@@ -17,7 +20,7 @@ from advisor.metrics.gpu import gpu_computing_fraction
 from advisor.metrics.settings import on_cpu
 from advisor.models.effects import COMPUTE, Triple, divide
 from advisor.rules._computing import of_computing
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.10, "A smaller share of the step cannot gain 5 %, even at twice the speed.")
@@ -75,12 +78,5 @@ RULE = Rule(
     area=Area.KERNELS,
     confidence=Confidence.EMPIRICAL,
     difficulty=2,
-    sources=(
-        Source(
-            "PyTorch: scaled_dot_product_attention",
-            "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
-        ),
-        Source("Dao et al., FlashAttention", "https://github.com/Dao-AILab/flash-attention"),
-    ),
     supersedes=("ckpt-selective", "ckpt-every-n", "offload-states"),
 )

@@ -5,6 +5,9 @@ last few thousand tokens before it, the work grows linearly. Models often mix la
 
 Wrong when: the relevant tokens may be anywhere in the sequence, or you only fine-tune a model that was trained with
 full attention. A window makes it a different model; measure its quality again.
+
+Source: PyTorch: FlexAttention, https://docs.pytorch.org/docs/stable/nn.attention.flex_attention.html
+Source: Beltagy et al., Longformer: The Long-Document Transformer, 2020, https://arxiv.org/abs/2004.05150
 """
 
 from advisor.metrics.attention import attention_is_flash, attention_share, sequence_length
@@ -12,7 +15,7 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, gpu_computing_fraction
 from advisor.models.effects import COMPUTE, remove, up_to
 from advisor.rules._computing import of_computing
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
 from advisor.units import share
 
 MIN_LENGTH = Threshold(8192, "In shorter sequences, a window of a few thousand tokens saves little.")
@@ -74,9 +77,5 @@ RULE = Rule(
     area=Area.MODEL,
     confidence=Confidence.HEURISTIC,
     difficulty=3,
-    sources=(
-        Source("PyTorch: FlexAttention", "https://docs.pytorch.org/docs/stable/nn.attention.flex_attention.html"),
-        Source("Beltagy et al., Longformer: The Long-Document Transformer, 2020", "https://arxiv.org/abs/2004.05150"),
-    ),
     cap=Severity.INFO,
 )

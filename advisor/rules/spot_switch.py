@@ -6,6 +6,9 @@ times as long (Daly). At a discount d, it costs (1 - d) E times as much.
 
 Wrong when: you have never tested a restart from a checkpoint, you need the result by a certain date, data must not
 leave certain machines, or environments must run in step with the training, as in reinforcement learning.
+
+Source: Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 2006, https://doi.org/10.1016/j.future.2004.11.016
+Source: AWS, EC2 Spot best practices, https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-best-practices.html
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -13,7 +16,7 @@ from advisor.metrics.between import checkpoint_save_seconds
 from advisor.metrics.goals import spot_discount, time_between_failures
 from advisor.models.checkpoint_interval import break_even_discount, daly, inflation, spot_cost
 from advisor.models.cost import money
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
 from advisor.units import money as as_money
 from advisor.units import seconds, share
 
@@ -97,19 +100,5 @@ def _ratio(m: Metrics, times: float = 1.0) -> float:
 
 
 RULE = Rule(
-    title="Train on spot instances",
-    area=Area.COST,
-    confidence=Confidence.HEURISTIC,
-    difficulty=3,
-    cap=Severity.SUGGEST,
-    sources=(
-        Source(
-            "Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 2006",
-            "https://doi.org/10.1016/j.future.2004.11.016",
-        ),
-        Source(
-            "AWS, EC2 Spot best practices",
-            "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-best-practices.html",
-        ),
-    ),
+    title="Train on spot instances", area=Area.COST, confidence=Confidence.HEURISTIC, difficulty=3, cap=Severity.SUGGEST
 )

@@ -8,6 +8,8 @@ storage, its GPU's clocks, or code that runs only on that rank.
 Wrong when: that rank has extra work that no other rank can do, or its host also runs other programs that will end soon.
 If the slowest rank changes from step to step, as with sequences of uneven length, the rule does not fire; balance
 tokens between ranks instead.
+
+Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
 """
 
 from advisor.metrics.base import Metrics, Missing, Threshold
@@ -26,7 +28,7 @@ from advisor.models.effects import PARTLY, remove_seconds, remove_wait
 from advisor.models.state import Effect
 from advisor.rules._exposed import remove_exposed
 from advisor.rules._line_kinds import KINDS
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import seconds, share
 
 MIN_SKEW = Threshold(0.08, "Ranks of one job differ by a few percent even on equal hosts (assumption).")
@@ -211,9 +213,4 @@ RULE = Rule(
     area=Area.STALLS,
     confidence=Confidence.PHASE_REMOVAL,
     difficulty=2,
-    sources=(
-        Source(
-            "PyTorch Performance Tuning Guide", "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
-        ),
-    ),
 )

@@ -7,12 +7,15 @@ same quality sooner; treat it as an experiment, not as a reliable saving.
 Wrong when: the learning rate has not decayed yet (a plateau before the decay is normal), the validation is noisier than
 the improvement you hope for, or the validation does not measure your goal. If lower is better, as for a loss, declare
 negative values. If you stop early, shorten the learning rate schedule as well.
+
+Source: Prechelt, Early Stopping - But When?, 1998, https://doi.org/10.1007/3-540-49430-8_3
+Source: Bengio et al., Curriculum Learning, ICML 2009, https://doi.org/10.1145/1553374.1553380
 """
 
 from advisor.metrics.base import Metrics, Missing, Need, Threshold
 from advisor.metrics.goals import IMPROVEMENT, stale_validations, validations
 from advisor.models.effects import remove_run, up_to
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
 from advisor.units import share
 
 PATIENCE = Threshold(
@@ -70,8 +73,4 @@ RULE = Rule(
     confidence=Confidence.HEURISTIC,
     difficulty=1,
     cap=Severity.SUGGEST,
-    sources=(
-        Source("Prechelt, Early Stopping - But When?, 1998", "https://doi.org/10.1007/3-540-49430-8_3"),
-        Source("Bengio et al., Curriculum Learning, ICML 2009", "https://doi.org/10.1145/1553374.1553380"),
-    ),
 )

@@ -6,13 +6,16 @@ torch 2.9 its own `RMSNorm` was one.
 
 Wrong when: a compiler fuses it already (then the operators are not in the trace), or the code needs a variant that no
 kernel computes.
+
+Source: PyTorch: Fused RMSNorm implementation, nine times as fast, https://github.com/pytorch/pytorch/pull/153666
+Source: Hsu et al., Liger Kernel: Efficient Triton Kernels for LLM Training, https://arxiv.org/abs/2410.10989
 """
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import gpu_computing_fraction, membound_share
 from advisor.metrics.normalization import Unfused, unfused_norm, unfused_norm_share
 from advisor.models.effects import Triple, divide_membound
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import digits, share, size
 
 MIN_SHARE = Threshold(0.03, "Share of the step in forward passes: with the backward pass, saving it gains 5 % or more.")
@@ -74,13 +77,4 @@ RULE = Rule(
     then=then,
     confidence=Confidence.ROOFLINE,
     difficulty=1,
-    sources=(
-        Source(
-            "PyTorch: Fused RMSNorm implementation, nine times as fast",
-            "https://github.com/pytorch/pytorch/pull/153666",
-        ),
-        Source(
-            "Hsu et al., Liger Kernel: Efficient Triton Kernels for LLM Training", "https://arxiv.org/abs/2410.10989"
-        ),
-    ),
 )

@@ -6,6 +6,8 @@ do not count: one long stall in a hundred steps does not make the others less ce
 
 Wrong when: the run is meant to be that short, or its steps have different amounts of work (sequences of all lengths).
 In that case, compare whole epochs, not steps.
+
+Source: Kuensch: The Jackknife and the Bootstrap for General Stationary Observations, 1989
 """
 
 import math
@@ -21,7 +23,7 @@ from advisor.metrics.step import (
     step_time_mean,
     typical_step_uncertainty,
 )
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity, Source
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity
 from advisor.units import count, digits, seconds, share
 
 MAX_UNCERTAINTY = Threshold(
@@ -112,6 +114,5 @@ RULE = Rule(
     area=Area.VALIDITY,
     confidence=Confidence.HEURISTIC,
     difficulty=1,
-    sources=(Source("Kuensch: The Jackknife and the Bootstrap for General Stationary Observations, 1989"),),
     cap=Severity.INFO,
 )

@@ -6,6 +6,10 @@ a reduce-scatter and an all-gather.
 
 Wrong when: there is only one GPU, or activations, not these states, fill the memory. Sharding alone does not make
 anything faster; the larger batch that then fits may.
+
+Source: Rajbhandari et al., ZeRO, SC 2020, https://arxiv.org/abs/1910.02054
+Source: DeepSpeed, ZeRO tutorial, https://www.deepspeed.ai/tutorials/zero/
+Source: PyTorch, fully_shard, https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -16,18 +20,7 @@ from advisor.models.memory import FILL
 from advisor.rules._pressure import pressure
 from advisor.rules._sharding import to_stage
 from advisor.rules._spelling import spelling
-from advisor.rules.base import (
-    Advice,
-    Area,
-    Change,
-    Confidence,
-    Evidence,
-    Intervention,
-    Measurement,
-    Rule,
-    Safety,
-    Source,
-)
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Intervention, Measurement, Rule, Safety
 
 MIN_SHARE = Threshold(
     0.35, "Below this share of the peak, sharding states frees too little to change what fits (assumption)."
@@ -116,13 +109,5 @@ def redundancy_free(m: Metrics) -> tuple[Change, ...]:
 
 
 RULE = Rule(
-    title="Shard optimizer state over the ranks",
-    area=Area.DISTRIBUTED,
-    confidence=Confidence.EMPIRICAL,
-    difficulty=2,
-    sources=(
-        Source("Rajbhandari et al., ZeRO, SC 2020", "https://arxiv.org/abs/1910.02054"),
-        Source("DeepSpeed, ZeRO tutorial", "https://www.deepspeed.ai/tutorials/zero/"),
-        Source("PyTorch, fully_shard", "https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html"),
-    ),
+    title="Shard optimizer state over the ranks", area=Area.DISTRIBUTED, confidence=Confidence.EMPIRICAL, difficulty=2
 )

@@ -6,6 +6,10 @@ those come first.
 
 Wrong when: links between GPUs are slow (with several machines, shard only within each machine: HSDP). If blocks are not
 wrapped individually, all weights are gathered at once and stay complete while the model computes.
+
+Source: Rajbhandari et al., ZeRO, SC 2020, https://arxiv.org/abs/1910.02054
+Source: PyTorch, fully_shard, https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+Source: DeepSpeed, ZeRO tutorial, https://www.deepspeed.ai/tutorials/zero/
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -22,7 +26,7 @@ from advisor.models.state import Effect
 from advisor.rules._exposed import exposed, remove_exposed
 from advisor.rules._pressure import pressure
 from advisor.rules._sharding import to_stage
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety, Source
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety
 
 MIN_FREED = Threshold(
     0.05,
@@ -107,10 +111,5 @@ RULE = Rule(
     area=Area.DISTRIBUTED,
     confidence=Confidence.EMPIRICAL,
     difficulty=3,
-    sources=(
-        Source("Rajbhandari et al., ZeRO, SC 2020", "https://arxiv.org/abs/1910.02054"),
-        Source("PyTorch, fully_shard", "https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html"),
-        Source("DeepSpeed, ZeRO tutorial", "https://www.deepspeed.ai/tutorials/zero/"),
-    ),
     supersedes=("zero-1-2",),
 )

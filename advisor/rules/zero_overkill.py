@@ -6,6 +6,10 @@ cost time.
 
 Wrong when: you plan a larger model or batch that needs the memory (declare it: `--need-memory`), inputs get longer
 later in the training, or the ranks mostly wait for the slowest one, which happens at every stage.
+
+Source: Rajbhandari et al., ZeRO, SC 2020, https://arxiv.org/abs/1910.02054
+Source: PyTorch, fully_shard, https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+Source: DeepSpeed, memory requirements, https://deepspeed.readthedocs.io/en/latest/memory.html
 """
 
 from advisor.metrics.base import Metrics, Threshold
@@ -19,7 +23,7 @@ from advisor.models.effects import COMPUTE, remove
 from advisor.models.state import Effect
 from advisor.rules._exposed import exposed, remove_exposed
 from advisor.rules._sharding import to_stage
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
 from advisor.units import share
 
 SAFE = Threshold(
@@ -121,9 +125,4 @@ RULE = Rule(
     area=Area.DISTRIBUTED,
     confidence=Confidence.EMPIRICAL,
     difficulty=2,
-    sources=(
-        Source("Rajbhandari et al., ZeRO, SC 2020", "https://arxiv.org/abs/1910.02054"),
-        Source("PyTorch, fully_shard", "https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html"),
-        Source("DeepSpeed, memory requirements", "https://deepspeed.readthedocs.io/en/latest/memory.html"),
-    ),
 )

@@ -9,6 +9,7 @@ from advisor.judging.judge import Outcome, judge
 from advisor.metrics.base import Metrics
 from advisor.metrics.step import step_time_mean
 from advisor.rules import all_rules
+from advisor.rules.base import Source
 from advisor.settings import own_rules
 from advisor.settings.config import configure
 from profiler.errors import ProfilerError
@@ -16,6 +17,9 @@ from profiler.errors import ProfilerError
 RULE = '''"""Steps are long.
 
 A rule of a team.
+
+Source: Ours, about steps, https://example.org/steps
+Source: A book
 """
 
 from advisor.metrics.base import Threshold
@@ -63,7 +67,9 @@ def test_a_folder_of_rules_or_one_file(folder):
 def test_a_rule_of_ones_own_is_as_ours(folder):
     (rule,) = (rule for rule in own_rules.load(folder).rules if rule.id == "long-steps")
 
-    assert rule.page in RULE
+    assert rule.page.strip() in RULE
+    assert "Source" not in rule.page
+    assert rule.sources == (Source("Ours, about steps", "https://example.org/steps"), Source("A book"))
     assert rule.in_force == {"most": 1.0}
 
 
