@@ -2,7 +2,7 @@
 
 from advisor.metrics.base import Metrics
 from advisor.metrics.memory import alloc_retries, mem_headroom, oom_count
-from advisor.rules.base import Measurement
+from advisor.rules.base import Measurement, measured
 
 
 def pressure(m: Metrics) -> tuple[Measurement, ...]:
@@ -10,8 +10,4 @@ def pressure(m: Metrics) -> tuple[Measurement, ...]:
 
     They carry no limits, because any one of them may be the reason.
     """
-    return (
-        Measurement(oom_count, m[oom_count]),
-        Measurement(alloc_retries, m[alloc_retries]),
-        Measurement(mem_headroom, m[mem_headroom]),
-    )
+    return measured(m, oom_count), measured(m, alloc_retries), measured(m, mem_headroom)

@@ -10,7 +10,7 @@ Source: TODO: the title of the source, https://example.org
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.step import other_fraction
 from advisor.models.effects import remove, up_to
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, evidence, measured
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.05, "TODO: why this value, or its source.")
@@ -18,8 +18,7 @@ MIN_SHARE = Threshold(0.05, "TODO: why this value, or its source.")
 
 def when(m: Metrics) -> Evidence | None:
     """If TODO: at least 5 % of the step goes into it,"""
-    part = m[other_fraction]
-    return None if part < m[MIN_SHARE] else Evidence((Measurement(other_fraction, part, m[MIN_SHARE]),))
+    return evidence(measured(m, other_fraction, ">=", MIN_SHARE))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

@@ -23,7 +23,7 @@ from advisor.models.accumulation import amortized_share
 from advisor.models.effects import in_turn, remove, remove_seconds
 from advisor.models.state import Effect
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measured
 from advisor.units import share
 
 MIN_SHARE = Threshold(
@@ -41,12 +41,9 @@ def when(m: Metrics) -> Evidence | None:
     paid_once = m[optimizer_fraction] + _communication(m)
     if paid_once < m[MIN_SHARE]:
         return None
-    facts = [Measurement(optimizer_fraction, m[optimizer_fraction])]
-    if m[world_size] > 1:
-        facts.append(Measurement(exposed_comm_fraction, m[exposed_comm_fraction]))
-    facts.append(Measurement(micro_steps_per_step, m[micro_steps_per_step]))
-    return Evidence(
-        tuple(facts),
+    several = (exposed_comm_fraction,) if m[world_size] > 1 else ()
+    return evidence(
+        *(measured(m, metric) for metric in (optimizer_fraction, *several, micro_steps_per_step)),
         note=f"together {share(paid_once)} of the step; the target is {m.goals.target_batch} samples per update",
     )
 

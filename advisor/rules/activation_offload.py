@@ -20,7 +20,8 @@ from advisor.models.effects import lengthen
 from advisor.models.memory import LAYER_OVER_BOUNDARY
 from advisor.models.sharding import PCIE
 from advisor.rules._pressure import pressure
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, measured
 from advisor.units import seconds, size
 
 MIN_SHARE = Threshold(0.25, "Below this share of the peak, offloading frees too little for its cost (assumption).")
@@ -45,11 +46,7 @@ def when(m: Metrics) -> Evidence | None:
     needed = freed * m[local_ranks]
     if freed < limit or room < needed:
         return None
-    facts = (
-        Measurement(mem_activations, m[mem_activations], limit),
-        Measurement(host_memory_available, room, needed),
-        *pressure(m),
-    )
+    facts = (measured(m, mem_activations, ">=", limit), measured(m, host_memory_available, ">=", needed), *pressure(m))
     return Evidence(facts, f"the inputs of {m[model].blocks} {m[model].block} blocks")
 
 
@@ -62,7 +59,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"Keep {found.note} in the host's memory: that frees about {size(freed)} of GPU memory, takes "
         f"{size(freed * m[local_ranks])} of the node's and makes a step up to {seconds(2 * one_way)} longer.",
-        changes=(Change(language="python", code=CODE),),
+        changes=(python(CODE),),
         basis="A block's input is 1/17 of its activations, and one block at a time is recomputed. The inputs cross the "
         "bus twice at 25 GB/s: not hidden at all, half of it, or as far as forward and backward passes last.",
         effect=lengthen("backward", (2 * one_way, max(one_way, shown), shown)),

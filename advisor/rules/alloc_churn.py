@@ -15,7 +15,8 @@ from advisor.metrics.gpu import allocation_stall_fraction
 from advisor.metrics.step import modelled_phases, steady_step_count
 from advisor.models.effects import in_turn, relieve_host, up_to
 from advisor.rules._exposed import PASSES, remove_exposed
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
 from advisor.units import share
 
 MIN_STALL = Threshold(0.03, "A smaller share of the step is within its noise.")
@@ -31,14 +32,8 @@ CODE = """\
 
 def when(m: Metrics) -> Evidence | None:
     """If the GPU is idle for at least 3 % of the step while the host allocates or frees device memory,"""
-    stalled, steps = m[allocation_stall_fraction], m[steady_step_count]
-    if stalled < m[MIN_STALL] or steps < m[MIN_STEPS]:
-        return None
-    return Evidence(
-        (
-            Measurement(allocation_stall_fraction, stalled, m[MIN_STALL]),
-            Measurement(steady_step_count, steps, m[MIN_STEPS]),
-        )
+    return evidence(
+        measured(m, allocation_stall_fraction, ">=", MIN_STALL), measured(m, steady_step_count, ">=", MIN_STEPS)
     )
 
 
@@ -49,7 +44,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"Take torch.cuda.empty_cache() out of the loop, and set expandable_segments:True if sizes vary: for "
         f"{share(stalled)} of the step the GPU is idle while memory is allocated or freed. If neither helps, memory "
         "is too full: use a slightly smaller batch.",
-        changes=(Change(language="python", code=CODE),),
+        changes=(python(CODE),),
         basis="50, 80 or 100 % of the calls disappear.",
         effect=in_turn(
             remove_exposed("allocation", stalled * sum(m[modelled_phases].values()), up_to(1.0), PASSES),

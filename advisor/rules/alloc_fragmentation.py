@@ -14,7 +14,8 @@ Source: Bekman, Machine Learning Engineering, https://github.com/stas00/ml-engin
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.memory import alloc_retries, fragmentation_ratio, mem_peak_allocated, mem_peak_reserved, oom_count
 from advisor.metrics.settings import flags, primary_rank
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Intervention, Measurement, Rule, Safety
+from advisor.rules._spelling.call import bash
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measured
 
 MIN_FRAGMENTATION = Threshold(
     0.15, "In a regular step, rounding and caching leave less than a seventh of the memory reserved but unused."
@@ -29,19 +30,11 @@ OFF = "expandable_segments:False"
 
 def when(m: Metrics) -> Evidence | None:
     """If allocations failed or were retried while at least 15 % of the reserved memory held no tensor,"""
-    ratio, retries, failures = m[fragmentation_ratio], m[alloc_retries], m[oom_count]
-    settings = m.get(flags)
-    if settings and SETTING in (settings.allocator_config or ""):
+    unused, retries = measured(m, fragmentation_ratio, ">=", MIN_FRAGMENTATION), measured(m, alloc_retries)
+    failures, settings = measured(m, oom_count), m.get(flags)
+    if (settings and SETTING in (settings.allocator_config or "")) or retries.value + failures.value == 0:
         return None
-    if ratio < m[MIN_FRAGMENTATION] or retries + failures == 0:
-        return None
-    return Evidence(
-        (
-            Measurement(fragmentation_ratio, ratio, m[MIN_FRAGMENTATION]),
-            Measurement(alloc_retries, retries),
-            Measurement(oom_count, failures),
-        )
-    )
+    return evidence(unused, retries, failures)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -55,11 +48,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         "usable. If lengths vary, also run the longest batch first. Then record again before you change anything "
         "else about memory.",
         changes=(
-            Change(
-                language="shell",
-                code=f"export PYTORCH_ALLOC_CONF={config}\n"
-                f"# torch before 2.9: export PYTORCH_CUDA_ALLOC_CONF={config}\n",
-            ),
+            bash(f"export PYTORCH_ALLOC_CONF={config}\n# torch before 2.9: export PYTORCH_CUDA_ALLOC_CONF={config}\n"),
         ),
         basis="70 % of the memory that is reserved but unused at the peak. The time spent on retries is not predicted.",
         memory=-freed,

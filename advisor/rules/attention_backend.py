@@ -19,7 +19,8 @@ from advisor.metrics.gpu import gpu_computing_fraction
 from advisor.metrics.peaks import peak_rates
 from advisor.metrics.step import modelled_phases
 from advisor.models.effects import ANYWHERE, Triple, remove_seconds, shares_of
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule
 from advisor.units import digits, share
 
 MIN_SHARE = Threshold(0.10, "A smaller share of the step cannot gain 5 %, even at twice the speed.")
@@ -87,7 +88,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     part = m[slower_backend_share] * m[gpu_computing_fraction]
     return Advice(
         then=f"{what}{why}. Attention takes {share(part)} of the step, at {found.note}.",
-        changes=(Change(language="python", code=code),),
+        changes=(python(code),),
         basis=f"Attention becomes {digits(low)}, {digits(expected)} or {digits(high)} times as fast, at most "
         f"{share(BEST)} of the GPU's peak.",
         effect=remove_seconds(

@@ -4,6 +4,7 @@ A rule sees metrics only. A missing metric ends the rule as "not measured"; an e
 Neither stops the other rules.
 """
 
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -52,6 +53,16 @@ class Source:
     url: str | None = None
 
 
+Relation = Literal[">=", "<=", ">", "<", "=="]
+_RELATIONS: Mapping[Relation, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+    "==": operator.eq,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """A measured value and the limit it was compared with; `relation` reads "value relation limit"."""
@@ -59,7 +70,12 @@ class Measurement:
     metric: Metric[Any]
     value: float
     limit: float | None = None
-    relation: Literal[">=", "<=", ">", "<", "=="] = ">="
+    relation: Relation = ">="
+
+    @property
+    def holds(self) -> bool:
+        """Return whether the relation is true; a value without a limit is only shown."""
+        return self.limit is None or _RELATIONS[self.relation](self.value, self.limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +85,18 @@ class Evidence:
     facts: tuple[Measurement, ...]
     note: str = ""
     """Details that are not numbers, as plain text: which GPU, which loader, which throttle reason."""
+
+
+def measured(
+    m: Metrics, metric: Metric[Any], relation: Relation = ">=", limit: Threshold | float | None = None
+) -> Measurement:
+    """Return the value of a metric, and the limit it is compared with if there is one."""
+    return Measurement(metric, m[metric], m[limit] if isinstance(limit, Threshold) else limit, relation)
+
+
+def evidence(*facts: Measurement, note: str = "") -> Evidence | None:
+    """Return the evidence; None unless all facts hold."""
+    return Evidence(facts, note) if all(fact.holds for fact in facts) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.batching import Batchable, batchable, batchable_share
 from advisor.metrics.gpu import gpu_computing_fraction, launch_bound_index, matmul_share
 from advisor.models.effects import PARTLY, Triple, divide_matmul, in_turn, remove_launch_idle
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule
 from advisor.units import digits, share
 
 MIN_SAVED = Threshold(0.05, "Share of the step that is left to save; a smaller gain is within the noise of most runs.")
@@ -57,7 +58,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"Use {how}: {digits(those.calls)} small matmuls per step run one by one, {digits(those.together)} in a "
         f"row, mostly {found.note}. They take {share(those.share)} of the GPU's time.",
-        changes=(Change(language="python", code=GROUP if those.experts else BATCH),),
+        changes=(python(GROUP if those.experts else BATCH),),
         basis="50, 80 or 100 % of the time above what one call takes at 70 % of the peak rate or 80 % of the bandwidth "
         "is saved, and of the idle time before their launches.",
         effect=in_turn(divide_matmul((low, expected, high), portion=part), remove_launch_idle(gaps)),

@@ -13,7 +13,8 @@ Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/rec
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import compute_capability, conv_share, layout_share, matmul_share, membound_share
 from advisor.models.effects import divide_matmul, divide_membound, in_turn
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Intervention, Measurement, Rule, Safety
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety
 from advisor.units import share
 
 MIN_CONV = Threshold(
@@ -60,7 +61,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then="Keep the model and its inputs in channels_last: converting the image layout takes "
         f"{share(m[layout_share])} of the GPU's time.",
-        changes=(Change(language="python", code=CODE),),
+        changes=(python(CODE),),
         basis="Convolutions become 1, 1.15 or 1.35 times as fast; 50, 80 or 95 % of the conversion time is saved.",
         effect=in_turn(
             divide_matmul(SPEEDUP, portion=min(1.0, m[conv_share] / (m[matmul_share] or 1.0))),

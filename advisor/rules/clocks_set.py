@@ -11,7 +11,8 @@ Source: NVIDIA: NVML API Reference, clocks event reasons, https://docs.nvidia.co
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.hardware import set_clock_ratio
 from advisor.models.effects import LAUNCHED, Triple, remove
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
+from advisor.rules._spelling.call import bash
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measured
 from advisor.units import share
 
 MAX_CLOCK = Threshold(0.9, "Clock divided by its maximum; above this, less than a tenth can be gained (assumption).")
@@ -30,8 +31,7 @@ def when(m: Metrics) -> Evidence | None:
     """If a setting of clocks is all that limits the GPU in half of its busy time, and keeps its clock below 90 % of the
     maximum,
     """
-    clock = m[set_clock_ratio]
-    return Evidence((Measurement(set_clock_ratio, clock, m[MAX_CLOCK], "<"),)) if clock < m[MAX_CLOCK] else None
+    return evidence(measured(m, set_clock_ratio, "<", MAX_CLOCK))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -41,7 +41,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"Reset the GPU's clocks, unless the setting is deliberate: it keeps them at {share(clock)} of the "
         "maximum.",
-        changes=(Change(language="shell", code=CODE),),
+        changes=(bash(CODE),),
         basis="Forward, backward and optimizer regain 0, 40 or 90 % of the lost clock speed.",
         effect=remove(*LAUNCHED, shares=(low, expected, high)),
         memory=0,

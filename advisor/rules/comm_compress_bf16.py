@@ -20,7 +20,8 @@ from advisor.metrics.step import step_time_mean
 from advisor.models.communication import BUCKET
 from advisor.models.effects import PARTLY
 from advisor.rules._exposed import remove_exposed
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Intervention, Measurement, Rule, Safety
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measured
 from advisor.units import seconds, share, size
 
 MIN_SHARE = Threshold(
@@ -37,6 +38,12 @@ HALF = 0.5
 
 # Beyond so many buckets each one's latency shows; fewer and larger ones then (assumption).
 MANY_BUCKETS = 8
+
+HOOK = """\
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+model.register_comm_hook(state=None, hook=default_hooks.bf16_compress_hook)  # once, before training
+"""
 
 UNUSED = (
     " If some step leaves parameters without a gradient, keep find_unused_parameters on: without it, the next "
@@ -56,10 +63,9 @@ def when(m: Metrics) -> Evidence | None:
     # torch has the hook for NCCL alone.
     if fact.comm_hook is not None or "float32" not in fact.dtypes or fact.backend not in (None, "nccl"):
         return None
-    if m[exposed_transfer] < limit:
-        return None
-    return Evidence(
-        (Measurement(exposed_transfer, m[exposed_transfer], limit), Measurement(world_size, m[world_size], MIN_RANKS)),
+    return evidence(
+        measured(m, exposed_transfer, ">=", limit),
+        measured(m, world_size, ">=", MIN_RANKS),
         note=f"{share(m[exposed_transfer] / m[step_time_mean])} of the step; {size(fact.gradient_bytes)} of gradients",
     )
 
@@ -68,31 +74,15 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then reduce gradients in bf16."""
     fact = m[ddp]
     settings = _settings(m)
-    place = fact.place
-    changes = [
-        Change(
-            language="python",
-            code="from torch.distributed.algorithms.ddp_comm_hooks import default_hooks\n\n"
-            "model.register_comm_hook(state=None, hook=default_hooks.bf16_compress_hook)  # once, before training\n",
-            file=place.file if place else None,
-            line=place.line if place else None,
-        )
-    ]
+    codes = [HOOK]
     if settings:
         arguments = ", ".join(f"{name}={value}" for name, value in settings.items())
-        changes.append(
-            Change(
-                language="python",
-                code=f"model = DistributedDataParallel(model, device_ids=[local_rank], {arguments})\n",
-                file=place.file if place else None,
-                line=place.line if place else None,
-            )
-        )
+        codes.append(f"model = DistributedDataParallel(model, device_ids=[local_rank], {arguments})\n")
     gone = m[exposed_transfer] - _left(m)
     return Advice(
         then="Register DDP's bf16 hook: gradients then take half the bytes on the network."
         + (" In the same call, change " + ", ".join(settings) + " too." if settings else ""),
-        changes=tuple(changes),
+        changes=tuple(python(code, fact.place) for code in codes),
         basis="Collectives take half as long. The backward pass hides as much of them as now, except for the last "
         f"bucket, which is always exposed. This saves {seconds(gone)} of {seconds(m[exposed_transfer])}; the cautious "
         "cases save 50 or 80 % of that.",

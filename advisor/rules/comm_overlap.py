@@ -24,7 +24,8 @@ from advisor.metrics.settings import world_size
 from advisor.metrics.step import modelled_phases
 from advisor.models.effects import COMPUTE, Triple
 from advisor.rules._exposed import remove_exposed
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.10, "Share of the step: hiding 40 % of a smaller share gains less than 4 % (assumption).")
@@ -94,10 +95,8 @@ def when(m: Metrics) -> Evidence | None:
     """
     if m[world_size] < MIN_RANKS:
         return None
-    exposed, longest = m[exposed_collectives], m[exposed_collective]
-    if exposed < m[MIN_SHARE] or m.get(ddp) is not None:
-        return None
-    return Evidence((Measurement(exposed_collectives, exposed, m[MIN_SHARE]),), f"mostly {longest.name}")
+    exposed, longest = measured(m, exposed_collectives, ">=", MIN_SHARE), m[exposed_collective]
+    return evidence(exposed, note=f"mostly {longest.name}") if m.get(ddp) is None else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -114,7 +113,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     hidden = exposed if small else min(exposed, m[gpu_computing_fraction])
     return Advice(
         then=f"{cure} {share(exposed)} of the step is exposed communication, {found.note}.",
-        changes=(Change(language="python", code=code),),
+        changes=(python(code),),
         basis="0 % (if the ranks wait for a slower one), 40 or 80 % of the exposed time is saved"
         + ("." if small else ", at most the GPU's computing time."),
         effect=remove_exposed("communication", hidden * sum(m[modelled_phases].values()), HIDDEN, within=COMPUTE),

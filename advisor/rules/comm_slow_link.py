@@ -18,7 +18,8 @@ from advisor.metrics.settings import world_size
 from advisor.metrics.step import exposed_comm_fraction, modelled_phases
 from advisor.models.effects import Triple
 from advisor.rules._exposed import PASSES, remove_exposed
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules._spelling.call import bash
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
 from advisor.units import share, size
 
 MIN_SHARE = Threshold(0.10, "Share of the step: removing 40 % of a smaller share gains less than 4 % (assumption).")
@@ -50,11 +51,10 @@ def when(m: Metrics) -> Evidence | None:
     """If exposed collectives of at least a megabyte take at least 10 % of the step and reach less than 5 GB/s,"""
     if m[world_size] < MIN_RANKS:
         return None
-    exposed, longest, speed = m[exposed_comm_fraction], m[exposed_collective], m[exposed_bandwidth]
-    if exposed < m[MIN_SHARE] or speed >= m[MAX_BANDWIDTH] or (longest.bytes or 0) < m[MIN_BYTES] * longest.calls:
-        return None
-    facts = (Measurement(exposed_comm_fraction, exposed, m[MIN_SHARE]),)
-    return Evidence((*facts, Measurement(exposed_bandwidth, speed, m[MAX_BANDWIDTH], "<")), longest.name)
+    exposed, longest = measured(m, exposed_comm_fraction, ">=", MIN_SHARE), m[exposed_collective]
+    speed = measured(m, exposed_bandwidth, "<", MAX_BANDWIDTH)
+    large = (longest.bytes or 0) >= m[MIN_BYTES] * longest.calls
+    return evidence(exposed, speed, note=longest.name) if large else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -68,7 +68,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"Find out why {found.note} of {size((longest.bytes or 0) / longest.calls)} moves {size(speed)}/s. "
         f"{late}{path} data takes a slow path. Communication is exposed for {share(m[exposed_comm_fraction])} of the "
         "step.",
-        changes=(Change(language="shell", code=CODE),),
+        changes=(bash(CODE),),
         basis="0, 50 or 100 % of the exposed time shrinks as if the link reached 10 GB/s.",
         effect=remove_exposed("communication", seconds * (1 - speed / ATTAINED), FOUND, within=PASSES),
         memory=0,

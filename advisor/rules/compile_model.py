@@ -19,7 +19,7 @@ from advisor.metrics.normalization import unfused_norm_share
 from advisor.models.effects import divide_membound, in_turn, remove_launch_idle
 from advisor.rules._compile import CAPABILITY, compile_intervention
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, measured
 
 MIN_MEMBOUND = Threshold(0.25, "Making a quarter of the time 1.2 to 2.5 times as fast saves 4 to 15 % (assumption).")
 
@@ -45,14 +45,11 @@ def when(m: Metrics) -> Evidence | None:
     """
     if m[is_compiled] or m[compute_capability] < CAPABILITY:
         return None
-    late, membound = m[launch_bound_index], m[membound_share]
-    if m[matmul_share] > m[MAX_MATMUL] and late < m[LEAST_LAUNCH_BOUND]:
+    late = measured(m, launch_bound_index, ">=", MIN_LAUNCH_BOUND)
+    membound = measured(m, membound_share, ">=", MIN_MEMBOUND)
+    if m[matmul_share] > m[MAX_MATMUL] and late.value < m[LEAST_LAUNCH_BOUND]:
         return None
-    facts = (
-        Measurement(membound_share, membound, m[MIN_MEMBOUND]),
-        Measurement(launch_bound_index, late, m[MIN_LAUNCH_BOUND]),
-    )
-    reached = tuple(fact for fact in facts if fact.value >= (fact.limit or 0.0))
+    reached = tuple(fact for fact in (membound, late) if fact.holds)
     return Evidence(reached, "the model is not compiled") if reached else None
 
 

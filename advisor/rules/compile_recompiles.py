@@ -14,7 +14,8 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.between import recompile_share, recompiles
 from advisor.metrics.settings import flags
 from advisor.models.effects import remove_run, up_to
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules._spelling.call import bash, python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
 from advisor.units import share
 
 MIN_RECOMPILES = Threshold(
@@ -37,12 +38,8 @@ def when(m: Metrics) -> Evidence | None:
     """If torch.compile created graphs in 7 or more steps after the first,"""
     if not m[flags].compile:
         return None
-    number = m[recompiles]
-    if number < m[MIN_RECOMPILES]:
-        return None
-    return Evidence(
-        (Measurement(recompiles, number, m[MIN_RECOMPILES]), Measurement(recompile_share, m[recompile_share]))
-    )
+    number = measured(m, recompiles, ">=", MIN_RECOMPILES)
+    return evidence(number, measured(m, recompile_share)) if number.holds else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -52,7 +49,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         f"{share(m[recompile_share])} of the run after its first steps. After 8 variants of a function torch runs it "
         "uncompiled. Mark the varying dimension as dynamic, pad to a few lengths, or turn a number that varies into "
         "a tensor.",
-        changes=(Change(language="python", code=CODE), Change(language="shell", code=LOG)),
+        changes=(python(CODE), bash(LOG)),
         basis="50, 80 or 100 % of the extra time of steps that recompile after the first ten is saved. Code that "
         "torch gave up on and ran uncompiled would gain as well; that is not counted.",
         effect=remove_run(up_to(min(1.0, m[recompile_share]))),

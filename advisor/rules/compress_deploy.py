@@ -16,7 +16,8 @@ Source: MLCommons: MLPerf Inference Rules, https://github.com/mlcommons/inferenc
 from advisor.metrics.base import Metrics, Missing, Need
 from advisor.metrics.goals import declared_goals
 from advisor.metrics.memory import memory_pressure
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity
 
 
 def when(m: Metrics) -> Evidence | None:
@@ -41,10 +42,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
         "heads, channels or layers. After each, measure the 90th percentile of a single request, and the "
         "quality. Training does not get faster.",
         changes=(
-            Change(
-                language="python",
-                code="from torchao.quantization import Int8WeightOnlyConfig, quantize_\n\n"
-                "quantize_(model.eval(), Int8WeightOnlyConfig())  # then torch.compile, and measure\n",
+            python(
+                "from torchao.quantization import Int8WeightOnlyConfig, quantize_\n\n"
+                "quantize_(model.eval(), Int8WeightOnlyConfig())  # then torch.compile, and measure\n"
             ),
         ),
         basis="Training gains nothing; inference gets faster.",

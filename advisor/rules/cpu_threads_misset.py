@@ -25,7 +25,8 @@ from advisor.metrics.threads import (
     threads_from,
 )
 from advisor.models.effects import divide
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Intervention, Measurement, Rule, Safety
+from advisor.rules._spelling.call import bash, python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measured
 
 MIN_GAIN = Threshold(1.3, "On busy machines, repeated timings of one matmul differ by up to a fifth (measured).")
 
@@ -45,16 +46,12 @@ def when(m: Metrics) -> Evidence | None:
     """
     if not m[on_cpu] or m[threads_from] == "program" or m[compute_fraction] < m[MIN_COMPUTE]:
         return None
-    gain, demand, cores = m[thread_gain], m[thread_demand], m[cores_allowed]
-    facts = []
-    if gain >= m[MIN_GAIN]:
-        facts.append(Measurement(thread_gain, gain, m[MIN_GAIN]))
-    crowded = m[local_ranks] > 1 or gain >= m[MIN_GAIN_ALONE]
-    if demand > cores and m[best_threads] < m[threads] and crowded:
-        facts.append(Measurement(thread_demand, demand, cores, ">"))
-    if not facts:
-        return None
-    return Evidence((*facts, Measurement(best_threads, m[best_threads])), _who(m))
+    gain, demand = measured(m, thread_gain, ">=", MIN_GAIN), measured(m, thread_demand, ">", m[cores_allowed])
+    facts = [gain] if gain.holds else []
+    crowded = m[local_ranks] > 1 or gain.value >= m[MIN_GAIN_ALONE]
+    if demand.holds and m[best_threads] < m[threads] and crowded:
+        facts.append(demand)
+    return evidence(*facts, measured(m, best_threads), note=_who(m)) if facts else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -66,11 +63,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"Compute with {best} thread{'s' if best > 1 else ''}{ranks} instead of {now}.",
         changes=(
-            Change(language="shell", code=f"export OMP_NUM_THREADS={best}  # before the program or launcher\n"),
-            Change(
-                language="python",
-                code="import torch\n\n"
-                f"torch.set_num_threads({best})  # first statement; DataLoader workers keep using 1\n",
+            bash(f"export OMP_NUM_THREADS={best}  # before the program or launcher\n"),
+            python(
+                f"import torch\n\ntorch.set_num_threads({best})  # first statement; DataLoader workers keep using 1\n"
             ),
         ),
         basis=f"The largest matmul took 1/{gain:.2f} of its time with {best}; forward, backward and optimizer get 40, "

@@ -19,7 +19,8 @@ from advisor.metrics.preprocessing import epochs_begun, preprocess_share
 from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import faster_batches
 from advisor.rules._batches import gain
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
 from advisor.units import seconds, share
 
 MIN_WAIT = Threshold(0.05, "About 20 steps can confirm a gain of 5 % or more; a smaller wait cannot give that gain.")
@@ -63,29 +64,22 @@ def when(m: Metrics) -> Evidence | None:
     """If the step waits for data, regions marked as preprocessing take at least 40 % of batch preparation, caching
     their results should save at least 5 % of the step, and the data set is read more than once,
     """
-    wait, stage = m[data_wait_fraction], m[preprocess_share]
-    if wait < m[MIN_WAIT] or stage < m[MIN_STAGE] or m[epochs_begun] < m[MIN_EPOCHS]:
+    wait = measured(m, data_wait_fraction, ">=", MIN_WAIT)
+    stage = measured(m, preprocess_share, ">=", MIN_STAGE)
+    if not (wait.holds and stage.holds) or m[epochs_begun] < m[MIN_EPOCHS]:
         return None
-    if gain(m, faster_batches(stage, REMOVED)) < m[MIN_WAIT]:
+    if gain(m, faster_batches(stage.value, REMOVED)) < m[MIN_WAIT]:
         return None
-    return Evidence(
-        (
-            Measurement(data_wait_fraction, wait, m[MIN_WAIT]),
-            Measurement(preprocess_share, stage, m[MIN_STAGE]),
-            Measurement(epochs_begun, m[epochs_begun], m[MIN_EPOCHS]),
-        ),
-        f"{m[loader].dataset} preprocesses each sample in every epoch",
-    )
+    note = f"{m[loader].dataset} preprocesses each sample in every epoch"
+    return evidence(wait, stage, measured(m, epochs_begun, ">=", MIN_EPOCHS), note=note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then preprocess once and keep the result."""
-    place = m[loader].place
-    file, line = (place.file, place.line) if place else (None, None)
     return Advice(
         then=f"Preprocess offline, or cache each sample when it is first made: {share(m[preprocess_share])} of the "
         f"{seconds(m[t_w])} per batch is preprocessing that is the same in every epoch.",
-        changes=(Change(language="python", code=CODE, file=file, line=line),),
+        changes=(python(CODE, m[loader].place),),
         basis="Caching saves 60, 90 or 100 % of the preprocessing time; the step's wait shrinks accordingly.",
         effect=faster_batches(m[preprocess_share], REMOVED),
         memory=0,

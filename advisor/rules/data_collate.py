@@ -17,7 +17,8 @@ from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import faster_batches
 from advisor.models.state import Effect
 from advisor.rules._batches import gain
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
 from advisor.units import seconds, share
 
 MIN_WAIT = Threshold(0.05, "About 20 steps can confirm a gain of 5 % or more; a smaller wait cannot give that gain.")
@@ -51,23 +52,18 @@ def when(m: Metrics) -> Evidence | None:
     """If the step waits for data, collation takes at least 40 % of batch preparation, and speeding it up should
     save at least 5 % of the step,
     """
-    wait, collating = m[data_wait_fraction], m[collate_share]
-    if wait < m[MIN_WAIT] or collating < m[MIN_COLLATE] or gain(m, _effect(m)) < m[MIN_WAIT]:
-        return None
-    facts = (Measurement(data_wait_fraction, wait, m[MIN_WAIT]), Measurement(collate_share, collating, m[MIN_COLLATE]))
-    return Evidence(facts, f"{_name(m)} collates {m[loader].dataset}")
+    facts = measured(m, data_wait_fraction, ">=", MIN_WAIT), measured(m, collate_share, ">=", MIN_COLLATE)
+    found = evidence(*facts, note=f"{_name(m)} collates {m[loader].dataset}")
+    return found if found and gain(m, _effect(m)) >= m[MIN_WAIT] else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then collate batches with one array operation."""
-    place = m[loader].place
-    file, line = (place.file, place.line) if place else (None, None)
-    whole = Change(language="python", code=WHOLE, file=file, line=line)
-    own = Change(language="python", code=CODE, file=file, line=line)
+    codes = (WHOLE,) if DEFAULT in _name(m) else (CODE, WHOLE)
     return Advice(
         then=f"Vectorize {_name(m)}: {share(m[collate_share])} of the {seconds(m[t_w])} per batch is "
         f"collation{_pieces(m)}. Return arrays from the data set, or the whole batch at once.",
-        changes=(whole,) if DEFAULT in _name(m) else (own, whole),
+        changes=tuple(python(code, m[loader].place) for code in codes),
         basis="Vectorizing saves 50, 80 or 95 % of the collation time; the step's wait shrinks accordingly.",
         effect=_effect(m),
         memory=0,

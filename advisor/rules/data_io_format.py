@@ -16,8 +16,9 @@ from advisor.metrics.input import files_per_sample, loader, t_w
 from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import faster_batches
 from advisor.rules._batches import gain
+from advisor.rules._spelling.call import python
 from advisor.rules._workers import right_number
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
 from advisor.units import digits, seconds
 
 MIN_WAIT = Threshold(0.05, "About 20 steps can confirm a gain of 5 % or more; a smaller wait cannot give that gain.")
@@ -58,26 +59,19 @@ def when(m: Metrics) -> Evidence | None:
     """If the step waits for data, a sample is read from at least 8 files, faster reading should save at least 5 %
     of the step, and more workers would not help,
     """
-    wait, files = m[data_wait_fraction], m[files_per_sample]
-    if wait < m[MIN_WAIT] or files < m[MIN_FILES] or right_number(m) > m[loader].num_workers:
+    wait, files = measured(m, data_wait_fraction, ">=", MIN_WAIT), measured(m, files_per_sample, ">=", MIN_FILES)
+    found = evidence(wait, files, note=f"{m[loader].dataset} opens {digits(files.value)} files per sample")
+    if not found or right_number(m) > m[loader].num_workers or gain(m, EFFECT) < m[MIN_WAIT]:
         return None
-    if gain(m, EFFECT) < m[MIN_WAIT]:
-        return None
-    facts = (Measurement(data_wait_fraction, wait, m[MIN_WAIT]), Measurement(files_per_sample, files, m[MIN_FILES]))
-    return Evidence(facts, f"{m[loader].dataset} opens {digits(files)} files per sample")
+    return found
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then store the samples in shards, which are read in large pieces."""
-    place = m[loader].place
     return Advice(
         then=f"Keep the samples in shards (WebDataset, TFRecord, Parquet, HDF5, a memory map), on a local disk if you "
         f"can: {found.note}, and a batch takes {seconds(m[t_w])}.",
-        changes=(
-            Change(
-                language="python", code=CODE, file=place.file if place else None, line=place.line if place else None
-            ),
-        ),
+        changes=(python(CODE, m[loader].place),),
         basis="Reading becomes 1.5, 3 or 8 times as fast. Files were only counted, so reading is assumed to take 50, "
         "80 or 100 % of a batch's time.",
         effect=EFFECT,

@@ -26,7 +26,7 @@ from advisor.rules._workers import (
     workers_effect,
     workers_memory,
 )
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
 from advisor.units import seconds, share
 
 MIN_WAIT = Threshold(
@@ -45,15 +45,14 @@ def when(m: Metrics) -> Evidence | None:
     fact = m[loader]
     if not fact.num_workers:
         return None
-    facts = (
-        Measurement(data_wait_fraction, m[data_wait_fraction], m[MIN_WAIT]),
-        Measurement(worker_efficiency, m[worker_efficiency], m[MIN_EFFICIENCY]),
+    found = evidence(
+        measured(m, data_wait_fraction, ">=", MIN_WAIT),
+        measured(m, worker_efficiency, ">=", MIN_EFFICIENCY),
+        note=f"{fact.dataset} is read with num_workers={fact.num_workers}",
     )
-    if any(each.value < (each.limit or 0.0) for each in facts) or right_number(m) <= fact.num_workers:
+    if not found or right_number(m) <= fact.num_workers:
         return None
-    if time_with_workers(m) > (1 - m[MIN_GAIN]) * m[step_time_mean]:
-        return None
-    return Evidence(facts, f"{fact.dataset} is read with num_workers={fact.num_workers}")
+    return None if time_with_workers(m) > (1 - m[MIN_GAIN]) * m[step_time_mean] else found
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

@@ -17,7 +17,7 @@ from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import remove_wait
 from advisor.rules._batches import gain
 from advisor.rules._workers import right_number
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, evidence, measured
 from advisor.units import share
 
 MIN_WAIT = Threshold(0.05, "About 20 steps can confirm a gain of 5 % or more; a smaller wait cannot give that gain.")
@@ -52,16 +52,15 @@ def when(m: Metrics) -> Evidence | None:
     their work should save at least 5 % of the step,
     """
     m[device]
-    facts = (
-        Measurement(data_wait_fraction, m[data_wait_fraction], m[MIN_WAIT]),
-        Measurement(worker_efficiency, m[worker_efficiency], m[MIN_EFFICIENCY]),
-        Measurement(u_w, m[u_w], m[MIN_CPU]),
+    found = evidence(
+        measured(m, data_wait_fraction, ">=", MIN_WAIT),
+        measured(m, worker_efficiency, ">=", MIN_EFFICIENCY),
+        measured(m, u_w, ">=", MIN_CPU),
+        note=f"{m[loader].dataset} is read with num_workers={m[loader].num_workers}: no core is left",
     )
-    if any(each.value < (each.limit or 0.0) for each in facts) or right_number(m) > m[loader].num_workers:
+    if not found or right_number(m) > m[loader].num_workers:
         return None
-    if gain(m, EFFECT) < m[MIN_WAIT]:
-        return None
-    return Evidence(facts, f"{m[loader].dataset} is read with num_workers={m[loader].num_workers}: no core is left")
+    return found if gain(m, EFFECT) >= m[MIN_WAIT] else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

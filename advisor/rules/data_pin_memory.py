@@ -17,8 +17,9 @@ from advisor.metrics.settings import is_trace
 from advisor.metrics.step import blocking_copy_fraction, h2d_fraction, steady_step_count, step_time_mean
 from advisor.rules._exposed import remove_exposed
 from advisor.rules._spelling import spelling
+from advisor.rules._spelling.call import python
 from advisor.rules._workers import loader_intervention
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule
 from advisor.units import share
 
 MIN_H2D = Threshold(0.03, "The expected saving is half of this share; less than 1.5 % of the step is within the noise.")
@@ -30,7 +31,7 @@ MIN_PAGEABLE = Threshold(0.5, "Above this share, most of the copying time is for
 REMOVED = (0.3, 0.5, 0.7)
 
 
-UNSEEN = (Change(language="python", code="loader = DataLoader(dataset, ..., pin_memory=True)\n"),)
+UNSEEN = (python("loader = DataLoader(dataset, ..., pin_memory=True)\n"),)
 """The change where the loader was not seen."""
 
 

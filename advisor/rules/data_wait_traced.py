@@ -18,7 +18,8 @@ from advisor.metrics.gpu import traced_kernels
 from advisor.metrics.step import data_wait_fraction, steady_step_count, steady_steps
 from advisor.metrics.traced import traced_workers
 from advisor.models.effects import Triple, remove_wait
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule
 from advisor.units import share
 
 MIN_WAIT = Threshold(0.05, "A smaller wait cannot give a gain of 5 %.")
@@ -72,7 +73,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"{what} The GPU waits for data {share(wait)} of the step. Record the program with profile-train to see "
         "what a batch costs and how many workers keep up.",
-        changes=(Change(language="python", code=code),),
+        changes=(python(code),),
         basis=f"{low}, {expected} or {high} % of the waiting is saved.",
         effect=remove_wait(shares),
         memory=0,

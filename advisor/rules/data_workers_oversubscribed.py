@@ -16,7 +16,7 @@ from advisor.metrics.input import loader, queue_empty_fraction, worker_demand
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
 from advisor.rules._workers import PREFETCH, loader_intervention, right_number, workers_memory
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measured
 
 MIN_SATURATION = Threshold(0.95, "Below this, a core is usually idle, so no process waits for one.")
 
@@ -36,20 +36,16 @@ def when(m: Metrics) -> Evidence | None:
     fact = m[loader]
     if fact.num_workers <= m[cores_per_rank]:
         return None
-    demand, saturation, empty = m[worker_demand], m[cpu_saturation], m[queue_empty_fraction]
-    if demand <= m[cores_available] or saturation <= m[MIN_SATURATION] or empty > m[MAX_EMPTY]:
-        return None
-    # A queue may be full only because workers leave the step too little of the cores: fewer would be too slow for it.
-    if right_number(m) >= fact.num_workers or m[worker_cpu] / m[local_ranks] > right_number(m):
-        return None
-    return Evidence(
-        (
-            Measurement(worker_demand, demand, m[cores_available], ">"),
-            Measurement(cpu_saturation, saturation, m[MIN_SATURATION], ">"),
-            Measurement(queue_empty_fraction, empty, m[MAX_EMPTY], "<="),
-        ),
-        f"{fact.num_workers} workers on {m[cores_per_rank]:g} cores",
+    found = evidence(
+        measured(m, worker_demand, ">", m[cores_available]),
+        measured(m, cpu_saturation, ">", MIN_SATURATION),
+        measured(m, queue_empty_fraction, "<=", MAX_EMPTY),
+        note=f"{fact.num_workers} workers on {m[cores_per_rank]:g} cores",
     )
+    # A queue may be full only because workers leave the step too little of the cores: fewer would be too slow for it.
+    if not found or right_number(m) >= fact.num_workers or m[worker_cpu] / m[local_ranks] > right_number(m):
+        return None
+    return found
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

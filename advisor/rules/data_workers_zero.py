@@ -29,7 +29,7 @@ from advisor.rules._workers import (
     workers_effect,
     workers_memory,
 )
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
 from advisor.units import count, seconds, share
 
 MIN_WAIT = Threshold(
@@ -54,10 +54,8 @@ def when(m: Metrics) -> Evidence | None:
     least = m[MIN_HAND_OVERS] * hand_over(m)
     if m[t_w] <= least or time_with_workers(m) > (1 - m[MIN_GAIN]) * m[step_time_mean]:
         return None
-    return Evidence(
-        (Measurement(data_wait_fraction, wait, m[MIN_WAIT]), Measurement(t_w, m[t_w], least, ">")),
-        f"{fact.dataset} is read with num_workers=0",
-    )
+    facts = measured(m, data_wait_fraction, ">=", MIN_WAIT), measured(m, t_w, ">", least)
+    return evidence(*facts, note=f"{fact.dataset} is read with num_workers=0")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

@@ -14,7 +14,8 @@ from advisor.metrics.communication import ddp
 from advisor.metrics.copies import gradient_copies, gradient_copy_fraction
 from advisor.metrics.step import modelled_phases
 from advisor.models.effects import COMPUTE, PARTLY, in_turn, remove_launch_idle, remove_seconds, up_to
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.02, "A smaller share of the step is within its noise.")
@@ -28,8 +29,7 @@ def when(m: Metrics) -> Evidence | None:
     """If copies of gradients from DistributedDataParallel's buckets, and waiting for their launches, take at least 2 %
     of the step,
     """
-    part = m[gradient_copy_fraction]
-    return None if part < m[MIN_SHARE] else Evidence((Measurement(gradient_copy_fraction, part, m[MIN_SHARE]),))
+    return evidence(measured(m, gradient_copy_fraction, ">=", MIN_SHARE))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -38,7 +38,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"Set gradient_as_bucket_view=True: in each step, {copies.calls:,.0f} gradients are copied back from the "
         f"buckets, which takes {share(m[gradient_copy_fraction])} of the step.",
-        changes=(Change(language="python", code=CODE),),
+        changes=(python(CODE),),
         basis="50, 80 or 100 % of these copies, and of the time that the GPU waits for their launches, is saved.",
         effect=in_turn(
             remove_seconds(*COMPUTE, seconds=min(copies.seconds, sum(m[modelled_phases].values())), shares=PARTLY),

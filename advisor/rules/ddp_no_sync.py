@@ -19,7 +19,7 @@ from advisor.models.effects import PARTLY, Triple
 from advisor.models.state import Effect
 from advisor.rules._exposed import remove_exposed
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measured
 from advisor.units import seconds
 
 MIN_MICRO_STEPS = Threshold(1.9, "About two micro-batches per update; the last update of an epoch may have fewer.")
@@ -37,15 +37,11 @@ def when(m: Metrics) -> Evidence | None:
         return None
     if m[micro_steps_per_step] < m[MIN_MICRO_STEPS] or len(m[optimizers]) > 1:
         return None
-    if m[reductions_per_step] < m[MIN_REDUCTIONS]:
-        return None
     place = m[ddp].place
-    return Evidence(
-        (
-            Measurement(reductions_per_step, m[reductions_per_step], m[MIN_REDUCTIONS]),
-            Measurement(micro_steps_per_step, m[micro_steps_per_step], m[MIN_MICRO_STEPS]),
-            Measurement(world_size, m[world_size], MIN_RANKS),
-        ),
+    return evidence(
+        measured(m, reductions_per_step, ">=", MIN_REDUCTIONS),
+        measured(m, micro_steps_per_step, ">=", MIN_MICRO_STEPS),
+        measured(m, world_size, ">=", MIN_RANKS),
         note=f"DistributedDataParallel created in {place.file}, line {place.line}" if place else "",
     )
 

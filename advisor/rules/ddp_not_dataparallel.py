@@ -18,7 +18,8 @@ from advisor.metrics.input import loader
 from advisor.metrics.settings import flags, world_size
 from advisor.metrics.step import step_time_mean
 from advisor.models.effects import divide_step, in_turn, relieve_host, shares_of
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules._spelling.call import bash, python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
 
 # DataParallel serves one process; with a single GPU it passes the call on and costs nothing.
 MIN_GPUS = 2
@@ -26,19 +27,30 @@ MIN_GPUS = 2
 # The step becomes so many times as fast (assumption: it depends on the model's size and on the number of GPUs).
 SPEEDUP = (1.1, 1.4, 2.0)
 
+WRAPPED = """\
+import os
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+local_rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(local_rank)
+torch.distributed.init_process_group("nccl")
+model = DistributedDataParallel(model.to(local_rank), device_ids=[local_rank])
+"""
+
 
 def when(m: Metrics) -> Evidence | None:
     """If the model is wrapped in nn.DataParallel and the program sees two or more GPUs,"""
     if not m[flags].data_parallel or m[world_size] > 1 or m[device].count < MIN_GPUS:
         return None
     note = f"nn.DataParallel in one process, {m[device].count} GPUs"
-    return Evidence((Measurement(step_time_mean, m[step_time_mean]),), note)
+    return evidence(measured(m, step_time_mean), note=note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then start one process per GPU and wrap the model in DistributedDataParallel."""
     count, source = m[device].count, m.get(loader)
-    place = source.place if source else None
     whole = source.batch_size if source else None
     size = f"batch_size={max(1, whole // count)}, " if whole else ""
     was = f"  # batch_size was {whole} for all GPUs together" if whole else ""
@@ -46,20 +58,12 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"Start {count} processes, one for each GPU, and wrap the model in DistributedDataParallel instead of "
         "DataParallel. Each process loads its own part of the data.",
         changes=(
-            Change(language="shell", code=f"torchrun --standalone --nproc-per-node={count} train.py\n"),
-            Change(
-                language="python",
-                code="import os\n\nimport torch\nfrom torch.nn.parallel import DistributedDataParallel\n\n"
-                'local_rank = int(os.environ["LOCAL_RANK"])\n'
-                'torch.cuda.set_device(local_rank)\ntorch.distributed.init_process_group("nccl")\n'
-                "model = DistributedDataParallel(model.to(local_rank), device_ids=[local_rank])\n",
-            ),
-            Change(
-                language="python",
-                code="sampler = torch.utils.data.DistributedSampler(dataset)  # sampler.set_epoch(epoch) each epoch\n"
+            bash(f"torchrun --standalone --nproc-per-node={count} train.py\n"),
+            python(WRAPPED),
+            python(
+                "sampler = torch.utils.data.DistributedSampler(dataset)  # sampler.set_epoch(epoch) each epoch\n"
                 f"loader = torch.utils.data.DataLoader(dataset, {size}sampler=sampler){was}\n",
-                file=place.file if place else None,
-                line=place.line if place else None,
+                source.place if source else None,
             ),
         ),
         basis="The step without data loading becomes 1.1, 1.4 or 2 times as fast, and so does the host's launching.",

@@ -17,6 +17,7 @@ from advisor.metrics.settings import debug_modes
 from advisor.models.effects import Triple, divide, in_turn, relieve_host, shares_of
 from advisor.models.state import Effect
 from advisor.rules._spelling import spelling
+from advisor.rules._spelling.call import bash
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Intervention, Measurement, Rule, Safety
 
 
@@ -89,7 +90,7 @@ def _changes(m: Metrics, mode: str) -> tuple[Change, ...]:
         return spelling(m).no_anomaly_detection()
     if mode in ("program_profiler", "profiled_throughout"):
         return spelling(m).less_profiling()
-    return (Change(language="shell", code=f"unset {VARIABLES[mode]}\n"),)
+    return (bash(f"unset {VARIABLES[mode]}\n"),)
 
 
 def _intervention(slow: list[str]) -> Intervention | None:

@@ -17,7 +17,8 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import compute_capability, matmul_share
 from advisor.metrics.matmul import misaligned_efficiency, misaligned_length, misaligned_matmul_share
 from advisor.models.effects import Triple, divide_matmul
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.10, "With a smaller share of the GPU's time, even doubling the speed gains less than 5 %.")
@@ -50,15 +51,8 @@ def when(m: Metrics) -> Evidence | None:
     """
     if m[compute_capability] < CAPABILITY:
         return None
-    part = m[misaligned_matmul_share]
-    if part < m[MIN_SHARE] or m[misaligned_efficiency] >= m[MAX_EFFICIENCY]:
-        return None
-    return Evidence(
-        (
-            Measurement(misaligned_matmul_share, part, m[MIN_SHARE]),
-            Measurement(misaligned_efficiency, m[misaligned_efficiency], m[MAX_EFFICIENCY], "<"),
-        )
-    )
+    part = measured(m, misaligned_matmul_share, ">=", MIN_SHARE)
+    return evidence(part, measured(m, misaligned_efficiency, "<", MAX_EFFICIENCY)) if part.holds else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -70,7 +64,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"Pad the length {length} to {padded}: matmuls with this length take "
         f"{share(m[misaligned_matmul_share])} of the GPU's time at {share(m[misaligned_efficiency])} of the "
         "speed of others.",
-        changes=(Change(language="python", code=CODE.format(length=length, padded=padded, pad=multiple)),),
+        changes=(python(CODE.format(length=length, padded=padded, pad=multiple)),),
         basis="These matmuls become 1.1, 1.3 or 2 times as fast.",
         effect=divide_matmul(SPEEDUP, portion=min(1.0, m[misaligned_matmul_share] / m[matmul_share])),
         risk="Low for results; shapes change, so saved weights also need padding.",

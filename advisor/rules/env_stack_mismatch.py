@@ -12,7 +12,8 @@ Source: PyTorch: Start Locally, https://pytorch.org/get-started/locally/
 
 from advisor.metrics.base import Metrics
 from advisor.metrics.stack import ARCHITECTURE, CPU_BUILD, OLD_DRIVER, stack_mismatches
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules._spelling.call import bash
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule
 
 FOUND = {
     ARCHITECTURE: "this torch has no code for the GPU's compute capability",
@@ -21,21 +22,18 @@ FOUND = {
 }
 
 CURES = {
-    ARCHITECTURE: Change(
-        language="shell",
-        code='python -c "import torch; print(torch.__version__, torch.cuda.get_arch_list())"\n'
-        "# install the build that https://pytorch.org/get-started/locally/ lists for the GPU\n",
+    ARCHITECTURE: bash(
+        'python -c "import torch; print(torch.__version__, torch.cuda.get_arch_list())"\n'
+        "# install the build that https://pytorch.org/get-started/locally/ lists for the GPU\n"
     ),
-    CPU_BUILD: Change(
-        language="shell",
-        code="nvidia-smi  # shows the newest CUDA version that the driver supports\n"
-        "# install the build for it: https://pytorch.org/get-started/locally/\n",
+    CPU_BUILD: bash(
+        "nvidia-smi  # shows the newest CUDA version that the driver supports\n"
+        "# install the build for it: https://pytorch.org/get-started/locally/\n"
     ),
-    OLD_DRIVER: Change(
-        language="shell",
-        code="nvidia-smi  # shows the newest CUDA version that the driver supports\n"
+    OLD_DRIVER: bash(
+        "nvidia-smi  # shows the newest CUDA version that the driver supports\n"
         "# update the driver, or install a torch built for that CUDA: "
-        "https://pytorch.org/get-started/locally/\n",
+        "https://pytorch.org/get-started/locally/\n"
     ),
 }
 

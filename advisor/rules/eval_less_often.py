@@ -14,9 +14,9 @@ import math
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.between import evaluation_share, evaluations
-from advisor.models.state import Effect, Scenario, State
+from advisor.models.effects import remove
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measured
 from advisor.units import share
 
 MOST = Threshold(1 / 3, "Below this, most of the run is training, whatever the purpose of the evaluation (assumption).")
@@ -35,12 +35,7 @@ OMITTED = (0.8, 1.0, 1.0)
 
 def when(m: Metrics) -> Evidence | None:
     """If evaluation takes at least a third of the run, and happened at least twice,"""
-    part, number = m[evaluation_share], m[evaluations]
-    if part < m[MOST] or number < m[MIN_EVALUATIONS]:
-        return None
-    return Evidence(
-        (Measurement(evaluation_share, part, m[MOST]), Measurement(evaluations, number, m[MIN_EVALUATIONS]))
-    )
+    return evidence(measured(m, evaluation_share, ">=", MOST), measured(m, evaluations, ">=", MIN_EVALUATIONS))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -51,7 +46,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         f"{share(m[evaluation_share])} of the run.",
         changes=spelling(m).evaluate_every(every),
         basis="80 to 100 % of the time of the omitted evaluations is saved.",
-        effect=_effect(every),
+        effect=remove("evaluation", shares=OMITTED, portion=1 - 1 / every),
         memory=0,
         risk="No effect on training itself, unless evaluation results control it.",
     )
@@ -61,13 +56,6 @@ def _every(part: float) -> int:
     """Return k for which e/k over (e/k + t) is at most `LEFT`, where `part` is e over (e + t)."""
     ratio = part / max(1 - part, 0.01)
     return max(2, math.ceil(ratio * (1 - LEFT) / LEFT - ROUNDING))
-
-
-def _effect(every: int) -> Effect:
-    def effect(state: State, scenario: Scenario) -> State:
-        return state.scaled("evaluation", 1 - scenario.of(OMITTED) * (1 - 1 / every))
-
-    return effect
 
 
 RULE = Rule(

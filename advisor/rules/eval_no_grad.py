@@ -16,21 +16,28 @@ Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/rec
 from advisor.metrics.base import Metrics
 from advisor.metrics.between import evaluation_share
 from advisor.metrics.settings import evaluation_grad
-from advisor.models.state import Scenario, State
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Intervention, Measurement, Rule, Safety
+from advisor.models.effects import remove
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measured
 from advisor.units import share
 
 # Share of the evaluation's time that goes (assumption): keeping activations is cheap, running out of memory is not.
 REMOVED = (0.0, 0.1, 0.3)
 
+CODE = """\
+model.eval()
+with torch.inference_mode():
+    for batch in validation_loader:
+        ...
+model.train()
+"""
+
 
 def when(m: Metrics) -> Evidence | None:
     """If evaluation runs with gradients enabled,"""
-    if not m[evaluation_grad] or m[evaluation_share] <= 0:
+    if not m[evaluation_grad]:
         return None
-    return Evidence(
-        (Measurement(evaluation_share, m[evaluation_share], 0.0, ">"),), "gradients were enabled in evaluation"
-    )
+    return evidence(measured(m, evaluation_share, ">", 0.0), note="gradients were enabled in evaluation")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -38,15 +45,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"Evaluate under torch.inference_mode(): evaluation takes {share(m[evaluation_share])} of the run and "
         "keeps activations as if for training.",
-        changes=(
-            Change(
-                language="python",
-                code="model.eval()\nwith torch.inference_mode():\n    for batch in validation_loader:\n        ...\n"
-                "model.train()\n",
-            ),
-        ),
+        changes=(python(CODE),),
         basis="0, 10 or 30 % of the evaluation's time and about 90 % of its activations are saved.",
-        effect=_effect,
+        effect=remove("evaluation", shares=REMOVED),
         memory=None,
         intervention=Intervention(
             name="evaluation", settings={}, safety=Safety.EXACT, leaves="inference mode, under torch.no_grad()"
@@ -54,10 +55,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
         risk="None, unless the evaluation itself calls backward. Tensors created in inference mode cannot be used in "
         "training later: if the model caches some, use torch.no_grad().",
     )
-
-
-def _effect(state: State, scenario: Scenario) -> State:
-    return state.scaled("evaluation", 1 - scenario.of(REMOVED))
 
 
 RULE = Rule(title="Evaluate without gradients", area=Area.STALLS, confidence=Confidence.HEURISTIC, difficulty=1)

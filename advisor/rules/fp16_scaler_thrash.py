@@ -16,7 +16,8 @@ from advisor.metrics.gpu import device, fp16_matmul_share
 from advisor.metrics.settings import flags, scaler, skipped_step_fraction
 from advisor.models.effects import remove_run, up_to
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
 from advisor.units import share
 
 MAX_SKIPPED = Threshold(
@@ -48,18 +49,12 @@ def when(m: Metrics) -> Evidence | None:
     """
     settings = m[flags]
     if settings.grad_scaler or m.get(scaler) is not None:
-        skipped = m[skipped_step_fraction]
-        if skipped <= m[MAX_SKIPPED]:
-            return None
         note = f"{m[scaler].skipped} of {m[scaler].steps} steps were skipped"
-        return Evidence((Measurement(skipped_step_fraction, skipped, m[MAX_SKIPPED], ">"),), note)
+        return evidence(measured(m, skipped_step_fraction, ">", MAX_SKIPPED), note=note)
     by_itself = settings.zero_stage is not None and not settings.fsdp  # DeepSpeed
     if not settings.autocast or settings.autocast_dtype != "float16" or by_itself:
         return None
-    products = m[fp16_matmul_share]
-    if products < MIN_FP16:
-        return None
-    return Evidence((Measurement(fp16_matmul_share, products, MIN_FP16),), "fp16 autocast without a GradScaler")
+    return evidence(measured(m, fp16_matmul_share, ">=", MIN_FP16), note="fp16 autocast without a GradScaler")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -77,7 +72,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     lost = "gradients too small for fp16 become zero" if skipped is None else f"{share(skipped)} of the steps are lost"
     return Advice(
         then=f"{cure}: {lost} ({found.note}).",
-        changes=spelling(m).half("bf16") if bf16 else (Change(language="python", code=SCALED),),
+        changes=spelling(m).half("bf16") if bf16 else (python(SCALED),),
         basis="50, 80 or 100 % of the skipped steps need not be repeated."
         if skipped is not None
         else "No time saving is predicted; the risk is a wrong result.",

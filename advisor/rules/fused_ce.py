@@ -17,7 +17,8 @@ from advisor.metrics.memory import mem_peak_allocated
 from advisor.models.effects import COMPUTE, Triple, remove
 from advisor.rules._compile import CAPABILITY
 from advisor.rules._computing import of_computing
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
 from advisor.units import share, size
 
 MIN_SHARE = Threshold(0.05, "Share of the step; a smaller share gains too little to be worth a change.")
@@ -50,13 +51,12 @@ def when(m: Metrics) -> Evidence | None:
     part = m[cross_entropy_share] * m[gpu_computing_fraction]
     if not part:  # no loss over classes, so no logits either
         return None
-    if m[vocabulary] < m[MIN_VOCABULARY]:
+    words = measured(m, vocabulary, ">=", MIN_VOCABULARY)
+    if not words.holds:
         return None
-    words = Measurement(vocabulary, m[vocabulary], m[MIN_VOCABULARY])
     if part >= m[MIN_SHARE]:
-        return Evidence((Measurement(cross_entropy_share, m[cross_entropy_share], m[MIN_SHARE]), words))
-    least = m[MIN_MEMORY] * m[mem_peak_allocated]
-    return Evidence((Measurement(logits_bytes, m[logits_bytes], least), words)) if m[logits_bytes] >= least else None
+        return Evidence((measured(m, cross_entropy_share, ">=", MIN_SHARE), words))
+    return evidence(measured(m, logits_bytes, ">=", m[MIN_MEMORY] * m[mem_peak_allocated]), words)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -64,7 +64,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"Compute head and loss together: the logits of {m[logits].rows} tokens over {m[vocabulary]} words "
         f"take {size(m[logits_bytes])}, and the loss takes {share(m[cross_entropy_share])} of the GPU's time.",
-        changes=(Change(language="python", code=CODE),),
+        changes=(python(CODE),),
         basis="Saves 10, 20 or 40 % of the time of the loss and the preceding matmul, and 80 % of the logits' memory.",
         effect=remove(
             *COMPUTE,

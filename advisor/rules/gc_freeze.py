@@ -13,7 +13,8 @@ Source: Python: gc.freeze, https://docs.python.org/3/library/gc.html#gc.freeze
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.step import gc_fraction
 from advisor.models.effects import PARTLY, remove
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.03, "A smaller share of the step is within its noise.")
@@ -33,8 +34,7 @@ for step, batch in enumerate(loader):
 
 def when(m: Metrics) -> Evidence | None:
     """If Python's garbage collector takes at least 3 % of the step,"""
-    part = m[gc_fraction]
-    return None if part < m[MIN_SHARE] else Evidence((Measurement(gc_fraction, part, m[MIN_SHARE]),))
+    return evidence(measured(m, gc_fraction, ">=", MIN_SHARE))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -42,7 +42,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then="Freeze the objects that exist before training, and collect garbage every thousand steps: automatic "
         f"collection takes {share(m[gc_fraction])} of the step.",
-        changes=(Change(language="python", code=CODE),),
+        changes=(python(CODE),),
         basis="50, 80 or 100 % of the collector's time is saved.",
         effect=remove("gc", shares=PARTLY),
         memory=0,

@@ -13,7 +13,8 @@ Source: MLCommons: MLPerf Inference Rules, https://github.com/mlcommons/inferenc
 from advisor.metrics.base import Metrics
 from advisor.metrics.goals import undeclared_goals
 from advisor.metrics.step import step_time_mean
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
+from advisor.rules._spelling.call import bash
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity
 from advisor.units import seconds
 
 OPTIONS = {"goal": "--goal cost", "quality": '--quality "val_acc>=0.76"', "gpu_price": "--gpu-price 2.5"}
@@ -38,7 +39,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     options = " ".join(OPTIONS[name] for name in missing)
     return Advice(
         then=" ".join(meanwhile[name] for name in missing),
-        changes=(Change(language="shell", code=f"profile-train report RUN {options}\n"),),
+        changes=(bash(f"profile-train report RUN {options}\n"),),
         basis="No gain: a goal changes the order of advice, not the step.",
         risk="None.",
     )

@@ -16,7 +16,8 @@ from advisor.metrics.gpu import device, idle_queued_fraction, idle_queued_us
 from advisor.metrics.step import modelled_phases
 from advisor.models.effects import Triple
 from advisor.rules._exposed import PASSES, remove_exposed
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
+from advisor.rules._spelling.call import bash
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measured
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.10, "A smaller share of the step gains less than 5 % (assumption).")
@@ -38,12 +39,9 @@ def when(m: Metrics) -> Evidence | None:
     """If the GPU is idle for at least 10 % of the step although work is queued, in gaps that are longer than 10 us per
     kernel on average,
     """
-    idle, gap = m[idle_queued_fraction], m[idle_queued_us]
-    if idle < m[MIN_SHARE] or gap < m[MIN_GAP_US]:
-        return None
-    facts = (Measurement(idle_queued_fraction, idle, m[MIN_SHARE]), Measurement(idle_queued_us, gap, m[MIN_GAP_US]))
+    facts = measured(m, idle_queued_fraction, ">=", MIN_SHARE), measured(m, idle_queued_us, ">=", MIN_GAP_US)
     known = m.get(device)
-    return Evidence(facts, known.name if known and known.name else "GPU")
+    return evidence(*facts, note=known.name if known and known.name else "GPU")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -53,7 +51,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"Find out what the {found.note} does while kernels are queued, {share(idle)} of the step: it may work "
         "for another process, wait for another GPU or the host, or the trace may lack events. Check this first: the "
         "other predictions take these gaps for time of the program.",
-        changes=(Change(language="shell", code=CODE),),
+        changes=(bash(CODE),),
         basis="0 % (if the trace lacks events), 40 or 90 % of these gaps is saved.",
         effect=remove_exposed("queued", idle * sum(m[modelled_phases].values()), REMOVED, within=PASSES),
         memory=0,

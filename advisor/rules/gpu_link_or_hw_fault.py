@@ -15,7 +15,8 @@ from advisor.metrics.hardware import pcie_ratio
 from advisor.metrics.step import h2d_fraction, step_time_mean
 from advisor.models.effects import up_to
 from advisor.rules._exposed import remove_exposed
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules._spelling.call import bash
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
 from advisor.units import share
 
 MIN_H2D = Threshold(0.03, "Below this, the link does not slow down the step.")
@@ -29,10 +30,7 @@ def when(m: Metrics) -> Evidence | None:
     """If a GPU's PCIe link stays below its width or speed under load, and exposed copies take at least
     3 % of the step,
     """
-    link, copies = m[pcie_ratio], m[h2d_fraction]
-    if link >= m[WHOLE] or copies < m[MIN_H2D]:
-        return None
-    return Evidence((Measurement(pcie_ratio, link, m[WHOLE], "<"), Measurement(h2d_fraction, copies, m[MIN_H2D])))
+    return evidence(measured(m, pcie_ratio, "<", WHOLE), measured(m, h2d_fraction, ">=", MIN_H2D))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -42,8 +40,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"Check the GPU's PCIe link: under load it runs at {share(link)} of its maximum width times speed, "
         f"and {share(m[h2d_fraction])} of the step is copying. Reseat the card; check riser and firmware.",
         changes=(
-            Change(language="shell", code=f"nvidia-smi --query-gpu={FIELDS} --format=csv  # during training\n"),
-            Change(language="shell", code="sudo dmesg | grep -iE 'xid|aer|pcie'  # errors of GPU and bus\n"),
+            bash(f"nvidia-smi --query-gpu={FIELDS} --format=csv  # during training\n"),
+            bash("sudo dmesg | grep -iE 'xid|aer|pcie'  # errors of GPU and bus\n"),
         ),
         basis="Exposed copies get faster by 50, 80 or 100 % of the missing link speed.",
         effect=remove_exposed("h2d", m[h2d_fraction] * m[step_time_mean], up_to(1 - link)),

@@ -12,7 +12,8 @@ Source: NVIDIA: NVML API Reference, clocks event reasons, https://docs.nvidia.co
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.hardware import sm_clock_ratio, thermal_throttle_share, throttle_reasons, throttled_gpu
 from advisor.models.state import Effect, Scenario, State
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules._spelling.call import bash
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.05, "Share of the samples in which the GPU was busy; a smaller share is a short peak.")
@@ -29,17 +30,9 @@ def when(m: Metrics) -> Evidence | None:
     """If heat or the power brake slowed a GPU for more than 5 % of its busy time, to a clock below 90 % of
     its maximum,
     """
-    slowed, clock = m[thermal_throttle_share], m[sm_clock_ratio]
-    if slowed <= m[MIN_SHARE] or clock >= m[MAX_CLOCK]:
-        return None
+    facts = measured(m, thermal_throttle_share, ">", MIN_SHARE), measured(m, sm_clock_ratio, "<", MAX_CLOCK)
     gpu, reasons = m[throttled_gpu], m[throttle_reasons]
-    return Evidence(
-        (
-            Measurement(thermal_throttle_share, slowed, m[MIN_SHARE], ">"),
-            Measurement(sm_clock_ratio, clock, m[MAX_CLOCK], "<"),
-        ),
-        f"GPU {gpu.index}, {gpu.name}: {', '.join(reasons)}",
-    )
+    return evidence(*facts, note=f"GPU {gpu.index}, {gpu.name}: {', '.join(reasons)}")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -48,12 +41,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"Check cooling, airflow and power of {found.note}: its clock runs at {share(m[sm_clock_ratio])} of "
         "its maximum.",
-        changes=(
-            Change(
-                language="shell",
-                code=f"nvidia-smi -i {index} -q -d PERFORMANCE,TEMPERATURE,POWER,CLOCK  # during training\n",
-            ),
-        ),
+        changes=(bash(f"nvidia-smi -i {index} -q -d PERFORMANCE,TEMPERATURE,POWER,CLOCK  # during training\n"),),
         basis="Forward, backward and optimizer regain 50, 80 or 100 % of the lost clock speed.",
         effect=_effect(1 - m[sm_clock_ratio]),
         memory=0,

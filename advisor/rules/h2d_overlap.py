@@ -20,7 +20,8 @@ from advisor.metrics.input import batch_bytes, loader
 from advisor.metrics.settings import is_trace
 from advisor.metrics.step import h2d_fraction, steady_step_count, step_time_mean
 from advisor.rules._exposed import remove_exposed
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule
 from advisor.units import share
 
 MIN_H2D = Threshold(0.03, "Less exposed copying than this is within the noise of the step.")
@@ -75,15 +76,10 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then copy the next batch on a separate stream while the GPU works on this one."""
     fact = m.get(loader)
-    place = fact.place if fact else None
     return Advice(
         then=f"Copy each batch one step ahead, on a separate stream: {share(m[h2d_fraction])} of the step is "
         "exposed copying. Send images as uint8 and convert them on the GPU; create constant tensors there.",
-        changes=(
-            Change(
-                language="python", code=CODE, file=place.file if place else None, line=place.line if place else None
-            ),
-        ),
+        changes=(python(CODE, fact.place if fact else None),),
         basis="50, 80 or 95 % of the exposed copies are hidden behind kernels.",
         effect=remove_exposed("h2d", m[h2d_fraction] * m[step_time_mean], HIDDEN),
         memory=m.get(batch_bytes),

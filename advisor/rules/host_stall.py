@@ -14,7 +14,8 @@ from advisor.metrics.gpu import host_stall_fraction, traced_kernels
 from advisor.metrics.step import modelled_phases, step_time_uncertainty
 from advisor.models.effects import Triple, in_turn, relieve_host
 from advisor.rules._exposed import PASSES, remove_exposed
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
 from advisor.units import share
 
 MIN_STALL = Threshold(0.10, "Share of the step: removing 40 % of a smaller share gains less than 4 % (assumption).")
@@ -48,15 +49,9 @@ def when(m: Metrics) -> Evidence | None:
     """If the trace shows repeated gaps of more than a millisecond in which the host launches nothing and the GPU is
     idle, and they take at least 10 % of the step,
     """
-    kernels, stalled, uncertain = m[traced_kernels], m[host_stall_fraction], m[step_time_uncertainty]
-    if stalled < m[MIN_STALL] or uncertain > m[MAX_UNCERTAINTY] or kernels < m[MIN_KERNELS]:
-        return None
-    return Evidence(
-        (
-            Measurement(host_stall_fraction, stalled, m[MIN_STALL]),
-            Measurement(step_time_uncertainty, uncertain, m[MAX_UNCERTAINTY], "<="),
-        )
-    )
+    kernels, stalled = m[traced_kernels], measured(m, host_stall_fraction, ">=", MIN_STALL)
+    uncertain = measured(m, step_time_uncertainty, "<=", MAX_UNCERTAINTY)
+    return evidence(stalled, uncertain) if kernels >= m[MIN_KERNELS] else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -66,7 +61,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"Find what the host does while the GPU is idle, {share(stalled)} of the step in gaps of more than a "
         "millisecond. Do it ahead of time (loader workers), on the GPU (foreach or fused optimizers), or less often "
         "(logging, garbage collection).",
-        changes=(Change(language="python", code=CODE),),
+        changes=(python(CODE),),
         basis="0, 40 or 80 % of these gaps is saved, and the same share of the host's time for the step.",
         effect=in_turn(
             remove_exposed("stall", stalled * sum(m[modelled_phases].values()), REMOVED, within=PASSES),

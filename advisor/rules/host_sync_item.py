@@ -16,7 +16,8 @@ from advisor.metrics.program import driver
 from advisor.metrics.step import modelled_phases, sync_causes, value_sync_fraction
 from advisor.models.effects import up_to
 from advisor.rules._exposed import PASSES, remove_exposed
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
 from advisor.units import share
 
 MIN_SYNC = Threshold(
@@ -56,8 +57,7 @@ for step, (inputs, targets) in enumerate(loader):
 def when(m: Metrics) -> Evidence | None:
     """If the GPU is idle for at least 3 % of the step because the host waited for a value or for all GPU work,"""
     m[device]
-    waiting = m[value_sync_fraction]
-    return None if waiting < m[MIN_SYNC] else Evidence((Measurement(value_sync_fraction, waiting, m[MIN_SYNC]),))
+    return evidence(measured(m, value_sync_fraction, ">=", MIN_SYNC))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -66,7 +66,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     idle = waiting if busy is None else min(waiting, 1 - busy)
     return Advice(
         then=f"{_cure(m)} The GPU idles {share(waiting)} of the step because the host waited.",
-        changes=(Change(language="python", code=CODE),),
+        changes=(python(CODE),),
         basis="50, 80 or 100 % of the waiting is saved, at most the time that the GPU is idle.",
         effect=remove_exposed("sync", idle * sum(m[modelled_phases].values()), up_to(1.0), PASSES),
         memory=0,

@@ -26,7 +26,8 @@ from advisor.metrics.settings import is_trace
 from advisor.models.effects import remove_launch_idle
 from advisor.rules._compile import CAPABILITY, compile_intervention
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules._spelling.call import bash
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
 from advisor.units import share
 
 MIN_LAUNCH_BOUND = Threshold(
@@ -52,18 +53,13 @@ def when(m: Metrics) -> Evidence | None:
     """If late launches leave the GPU idle for at least 30 % of the time and half of the kernels take less than 10 us,
     or for at least 15 % in a trace of a compiled model, and the program does not replay CUDA graphs,
     """
-    late, length = m[launch_bound_index], m[median_kernel_us]
+    late = measured(m, launch_bound_index, ">=", MIN_LAUNCH_BOUND)
+    short = measured(m, median_kernel_us, "<", MAX_KERNEL_US)
     if m[compute_capability] < CAPABILITY or m.get(replays_graphs):
         return None
-    if m.get(is_trace) and m.get(is_compiled) and late >= m[MIN_COMPILED]:
-        return Evidence((Measurement(launch_bound_index, late, m[MIN_COMPILED]),), f"{m[device].name}, compiled")
-    if late < m[MIN_LAUNCH_BOUND] or length >= m[MAX_KERNEL_US]:
-        return None
-    facts = (
-        Measurement(launch_bound_index, late, m[MIN_LAUNCH_BOUND]),
-        Measurement(median_kernel_us, length, m[MAX_KERNEL_US], "<"),
-    )
-    return Evidence(facts, m[device].name)
+    if m.get(is_trace) and m.get(is_compiled) and late.value >= m[MIN_COMPILED]:
+        return evidence(measured(m, launch_bound_index, ">=", MIN_COMPILED), note=f"{m[device].name}, compiled")
+    return evidence(late, short, note=m[device].name)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -74,7 +70,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         if pieces >= SEVERAL
         else ""
     )
-    log = (Change(language="shell", code=LOG),) if m.get(is_compiled) else ()
+    log = (bash(LOG),) if m.get(is_compiled) else ()
     return Advice(
         then=f"Launch the step as a CUDA graph: the GPU idles {share(m[launch_bound_index])} of its time between "
         f"kernels. A larger batch and fewer small operations help as well.{breaks}",

@@ -14,7 +14,8 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.copies import layout_copies, layout_copy_share
 from advisor.metrics.gpu import gpu_computing_fraction, membound_share
 from advisor.models.effects import Triple, divide_membound
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.10, "Share of the step: halving a smaller share gains less than 5 %.")
@@ -34,10 +35,9 @@ out = (weight.t() @ inputs.flatten(2)).unflatten(2, inputs.shape[2:])  # b c h w
 
 def when(m: Metrics) -> Evidence | None:
     """If copies that only change the order of elements in memory take at least 10 % of the step,"""
-    part = m[layout_copy_share] * m[gpu_computing_fraction]
-    if part < m[MIN_SHARE]:
+    if m[layout_copy_share] * m[gpu_computing_fraction] < m[MIN_SHARE]:
         return None
-    return Evidence((Measurement(layout_copy_share, m[layout_copy_share], m[MIN_SHARE]),), m[layout_copies].place)
+    return evidence(measured(m, layout_copy_share, ">=", MIN_SHARE), note=m[layout_copies].place)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -46,7 +46,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"Keep tensors in the order that the next operator reads: {share(m[layout_copy_share])} of the GPU's time "
         f"goes into contiguous() and reshape(), which copy and compute nothing{where}.",
-        changes=(Change(language="python", code=CODE),),
+        changes=(python(CODE),),
         basis="20, 50 or 90 % of the time of these copies is saved.",
         effect=divide_membound(FEWER, portion=min(1.0, m[layout_copy_share] / m[membound_share])),
         risk="Low: the same numbers. A view() of such a tensor may fail: use reshape() there.",

@@ -15,7 +15,8 @@ from advisor.metrics.numa import gpu_node, near_cores, numa_nodes
 from advisor.metrics.settings import world_size
 from advisor.metrics.step import h2d_fraction
 from advisor.models.effects import in_turn, remove, remove_launch_idle
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules._spelling.call import bash
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, evidence, measured
 from advisor.units import share
 
 MIN_NODES = Threshold(2, "With one node, all cores are equally close to the GPU.")
@@ -38,17 +39,10 @@ def when(m: Metrics) -> Evidence | None:
     """If the machine has several NUMA nodes, the process may run on cores outside its GPU's node, and copies to
     the GPU take at least 5 % of the step or the GPU waits for launches for at least 15 % of the time,
     """
-    count = m[numa_nodes]
-    if count < m[MIN_NODES]:
+    count = measured(m, numa_nodes, ">=", MIN_NODES)
+    if not count.holds or m[near_cores] >= m[NEAR] or (busy := _busy(m)) is None:
         return None
-    near = m[near_cores]
-    if near >= m[NEAR]:
-        return None
-    busy = _busy(m)
-    if busy is None:
-        return None
-    facts = (Measurement(numa_nodes, count, m[MIN_NODES]), Measurement(near_cores, near, m[NEAR], "<"), busy)
-    return Evidence(facts, f"the GPU is on node {m[gpu_node]}")
+    return evidence(count, measured(m, near_cores, "<", NEAR), busy, note=f"the GPU is on node {m[gpu_node]}")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -59,7 +53,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"Bind the process to NUMA node {node}, which holds its GPU: {share(1 - m[near_cores])} of the cores "
         "it may run on belong to other nodes.",
-        changes=(Change(language="shell", code=every if (m.get(world_size) or 1) > 1 else one),),
+        changes=(bash(every if (m.get(world_size) or 1) > 1 else one),),
         basis="Copies, loading and launches get 0, 3 or 10 % faster.",
         effect=in_turn(remove("h2d", "loader_overhead", "other", shares=FASTER), remove_launch_idle(FASTER)),
         memory=0,
@@ -75,9 +69,9 @@ def _busy(m: Metrics) -> Measurement | None:
     """
     copies, late = m.get(h2d_fraction), m.get(launch_bound_index)
     if copies is not None and copies >= m[MIN_H2D]:
-        return Measurement(h2d_fraction, copies, m[MIN_H2D])
+        return measured(m, h2d_fraction, ">=", MIN_H2D)
     if late is not None and late >= m[MIN_LAUNCH_BOUND]:
-        return Measurement(launch_bound_index, late, m[MIN_LAUNCH_BOUND])
+        return measured(m, launch_bound_index, ">=", MIN_LAUNCH_BOUND)
     m[h2d_fraction]
     m[launch_bound_index]  # unknown, it might have shown what copies do not
     return None

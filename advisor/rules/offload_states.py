@@ -24,7 +24,7 @@ from advisor.models.sharding import ALL, PCIE, exposed_offload, offload_time
 from advisor.models.state import Effect
 from advisor.rules._pressure import pressure
 from advisor.rules._sharding import deepspeed, fsdp
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, evidence, measured
 from advisor.units import seconds
 
 MIN_SHARE = Threshold(0.25, "Below this share of the peak, offloading frees too little for its cost (assumption).")
@@ -46,13 +46,11 @@ def when(m: Metrics) -> Evidence | None:
     moved, limit = _moved(m), m[MIN_SHARE] * m[mem_peak_allocated]
     if moved < limit or m[host_memory_available] < _host_memory(m):
         return None
-    return Evidence(
-        (
-            Measurement(mem_optim, m[mem_optim]),
-            Measurement(mem_grads, m[mem_grads]),
-            Measurement(host_memory_available, m[host_memory_available], _host_memory(m)),
-            *pressure(m),
-        ),
+    return evidence(
+        measured(m, mem_optim),
+        measured(m, mem_grads),
+        measured(m, host_memory_available, ">=", _host_memory(m)),
+        *pressure(m),
         note=f"together {moved / m[mem_peak_allocated]:.0%} of the peak",
     )
 

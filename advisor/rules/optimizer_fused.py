@@ -20,7 +20,8 @@ from advisor.metrics.traced import fused_update, trace
 from advisor.models.effects import COMPUTE, Triple, divide, in_turn, shorter
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Intervention, Measurement, Rule, Safety
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety
 from advisor.units import digits, seconds
 from profiler.schema import OptimizerFact
 
@@ -125,7 +126,7 @@ def _advice_for_trace(m: Metrics) -> Advice:
         )
     return Advice(
         then=f"Build {name} with fused=True: one pass over all parameters instead of several.",
-        changes=(Change(language="python", code=f"optimizer = torch.optim.{name}(parameters, ..., fused=True)\n"),),
+        changes=(python(f"optimizer = torch.optim.{name}(parameters, ..., fused=True)\n"),),
         basis=basis,
         effect=divide("optimizer", by=speedup),
         memory=None,

@@ -15,7 +15,8 @@ from advisor.metrics.settings import flags, optimizer, world_size
 from advisor.metrics.step import micro_steps_per_step
 from advisor.models.effects import Triple, remove
 from advisor.rules._pressure import pressure
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity
 from advisor.units import size
 
 MIN_SHARE = Threshold(0.15, "Below this share of the peak, gradients are not what fills the memory (assumption).")
@@ -62,7 +63,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"Update each parameter as soon as its gradient is complete, unless gradients are clipped by their norm: "
         f"that frees up to {size(m[mem_grads])} of gradients.",
-        changes=(Change(language="python", code=CODE.format(name=f"torch.optim.{fact.name}")),),
+        changes=(python(CODE.format(name=f"torch.optim.{fact.name}")),),
         basis="One gradient at a time instead of all. The update takes 50 % longer, 10 % longer or 10 % less.",
         effect=remove("optimizer", shares=FASTER),
         memory=-m[mem_grads],

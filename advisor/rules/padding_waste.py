@@ -20,7 +20,8 @@ from advisor.metrics.padding import padding, padding_beyond_longest, padding_was
 from advisor.metrics.settings import packs_sequences
 from advisor.models.effects import COMPUTE, divide
 from advisor.models.padding import Padding
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule
 from advisor.units import share
 
 MIN_WASTE = Threshold(
@@ -104,8 +105,6 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then pad sequences only to the longest in their batch, and batch sequences of similar length."""
-    place = m[loader].place
-    file, line = (place.file, place.line) if place else (None, None)
     codes = [BUCKETS.replace("{size}", str(m[loader].batch_size or "batch_size"))]
     how = "Batch sequences of similar length"
     if m[padding_beyond_longest] >= TO_THE_LONGEST:
@@ -116,7 +115,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     attention = ATTENTION if attention is None else attention
     return Advice(
         then=f"{how}: {share(m[padding_waste])} of the tokens are padding.",
-        changes=tuple(Change(language="python", code=code, file=file, line=line) for code in codes),
+        changes=tuple(python(code, m[loader].place) for code in codes),
         basis="Forward and backward shrink in proportion to the number of tokens, in the best case to its square. "
         f"The expected value lies between the two, because attention takes {share(attention)} of the computation, "
         f"{known}. The remaining padding is {share(LEFT - 1)} of the real tokens.",

@@ -11,7 +11,8 @@ Source: NVIDIA: NVML API Reference, power management limit, https://docs.nvidia.
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.hardware import capped_clock_ratio, power_cap
 from advisor.models.effects import LAUNCHED, Triple, remove
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
+from advisor.rules._spelling.call import bash
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measured
 from advisor.units import share
 
 MAX_LIMIT = Threshold(0.9, "Variants of a board differ by a few percent from the data sheet (assumption).")
@@ -32,12 +33,7 @@ def when(m: Metrics) -> Evidence | None:
     """If the power limit is below 90 % of the power that the GPU is sold with, and the power cap keeps its clock below
     90 % of the maximum in half of its busy time,
     """
-    limit, clock = m[power_cap], m[capped_clock_ratio]
-    if limit >= m[MAX_LIMIT] or clock >= m[MAX_CLOCK]:
-        return None
-    return Evidence(
-        (Measurement(power_cap, limit, m[MAX_LIMIT], "<"), Measurement(capped_clock_ratio, clock, m[MAX_CLOCK], "<"))
-    )
+    return evidence(measured(m, power_cap, "<", MAX_LIMIT), measured(m, capped_clock_ratio, "<", MAX_CLOCK))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -48,7 +44,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"Raise the power limit to the default, unless it is deliberate: it is {share(m[power_cap])} of what the "
         f"GPU is sold with, and the clock runs at {share(clock)} of its maximum.",
-        changes=(Change(language="shell", code=CODE),),
+        changes=(bash(CODE),),
         basis="Forward, backward and optimizer regain 0, 40 or 90 % of the lost clock speed.",
         effect=remove(*LAUNCHED, shares=(low, expected, high)),
         memory=0,

@@ -28,7 +28,7 @@ from advisor.metrics.settings import flags, model
 from advisor.models.precision import attained_half, memory_change, to_half
 from advisor.models.state import Effect
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measured
 
 MIN_SHARE = Threshold(0.2, "Below a fifth, even infinitely fast matmuls save less than the casts may cost.")
 
@@ -75,12 +75,12 @@ def slow_products(m: Metrics, least: Threshold, late: Threshold) -> Evidence | N
     settings = m.get(flags)
     if settings and settings.autocast:
         return None
-    share, waiting = m[fp32_matmul_share], m[launch_bound_index]
-    if share < m[least] or waiting >= m[late]:
-        return None
-    m[peak_rates]  # without them nothing can be predicted
-    facts = (Measurement(fp32_matmul_share, share, m[least]), Measurement(launch_bound_index, waiting, m[late], "<"))
-    return Evidence(facts, note=m[device].name)
+    found = evidence(
+        measured(m, fp32_matmul_share, ">=", least), measured(m, launch_bound_index, "<", late), note=m[device].name
+    )
+    if found:
+        m[peak_rates]  # without them nothing can be predicted
+    return found
 
 
 def effect(m: Metrics) -> Effect:

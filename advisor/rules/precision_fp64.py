@@ -14,7 +14,8 @@ from advisor.metrics.gpu import device, fp64_share, gpu_computing_fraction
 from advisor.metrics.settings import fp64_parameters, on_cpu
 from advisor.metrics.step import modelled_phases
 from advisor.models.effects import ANYWHERE, Triple, remove_seconds, shares_of
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measured
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.05, "A smaller share cannot gain 3 %, even at twice the speed.")
@@ -42,11 +43,9 @@ def when(m: Metrics) -> Evidence | None:
     parameters are fp64,
     """
     if m.get(on_cpu):
-        part = m[fp64_parameters]
-        facts = (Measurement(fp64_parameters, part, m[MIN_PARAMETERS]),)
-        return Evidence(facts) if part >= m[MIN_PARAMETERS] else None
-    part = m[fp64_share]
-    return Evidence((Measurement(fp64_share, part, m[MIN_SHARE]),), m[device].name) if part >= m[MIN_SHARE] else None
+        return evidence(measured(m, fp64_parameters, ">=", MIN_PARAMETERS))
+    part = measured(m, fp64_share, ">=", MIN_SHARE)
+    return evidence(part, note=m[device].name) if part.holds else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -55,7 +54,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         seconds = sum(m[modelled_phases].get(phase, 0.0) for phase in COMPUTES)
         return Advice(
             then=f"Make the model and its inputs fp32: {share(m[fp64_parameters])} of its parameters are fp64.",
-            changes=(Change(language="python", code=CODE),),
+            changes=(python(CODE),),
             basis="The forward pass, the backward pass and the update become 1.1, 1.7 or 2.2 times as fast.",
             effect=remove_seconds(*COMPUTES, seconds=seconds, shares=shares_of(SPEEDUP_CPU)),
             risk=RISK,
@@ -64,7 +63,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     seconds = part * m[gpu_computing_fraction] * sum(m[modelled_phases].values())
     return Advice(
         then=f"Find the tensor that is fp64 and make it fp32: {share(part)} of the GPU's time goes into fp64.",
-        changes=(Change(language="python", code=CODE),),
+        changes=(python(CODE),),
         basis="These kernels become 1.5, 2 or 8 times as fast.",
         effect=remove_seconds(*ANYWHERE, seconds=seconds, shares=shares_of(SPEEDUP)),
         risk=RISK,

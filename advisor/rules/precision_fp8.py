@@ -17,7 +17,8 @@ from advisor.metrics.matmul import large_bf16_matmuls, large_bf16_share
 from advisor.metrics.peaks import peak_rates
 from advisor.models.effects import divide_matmul
 from advisor.models.precision import fp8_speedup
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity
 from advisor.units import share
 
 # Ada and Hopper: the first with fp8 tensor cores. Blackwell of data centers: the first with scales in hardware.
@@ -69,7 +70,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"If you may change the numerics, try {'MXFP8' if blockwise else 'fp8 with one scale per row'} in the "
         f"large linear layers: they take {share(part)} of the time of the {found.note}, which multiplies fp8 twice as "
         "fast as bf16.",
-        changes=(Change(language="python", code=BLOCKWISE if blockwise else ROWWISE),),
+        changes=(python(BLOCKWISE if blockwise else ROWWISE),),
         basis="Each of these matmuls attains 45, 60 or 70 % of the fp8 peak, and its inputs are converted in one pass "
         "over memory; those that would be no faster stay in bf16.",
         effect=divide_matmul(

@@ -24,7 +24,7 @@ from advisor.metrics.peaks import matmul_calls, peak_rates
 from advisor.metrics.settings import flags
 from advisor.models.precision import attained_tf32, to_tf32
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measured
 from advisor.rules.precision_bf16 import confidence, peak_of
 
 MIN_SHARE = Threshold(0.2, "As for bf16: below a fifth of the time there is little to gain.")
@@ -44,17 +44,12 @@ def when(m: Metrics) -> Evidence | None:
     settings = m.get(flags)
     if m[compute_capability] < CAPABILITY or (settings and settings.matmul_precision in ("high", "medium")):
         return None
-    share, late = m[simt_fp32_gemm_share], m[launch_bound_index]
-    if share < m[MIN_SHARE] or late >= m[LAUNCH_BOUND]:
-        return None
-    rates = m[peak_rates]
-    if rates.tf32 is None:
-        return None
-    facts = (
-        Measurement(simt_fp32_gemm_share, share, m[MIN_SHARE]),
-        Measurement(launch_bound_index, late, m[LAUNCH_BOUND], "<"),
+    found = evidence(
+        measured(m, simt_fp32_gemm_share, ">=", MIN_SHARE),
+        measured(m, launch_bound_index, "<", LAUNCH_BOUND),
+        note=m[device].name,
     )
-    return Evidence(facts, note=m[device].name)
+    return found if found and m[peak_rates].tf32 is not None else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

@@ -23,7 +23,8 @@ from advisor.models.cost import gpu_hours_ratio
 from advisor.models.effects import Triple
 from advisor.models.memory import FILL
 from advisor.rules._exposed import exposed
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
+from advisor.rules._spelling.call import bash
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, measured
 from advisor.units import seconds, share
 
 MAX_EXPOSED = Threshold(
@@ -41,22 +42,16 @@ def when(m: Metrics) -> Evidence | None:
     if m.goals.more_memory or m[memory_pressure]:
         return None
     if _scales_badly(m):
-        return Evidence(
-            (
-                Measurement(exposed_comm_seconds, m[exposed_comm_seconds], m[MAX_EXPOSED] * m[step_time_mean], ">"),
-                Measurement(world_size, m[world_size], 2),
-                Measurement(mem_headroom, m[mem_headroom]),
-            )
+        facts = (
+            measured(m, exposed_comm_seconds, ">", m[MAX_EXPOSED] * m[step_time_mean]),
+            measured(m, world_size, ">=", 2),
+            measured(m, mem_headroom),
         )
+        return Evidence(facts)
     fed = (m.get(data_wait_fraction) or 0.0) < m[MAX_WAIT]
     if not fed or m[gpu_busy_fraction] > m[MAX_BUSY] or 1 - m[mem_headroom] > m[MAX_BUSY]:
         return None
-    return Evidence(
-        (
-            Measurement(gpu_busy_fraction, m[gpu_busy_fraction], m[MAX_BUSY], "<="),
-            Measurement(mem_headroom, m[mem_headroom], 1 - m[MAX_BUSY]),
-        )
-    )
+    return Evidence((measured(m, gpu_busy_fraction, "<=", MAX_BUSY), measured(m, mem_headroom, ">=", 1 - m[MAX_BUSY])))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -75,11 +70,7 @@ def _fewer(m: Metrics) -> Advice:
         f"{count}: the same updates, {share(expected)} fewer GPU-hours, {seconds(times[1])} a step instead of "
         f"{seconds(time)}.",
         changes=(
-            Change(
-                language="shell",
-                code=f"torchrun --nproc-per-node={half} train.py  # on one node; {more} the samples per GPU and "
-                "update\n",
-            ),
+            bash(f"torchrun --nproc-per-node={half} train.py  # on one node; {more} the samples per GPU and update\n"),
         ),
         basis="(G1/G0)(T1/T0): fewer GPUs do everything except the exposed communication. Of that, everything stays "
         "(cautious), it shrinks like the volume of a ring all-reduce (expected), or it disappears (best case).",
@@ -94,7 +85,7 @@ def _smaller(m: Metrics) -> Advice:
         then=f"A GPU half as large would be enough: {gpu.name} is busy for {share(m[gpu_busy_fraction])} of the time, "
         f"and {share(1 - m[mem_headroom])} of its memory is used. First check whether other advice can use the rest. "
         "If not, take a smaller GPU, a slice of this one (MIG), or let two training runs share it (MPS).",
-        changes=(Change(language="shell", code="nvidia-smi mig -lgip  # lists the slices that this GPU supports\n"),),
+        changes=(bash("nvidia-smi mig -lgip  # lists the slices that this GPU supports\n"),),
         basis="No prediction: profile-train does not know the price of a smaller GPU.",
         risk="Low: the same program. Kernels take longer on a smaller GPU; record a short run on it first.",
     )

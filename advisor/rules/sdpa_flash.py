@@ -20,7 +20,8 @@ from advisor.metrics.gpu import gpu_computing_fraction
 from advisor.metrics.settings import on_cpu
 from advisor.models.effects import COMPUTE, Triple, divide
 from advisor.rules._computing import of_computing
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.10, "A smaller share of the step cannot gain 5 %, even at twice the speed.")
@@ -58,7 +59,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"Use scaled_dot_product_attention: {share(_share_of_step(m))} of the step goes into attention over "
         f"{found.note}, which writes every score to memory.",
-        changes=(Change(language="python", code=CODE),),
+        changes=(python(CODE),),
         basis=f"Attention becomes {low:g}, {expected:g} or {high:g} times as fast, "
         + ("as measured on a CPU." if cpu else "an assumption that no trial has tested yet."),
         effect=divide(*COMPUTE, by=speedup, portion=of_computing(m, _share_of_step(m))),

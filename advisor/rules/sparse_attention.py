@@ -15,7 +15,8 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, gpu_computing_fraction
 from advisor.models.effects import COMPUTE, remove, up_to
 from advisor.rules._computing import of_computing
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measured
 from advisor.units import share
 
 MIN_LENGTH = Threshold(8192, "In shorter sequences, a window of a few thousand tokens saves little.")
@@ -43,15 +44,9 @@ out = attention(query, key, value, block_mask=mask)
 def when(m: Metrics) -> Evidence | None:
     """If fused attention over at least 8192 tokens takes at least 40 % of the step,"""
     m[device]
-    part = m[attention_share] * m[gpu_computing_fraction]
-    if part < m[MIN_SHARE] or not m[attention_is_flash] or m[sequence_length] < m[MIN_LENGTH]:
+    if m[attention_share] * m[gpu_computing_fraction] < m[MIN_SHARE] or not m[attention_is_flash]:
         return None
-    return Evidence(
-        (
-            Measurement(attention_share, m[attention_share], m[MIN_SHARE]),
-            Measurement(sequence_length, m[sequence_length], m[MIN_LENGTH]),
-        )
-    )
+    return evidence(measured(m, attention_share, ">=", MIN_SHARE), measured(m, sequence_length, ">=", MIN_LENGTH))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -60,7 +55,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"If the model may change, try attention with a sliding window of {WINDOW} tokens: "
         f"{share(m[attention_share])} of the GPU's time goes into attention over all {length}.",
-        changes=(Change(language="python", code=CODE.format(window=WINDOW, length=length)),),
+        changes=(python(CODE.format(window=WINDOW, length=length)),),
         basis="Attention time shrinks by the share of tokens outside the window, at most by 60 %.",
         effect=remove(
             *COMPUTE,

@@ -16,7 +16,8 @@ from advisor.metrics.between import checkpoint_save_seconds
 from advisor.metrics.goals import spot_discount, time_between_failures
 from advisor.models.checkpoint_interval import break_even_discount, daly, inflation, spot_cost
 from advisor.models.cost import money
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measured
 from advisor.units import money as as_money
 from advisor.units import seconds, share
 
@@ -31,6 +32,19 @@ RESTART = 300.0
 # Machines may be taken away twice as often as declared, or half as often (assumption): low, expected, high gain.
 MTBF_TIMES = (0.5, 1.0, 2.0)
 
+CODE = """\
+import signal
+
+ending = []
+signal.signal(signal.SIGTERM, lambda number, frame: ending.append(number))
+# have the interruption notice (AWS: 2 minutes, in the instance metadata) sent as that signal
+
+# in the loop, after an update; several ranks must agree on which
+if ending:
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)
+    raise SystemExit(0)
+"""
+
 
 def when(m: Metrics) -> Evidence | None:
     """If spot instances would cost less than 80 % of on-demand ones, calculated from the declared discount, the
@@ -39,12 +53,10 @@ def when(m: Metrics) -> Evidence | None:
     ratio = _ratio(m)
     if not ratio < m[MAX_RATIO]:
         return None
-    return Evidence(
-        (
-            Measurement(spot_discount, m[spot_discount], break_even_discount(_inflated(m)), ">"),
-            Measurement(time_between_failures, m[time_between_failures]),
-            Measurement(checkpoint_save_seconds, m[checkpoint_save_seconds]),
-        ),
+    return evidence(
+        measured(m, spot_discount, ">", break_even_discount(_inflated(m))),
+        measured(m, time_between_failures),
+        measured(m, checkpoint_save_seconds),
         note=f"{share(ratio)} of the on-demand cost",
     )
 
@@ -65,19 +77,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         f"every {seconds(_interval(m))}. The discount pays from {share(break_even_discount(inflated))} on. "
         "Request several instance types, keep the leader of several nodes on demand, and save on an "
         "interruption notice." + restart,
-        changes=(
-            Change(
-                language="python",
-                code="import signal\n\n"
-                "ending = []\n"
-                "signal.signal(signal.SIGTERM, lambda number, frame: ending.append(number))\n"
-                "# have the interruption notice (AWS: 2 minutes, in the instance metadata) sent as that signal\n\n"
-                "# in the loop, after an update; several ranks must agree on which\n"
-                "if ending:\n"
-                '    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)\n'
-                "    raise SystemExit(0)\n",
-            ),
-        ),
+        changes=(python(CODE),),
         basis="(1 - d) E with E = (M/tau) e^(R/M) (e^((tau+delta)/M) - 1) at Daly's tau, for twice, once or half as "
         "many interruptions as declared; on-demand machines are assumed to never fail.",
         cost=(low, expected, high),

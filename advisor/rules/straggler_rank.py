@@ -28,7 +28,8 @@ from advisor.models.effects import PARTLY, remove_seconds, remove_wait
 from advisor.models.state import Effect
 from advisor.rules._exposed import remove_exposed
 from advisor.rules._line_kinds import KINDS
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules._spelling.call import bash
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, evidence, measured
 from advisor.units import seconds, share
 
 MIN_SKEW = Threshold(0.08, "Ranks of one job differ by a few percent even on equal hosts (assumption).")
@@ -89,13 +90,11 @@ def when(m: Metrics) -> Evidence | None:
     if m[straggler_persistence] < m[MIN_SHARE]:
         return None
     slowest, middle = _slowest(m), _middle(m)
-    return Evidence(
-        (
-            Measurement(straggler_skew, m[straggler_skew], m[MIN_SKEW]),
-            Measurement(straggler_persistence, m[straggler_persistence], m[MIN_SHARE]),
-            Measurement(common_step_count, m[common_step_count], m[enough]),
-            Measurement(world_size, m[world_size], MIN_RANKS),
-        ),
+    return evidence(
+        measured(m, straggler_skew, ">=", MIN_SKEW),
+        measured(m, straggler_persistence, ">=", MIN_SHARE),
+        measured(m, common_step_count, ">=", enough),
+        measured(m, world_size, ">=", MIN_RANKS),
         note=f"A step's own work, without communication: rank {slowest.rank} {seconds(slowest.median)}, rank "
         f"{middle.rank} {seconds(middle.median)}; most of the difference is in {_place(m)}. Waiting for rank "
         f"{slowest.rank}, in each step: {_waiting(m)}",
@@ -120,12 +119,11 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"Rank {slowest.rank} makes all others wait {seconds(lost)} a step: {_why(m, place)}.",
         changes=(
             *_at(place),
-            Change(
-                language="shell",
-                code=f"# on the host of rank {slowest.rank}: what else uses its cores, its storage, its GPU?\n"
+            bash(
+                f"# on the host of rank {slowest.rank}: what else uses its cores, its storage, its GPU?\n"
                 "top -b -n 1 | head -n 20\n"
                 "iostat -x 1 3\n"
-                "nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE\n",
+                "nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE\n"
             ),
         ),
         basis="50, 80 or 100 % of the slowest rank's extra time over the lower median is saved; every other rank "

@@ -15,7 +15,8 @@ Source: Bengio et al., Curriculum Learning, ICML 2009, https://doi.org/10.1145/1
 from advisor.metrics.base import Metrics, Missing, Need, Threshold
 from advisor.metrics.goals import IMPROVEMENT, stale_validations, validations
 from advisor.models.effects import remove_run, up_to
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measured
 from advisor.units import share
 
 PATIENCE = Threshold(
@@ -31,12 +32,10 @@ def when(m: Metrics) -> Evidence | None:
             f"Declare the results of more than {m[PATIENCE]:g}.",
             Need.DECLARATION,
         )
-    stale = m[stale_validations]
-    if stale < m[PATIENCE]:
-        return None
-    return Evidence(
-        (Measurement(stale_validations, stale, m[PATIENCE]), Measurement(validations, m[validations])),
-        note=f"the best was number {m[validations] - stale}",
+    return evidence(
+        measured(m, stale_validations, ">=", PATIENCE),
+        measured(m, validations),
+        note=f"the best was number {m[validations] - m[stale_validations]}",
     )
 
 
@@ -49,15 +48,14 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"Stop when {patience} validations in a row bring no improvement, and keep the best checkpoint{when_due}.",
         changes=(
-            Change(
-                language="python",
-                code="# after each validation\n"
+            python(
+                "# after each validation\n"
                 f"if value > best + {IMPROVEMENT} * abs(best):\n"
                 "    best, waited = value, 0\n"
                 '    torch.save(model.state_dict(), "best.pt")\n'
                 "else:\n"
                 "    waited += 1\n"
-                f"stop = waited >= {patience}  # then leave the loop\n",
+                f"stop = waited >= {patience}  # then leave the loop\n"
             ),
         ),
         basis="(total - stop) / total of the declared validations; 50 to 100 % of that, because the next run may "

@@ -15,7 +15,8 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import gpu_computing_fraction, membound_share
 from advisor.metrics.normalization import Unfused, unfused_norm, unfused_norm_share
 from advisor.models.effects import Triple, divide_membound
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule
+from advisor.rules._spelling.call import python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule
 from advisor.units import digits, share, size
 
 MIN_SHARE = Threshold(0.03, "Share of the step in forward passes: with the backward pass, saving it gains 5 % or more.")
@@ -58,7 +59,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"Compute each RMS normalization in one kernel: its {digits(those.operators)} kernels move "
         f"{size(those.bytes)} per step in forward passes, of which {size(those.least)} would do. They take "
         f"{share(those.share)} of the GPU's time.{upgrade}",
-        changes=(Change(language="python", code=CODE),),
+        changes=(python(CODE),),
         basis="One kernel attains 70 % of the memory bandwidth. "
         + (
             "The backward pass saves nothing, as much again, or twice as much."

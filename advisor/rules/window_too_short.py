@@ -23,7 +23,7 @@ from advisor.metrics.step import (
     step_time_mean,
     typical_step_uncertainty,
 )
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measured
 from advisor.units import count, digits, seconds, share
 
 MAX_UNCERTAINTY = Threshold(
@@ -43,17 +43,11 @@ def when(m: Metrics) -> Evidence | None:
     """If there are fewer than 30 steady steps, or their trimmed mean is uncertain by more than 5 % (in a trace: if
     there are fewer than 30 kernels),
     """
-    kernels = m.get(traced_kernels)
-    if kernels is not None:
-        few = kernels < m[MIN_KERNELS]
-        return Evidence((Measurement(traced_kernels, kernels, m[MIN_KERNELS], "<"),)) if few else None
-    steady = m[steady_step_count]
-    if steady < m[MIN_STEPS]:
-        return Evidence((Measurement(steady_step_count, steady, m[MIN_STEPS], "<"),))
-    uncertainty = m[typical_step_uncertainty]
-    if uncertainty <= m[MAX_UNCERTAINTY]:
-        return None
-    return Evidence((Measurement(typical_step_uncertainty, uncertainty, m[MAX_UNCERTAINTY], ">"),))
+    if m.get(traced_kernels) is not None:
+        return evidence(measured(m, traced_kernels, "<", MIN_KERNELS))
+    return evidence(measured(m, steady_step_count, "<", MIN_STEPS)) or evidence(
+        measured(m, typical_step_uncertainty, ">", MAX_UNCERTAINTY)
+    )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

@@ -20,7 +20,19 @@ from advisor.models.memory import FILL
 from advisor.rules._pressure import pressure
 from advisor.rules._sharding import to_stage
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Intervention, Measurement, Rule, Safety
+from advisor.rules._spelling.call import python
+from advisor.rules.base import (
+    Advice,
+    Area,
+    Change,
+    Confidence,
+    Evidence,
+    Intervention,
+    Rule,
+    Safety,
+    evidence,
+    measured,
+)
 
 MIN_SHARE = Threshold(
     0.35, "Below this share of the peak, sharding states frees too little to change what fits (assumption)."
@@ -43,13 +55,11 @@ def when(m: Metrics) -> Evidence | None:
     replicated, limit = m[mem_optim] + m[mem_grads], m[MIN_SHARE] * m[mem_peak_allocated]
     if replicated < limit:
         return None
-    return Evidence(
-        (
-            Measurement(mem_optim, m[mem_optim]),
-            Measurement(mem_grads, m[mem_grads]),
-            Measurement(world_size, m[world_size], MIN_RANKS),
-            *pressure(m),
-        ),
+    return evidence(
+        measured(m, mem_optim),
+        measured(m, mem_grads),
+        measured(m, world_size, ">=", MIN_RANKS),
+        *pressure(m),
         note=f"together {replicated / m[mem_peak_allocated]:.0%} of the peak",
     )
 
@@ -96,14 +106,13 @@ def redundancy_free(m: Metrics) -> tuple[Change, ...]:
     """Return the change to ZeRO stage 1 that needs no additional framework."""
     fact, name = m[optimizer], spelling(m).optimizer
     return spelling(m).shard(1) or (
-        Change(
-            language="python",
-            code="from torch.distributed.optim import ZeroRedundancyOptimizer\n\n"
+        python(
+            "from torch.distributed.optim import ZeroRedundancyOptimizer\n\n"
             "# after DistributedDataParallel; other arguments unchanged\n"
             f"{name} = ZeroRedundancyOptimizer(\n"
             f"    {spelling(m).model}.parameters(), optimizer_class=torch.optim.{fact.name}, ...\n"
             ")\n"
-            f"{name}.consolidate_state_dict(to=0)  # on every rank, before rank 0 saves its state_dict()\n",
+            f"{name}.consolidate_state_dict(to=0)  # on every rank, before rank 0 saves its state_dict()\n"
         ),
     )
 

@@ -26,7 +26,7 @@ from advisor.models.state import Effect
 from advisor.rules._exposed import exposed, remove_exposed
 from advisor.rules._pressure import pressure
 from advisor.rules._sharding import to_stage
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measured
 
 MIN_FREED = Threshold(
     0.05,
@@ -49,8 +49,10 @@ def when(m: Metrics) -> Evidence | None:
         return None
     if filled_at(m, 2) <= FILL or _freed_by_weights(m) < m[MIN_FREED] * m[device].memory_total:
         return None
-    return Evidence(
-        (Measurement(mem_params, m[mem_params]), Measurement(world_size, m[world_size], MIN_RANKS), *pressure(m)),
+    return evidence(
+        measured(m, mem_params),
+        measured(m, world_size, ">=", MIN_RANKS),
+        *pressure(m),
         note=f"ZeRO stage 2 would need {filled_at(m, 2):.0%} of GPU memory",
     )
 

@@ -15,6 +15,11 @@ def python(code: str, place: Place | None = None, differences: Iterable[CodeDiff
     return Change(language="python", code=code, file=file, line=line, differences=tuple(differences))
 
 
+def bash(code: str) -> Change:
+    """Return a change made on the command line or in the environment."""
+    return Change(language="shell", code=code)
+
+
 def configured(call: CallFact | None, name: str, settings: dict[str, object], known: dict[str, object]) -> Change:
     """Return the change to the call that configures a framework.
 
