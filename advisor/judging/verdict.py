@@ -2,6 +2,11 @@
 
 from enum import Enum
 
+from advisor.stats.significance import NO_SPEEDUP, Interval
+
+# A change that makes one step in ten this much slower has failed, whatever the mean says.
+WORSE_P90 = 1.05
+
 
 class Verdict(Enum):
     """The outcome of a piece of advice that was tried."""
@@ -30,3 +35,24 @@ class Verdict(Enum):
     def is_against(self) -> bool:
         """Return whether the change is not worth having."""
         return self in (Verdict.REFUTED, Verdict.HARMFUL)
+
+
+def verdict_of(measured: Interval, predicted: tuple[float, float], p90_ratio: float) -> Verdict:
+    """Return the verdict on a measured speed-up against the predicted (low, high).
+
+    `p90_ratio` is the 90th percentile after over the one before.
+
+    Raises:
+        ValueError: the prediction is not an interval, or the ratio is not positive.
+    """
+    if predicted[0] > predicted[1] or p90_ratio <= 0:
+        raise ValueError(f"no prediction {predicted}, no ratio of percentiles {p90_ratio}")
+    if p90_ratio > WORSE_P90:
+        return Verdict.HARMFUL
+    if measured.high < NO_SPEEDUP:
+        return Verdict.REFUTED
+    if measured.low <= NO_SPEEDUP:
+        return Verdict.INCONCLUSIVE
+    if measured.low > predicted[1]:
+        return Verdict.BETTER
+    return Verdict.PARTIAL if measured.high < predicted[0] else Verdict.CONFIRMED

@@ -8,7 +8,6 @@ Stationary Observations", 1989: the moving-block bootstrap). It is seeded: the s
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from statistics import NormalDist, fmean
 
 import numpy as np
@@ -31,9 +30,6 @@ LEAST_BLOCK = 5
 
 # A speed-up that cannot be as much as this is none.
 NO_SPEEDUP = 1.01
-
-# A change that makes one step in ten this much slower has failed, whatever the mean says.
-WORSE_P90 = 1.05
 
 Estimator = Callable[[Sequence[float]], float]
 
@@ -162,44 +158,6 @@ def widened(measured: Interval, noise: float) -> Interval:
     return Interval(
         min(measured.low, measured.estimate / least), measured.estimate, max(measured.high, measured.estimate * least)
     )
-
-
-class TrialOutcome(Enum):
-    """The outcome of a predicted speed-up."""
-
-    CONFIRMED = "confirmed"
-    """Faster, and by as much as predicted."""
-    BETTER = "better"
-    """Faster than predicted."""
-    PARTIAL = "partial"
-    """Faster, but by less than predicted."""
-    REFUTED = "refuted"
-    """Not faster."""
-    INCONCLUSIVE = "inconclusive"
-    """Too noisy to decide."""
-    FAILED = "failed"
-    """One step in ten takes longer than before, by more than 5 %."""
-
-
-def outcome(measured: Interval, predicted: tuple[float, float], p90_ratio: float) -> TrialOutcome:
-    """Return the outcome of a measured speed-up against the predicted (low, high).
-
-    `p90_ratio` is the 90th percentile after over the one before.
-
-    Raises:
-        ValueError: the prediction is not an interval, or the ratio is not positive.
-    """
-    if predicted[0] > predicted[1] or p90_ratio <= 0:
-        raise ValueError(f"no prediction {predicted}, no ratio of percentiles {p90_ratio}")
-    if p90_ratio > WORSE_P90:
-        return TrialOutcome.FAILED
-    if measured.high < NO_SPEEDUP:
-        return TrialOutcome.REFUTED
-    if measured.low <= NO_SPEEDUP:
-        return TrialOutcome.INCONCLUSIVE
-    if measured.low > predicted[1]:
-        return TrialOutcome.BETTER
-    return TrialOutcome.PARTIAL if measured.high < predicted[0] else TrialOutcome.CONFIRMED
 
 
 def _starts(number: int, block: int, random: np.random.Generator, draws: int) -> npt.NDArray[np.int64]:

@@ -7,18 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
 
-from advisor.judging.verdict import Verdict
+from advisor.judging.verdict import Verdict, verdict_of
 from advisor.models.effects import Triple
-from advisor.stats.significance import (
-    NO_SPEEDUP,
-    Estimator,
-    Interval,
-    TrialOutcome,
-    outcome,
-    speedup,
-    trimmed_mean,
-    widened,
-)
+from advisor.stats.significance import NO_SPEEDUP, Estimator, Interval, speedup, trimmed_mean, widened
 from advisor.units import share
 from advisor.verify.arm import Arm
 from advisor.verify.longer import Noise, longer
@@ -119,12 +110,12 @@ def _of_time(measured: Interval, predicted: Triple | None, p90_ratio: float) -> 
     if measured.high < 1 / NO_SPEEDUP:
         return Verdict.HARMFUL, "A step takes longer."
     low, high = (0.01, 0.99) if predicted is None else (predicted[0], predicted[2])
-    found = outcome(measured, (1 / (1 - low), 1 / (1 - min(high, 0.999))), p90_ratio)
-    if found is TrialOutcome.FAILED:
-        return Verdict.HARMFUL, f"10% of the steps take at least {share(p90_ratio - 1)} longer."
-    if found is TrialOutcome.CONFIRMED and predicted is not None and _is_wide(measured):
+    found = verdict_of(measured, (1 / (1 - low), 1 / (1 - min(high, 0.999))), p90_ratio)
+    if found is Verdict.HARMFUL:
+        return found, f"10% of the steps take at least {share(p90_ratio - 1)} longer."
+    if found is Verdict.CONFIRMED and predicted is not None and _is_wide(measured):
         return Verdict.INCONCLUSIVE, ""
-    return Verdict(found.value), ""
+    return found, ""
 
 
 def _is_wide(measured: Interval) -> bool:

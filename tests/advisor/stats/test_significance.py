@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advisor.judging.verdict import Verdict, verdict_of
 from advisor.stats.significance import (
     Interval,
-    TrialOutcome,
     block_length,
     central,
     mean_interval,
-    outcome,
     resampled,
     speedup,
     steps_per_arm,
@@ -150,12 +149,12 @@ def test_an_interval_is_no_narrower_than_what_a_program_differs_from_itself():
         (1.001, 1.009, 1.0, "refuted"),
         (0.95, 1.3, 1.0, "inconclusive"),
         (1.0, 1.3, 1.0, "inconclusive"),
-        (1.25, 1.45, 1.06, "failed"),
+        (1.25, 1.45, 1.06, "harmful"),
         (1.25, 1.45, 1.05, "confirmed"),
     ],
 )
 def test_what_became_of_a_prediction_of_1_2_to_1_5(low: float, high: float, p90: float, wanted: str):
-    assert outcome(Interval(low, (low + high) / 2, high), (1.2, 1.5), p90) is TrialOutcome(wanted)
+    assert verdict_of(Interval(low, (low + high) / 2, high), (1.2, 1.5), p90) is Verdict(wanted)
 
 
 def test_a_drift_is_no_speedup_when_arms_take_turns():
@@ -177,8 +176,8 @@ def test_a_drift_is_no_speedup_when_arms_take_turns():
         lambda: trimmed_mean([]),
         lambda: trimmed_mean([1], 0.5),
         lambda: widened(Interval(1, 1, 1), -1),
-        lambda: outcome(Interval(1, 1, 1), (2, 1), 1),
-        lambda: outcome(Interval(1, 1, 1), (1, 2), 0),
+        lambda: verdict_of(Interval(1, 1, 1), (2, 1), 1),
+        lambda: verdict_of(Interval(1, 1, 1), (1, 2), 0),
     ],
 )
 def test_nonsense_is_refused(nonsense):
