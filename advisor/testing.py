@@ -12,8 +12,6 @@ To test your own rule, call `case.check(rule)` with `rule = advisor.rules.rule_o
 `pytest.register_assert_rewrite("advisor.testing")` makes pytest show the values that differ.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import operator

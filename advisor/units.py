@@ -1,7 +1,5 @@
 """Format numbers for readers: three significant digits and a unit."""
 
-from __future__ import annotations
-
 import math
 
 

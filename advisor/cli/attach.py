@@ -3,8 +3,6 @@
 profile-train attach 41233 --duration 60s
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

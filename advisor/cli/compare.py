@@ -1,7 +1,5 @@
 """Compare two recorded runs: the changes, and whether they are more than chance."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

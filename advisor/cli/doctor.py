@@ -1,7 +1,5 @@
 """Check whether this machine can train and be measured."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Explain a rule or a metric."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

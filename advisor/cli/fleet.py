@@ -1,7 +1,5 @@
 """Show which runs waste the most GPU time, and why."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """Serve the commands to coding agents."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

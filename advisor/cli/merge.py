@@ -1,7 +1,5 @@
 """Merge recordings of one job that were made in separate folders, one per node or rank."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """Let no module of the program take the place of ours: PYTHONPATH is meant for the program."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

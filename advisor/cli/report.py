@@ -1,7 +1,5 @@
 """Make the report of a run again, or of traces that torch.profiler wrote."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """List the rules, and begin a new one."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import textwrap

@@ -1,7 +1,5 @@
 """Profile, try the best advice, keep it if it is confirmed, and repeat until nothing is left."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Decide whether a quantity changed between two runs by more than chance and enough to matter."""
 
-from __future__ import annotations
-
 import math
 from enum import Enum
 from statistics import NormalDist

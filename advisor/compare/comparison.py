@@ -1,7 +1,5 @@
 """The comparison of two runs: everything that is shown of it, and its serialization."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -4,8 +4,6 @@ A sample counts for the innermost function of the program's own code, with what 
 matched by file name, name and phase: line numbers move as code is edited.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import PurePath

@@ -5,8 +5,6 @@ these, so that a cast, another batch size or a moved module does not hide the pa
 a place that both have, were exchanged: two operators that one replaces, for instance.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass

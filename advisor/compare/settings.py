@@ -1,7 +1,5 @@
 """Compare the settings and the environment of two runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

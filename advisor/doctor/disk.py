@@ -1,7 +1,5 @@
 """Check where runs are written, and how fast the data can be read."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Run all checks, in the order in which they are shown."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

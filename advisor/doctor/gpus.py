@@ -1,7 +1,5 @@
 """Check the driver and the GPUs, as NVML shows them while a run is recorded."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Check the cores, memory, shared memory and NUMA nodes available to this process."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator, Sequence

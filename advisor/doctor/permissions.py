@@ -1,7 +1,5 @@
 """Check the kernel's permissions: to look into other processes, and to isolate trials from files."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Check the program's Python and torch, in a process of their own, against the driver."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -9,8 +9,6 @@ Every pytest where profile-train is installed loads this module. It therefore ha
 of profile-train: a project may itself have an `advisor` or a `profiler`, which its tests mean.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

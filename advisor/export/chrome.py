@@ -6,8 +6,6 @@ with a counter for each column of its samples. Steps of the first rank carry tor
 read its traces can read these.
 """
 
-from __future__ import annotations
-
 import gzip
 import heapq
 import itertools

@@ -1,7 +1,5 @@
 """Export a run as a folder of CSV files (RFC 4180), one per table, for spreadsheets and scripts."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager

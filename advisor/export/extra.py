@@ -1,7 +1,5 @@
 """Import packages that only an export needs."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

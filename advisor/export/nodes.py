@@ -1,7 +1,5 @@
 """Read the tables of a run node by node, so that of many ranks only one node's are in memory."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ Alternatively they are written as OTLP's JSON, one message per line, which the c
 Spans have the same identifiers however often a run is exported.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

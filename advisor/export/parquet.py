@@ -1,7 +1,5 @@
 """Export a run as a folder of Parquet files, one per table, for pandas, DuckDB, Polars and Spark."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial

@@ -5,8 +5,6 @@ Labels of each sample are its rank, its role (rank or worker) and its phase: `pp
 The format: https://github.com/google/pprof/blob/main/proto/profile.proto. The few messages are encoded here.
 """
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Iterable
 

@@ -4,8 +4,6 @@ What was not measured is left out. The report's metrics keep their names, with t
 the run; counts by rank suit `rate` and `sum by`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain

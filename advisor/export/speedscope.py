@@ -4,8 +4,6 @@ The format: https://www.speedscope.app/file-format-schema.json. Samples are sums
 not their order.
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from typing import Any

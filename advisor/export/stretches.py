@@ -1,7 +1,5 @@
 """Turn steps into stretches of time, with their phases inside them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Write a run as tables: those of its recording, node by node, and the report's metrics."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Define the units of a recording's columns, and the names they are exported under."""
 
-from __future__ import annotations
-
 from profiler.schema import BETWEEN, PHASES, Batch
 
 _BY_UNIT = {

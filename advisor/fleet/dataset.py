@@ -4,8 +4,6 @@
 a run imported again gets a further row, and readers keep the newest. So any number of importers may write at once.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

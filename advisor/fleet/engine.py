@@ -1,7 +1,5 @@
 """Map the reading of runs over many folders: in this process, in several, or on a Ray cluster."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor

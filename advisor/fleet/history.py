@@ -1,7 +1,5 @@
 """The earlier runs of one script, from the data set of a fleet."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

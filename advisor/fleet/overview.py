@@ -1,7 +1,5 @@
 """What a fleet of runs shows: hours lost, by cause and by owner; changes, regressions, slow hosts, runs to look at."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Find run folders and fetch their files: on this machine, or wherever fsspec reaches (s3://, gs://, ...)."""
 
-from __future__ import annotations
-
 import fnmatch
 import os
 import stat

@@ -4,8 +4,6 @@
 number or NULL; then the price declared for each run counts.
 """
 
-from __future__ import annotations
-
 from advisor.fleet.columns import CAUSES
 
 DIMENSIONS = {"project": "project", "user": "user_name", "script": "script", "host": "host"}

@@ -3,8 +3,6 @@
 A folder may be broken, half-written, from another version, or made by an attacker: whatever it holds, it becomes a row.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Regenerate all documents."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from advisor.manual.documents import documents

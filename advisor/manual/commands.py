@@ -1,7 +1,5 @@
 """docs/commands.md: the help of each command."""
 
-from __future__ import annotations
-
 import click
 
 from advisor import cli

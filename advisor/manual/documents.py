@@ -1,7 +1,5 @@
 """Every generated document, by its path."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Generate docs/tables.md and docs/fleet.sql: the tables of a fleet's data set."""
 
-from __future__ import annotations
-
 import inspect
 
 from advisor.fleet.columns import TABLES, VERSION, columns

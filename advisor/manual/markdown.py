@@ -1,7 +1,5 @@
 """Pieces of a generated document."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 

@@ -1,7 +1,5 @@
 """Generate docs/metrics.md: a table for each area."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from typing import Any

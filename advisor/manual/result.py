@@ -1,7 +1,5 @@
 """Generate docs/result.md: every field of result.json."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any

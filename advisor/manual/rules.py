@@ -1,7 +1,5 @@
 """docs/rules.md: a table of the rules, then the page of each."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from advisor.manual import markdown

@@ -1,7 +1,5 @@
 """Generate docs/store.md: every table of a recording, and its columns."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import inspect

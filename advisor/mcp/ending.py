@@ -1,7 +1,5 @@
 """End processes with all that they started: after a request, or after the server is gone."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Keep the paths that a client names within the folder that the server was started for."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from profiler.errors import ProfilerError

@@ -1,7 +1,5 @@
 """Run one SELECT on a run's store, which may come from anyone, for a client that may send any SQL."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3

@@ -1,7 +1,5 @@
 """Find calls by the full name of what is called, and set their arguments in the text."""
 
-from __future__ import annotations
-
 import ast
 import io
 import tokenize

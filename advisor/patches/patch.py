@@ -1,7 +1,5 @@
 """Turn an intervention into a unified diff of the program's source, where a line of source can hold it."""
 
-from __future__ import annotations
-
 import ast
 import stat
 from collections.abc import Callable, Mapping, Sequence

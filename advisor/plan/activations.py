@@ -1,7 +1,5 @@
 """Compute the activations of one sample, and what is left of them under activation checkpointing."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from advisor.models.activations import LOGIT_BYTES, KeptParts, Layer, logits

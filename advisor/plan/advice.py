@@ -1,7 +1,5 @@
 """Put a memory plan into words: what to do, why, and what it is based on."""
 
-from __future__ import annotations
-
 from advisor.models.memory import states
 from advisor.plan.activations import ordinal
 from advisor.plan.memory import Choice, MemoryPlan

@@ -1,7 +1,5 @@
 """Find the largest micro-batch from the measured peaks of two."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

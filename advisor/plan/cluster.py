@@ -1,7 +1,5 @@
 """The GPUs that a training run is planned for, and the machines they are in."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Look GPUs up by name: how much memory their driver reports, and what their data sheets promise."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from dataclasses import dataclass

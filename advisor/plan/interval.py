@@ -3,8 +3,6 @@
 Times are in seconds.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Plan the memory of a training run: the needs of each placement, and the smallest change that fits."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Compute where a model's states are kept (whole, sharded, on the host) and what each GPU needs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 

@@ -1,7 +1,5 @@
 """Collect everything that one call plans."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from advisor.plan.batch import BatchPlan

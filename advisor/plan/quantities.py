@@ -3,8 +3,6 @@
 Each reader raises ValueError with a sentence that says what is wrong and how to write it.
 """
 
-from __future__ import annotations
-
 import math
 import re
 

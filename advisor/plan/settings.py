@@ -1,7 +1,5 @@
 """Write the chosen placement as settings: lines for torch, JSON for DeepSpeed, YAML for accelerate."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 

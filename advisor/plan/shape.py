@@ -1,7 +1,5 @@
 """Describe a transformer by its options, complete or in part."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from advisor.models.activations import Layer

@@ -1,7 +1,5 @@
 """Build the what-if model of a run's memory: which settings a reader may vary, and why the rest are fixed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from advisor.metrics.base import Metrics, Missing

@@ -1,7 +1,5 @@
 """The Report on a run: put together from what was recorded or traced, measured, judged and tried."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Decide what to do next after a report: a kind that programs read and `wording` puts into a sentence."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Decide the one thing to do after a report: try a change, apply it, make it by hand, record again, look, or stop."""
 
-from __future__ import annotations
-
 from advisor.judging.verdict import Verdict
 from advisor.patches.patch import patch
 from advisor.patches.source import NoPatch

@@ -1,7 +1,5 @@
 """Look into one typical step and the slowest one: what ran when, and what made the slow one slow."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """Summarize the profiler windows: the GPU kernels or, on a CPU, the operators that take most time."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Literal

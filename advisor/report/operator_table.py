@@ -1,7 +1,5 @@
 """The operator table of a report: each operator of one window, its time, and how near it comes to the GPU's peaks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from advisor.models.gpus import Peaks

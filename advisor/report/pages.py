@@ -1,7 +1,5 @@
 """Generate the pages of rules and metrics from their own code and docstrings."""
 
-from __future__ import annotations
-
 import difflib
 import inspect
 import re

@@ -1,7 +1,5 @@
 """Evaluate the report's metrics: the value of each in a run, or why there is none."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

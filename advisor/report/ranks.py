@@ -1,7 +1,5 @@
 """Summarize many ranks: how far apart they are, and which ones stand out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import quantiles
@@ -83,6 +81,14 @@ class OfRank:
     """How the rank stands out; empty if it does not."""
 
 
+class Spread(NamedTuple):
+    """The least, median and greatest value over all ranks."""
+
+    least: float
+    median: float
+    most: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EachRank:
     """The ranks one by one; of more than MOST_ROWS, the first, the typical ones and those that stand out."""
@@ -96,14 +102,6 @@ class EachRank:
     """Seconds of all ranks' median steps."""
     memory_peaks: Spread | None = None
     """Bytes of all ranks' memory peaks."""
-
-
-class Spread(NamedTuple):
-    """The least, median and greatest value over all ranks."""
-
-    least: float
-    median: float
-    most: float
 
 
 def each_rank(m: Metrics, profile: Profile) -> EachRank:

@@ -1,7 +1,5 @@
 """Draw a run over time: the few curves of the report, thinned so that the page stays small."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar

@@ -1,7 +1,5 @@
 """What a report says of the whole run, in sentences."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePath

@@ -4,8 +4,6 @@ Ranks that reduce gradients end each update within a moment of one another, wher
 between their clocks at that moment is a clock offset. The recordings themselves never change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

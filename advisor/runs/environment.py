@@ -1,7 +1,5 @@
 """Collect the environment of a run: the facts a reader needs to compare two runs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, fields

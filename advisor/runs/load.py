@@ -1,7 +1,5 @@
 """Load a run folder as a `Profile`."""
 
-from __future__ import annotations
-
 import gc
 import math
 import os

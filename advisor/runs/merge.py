@@ -1,7 +1,5 @@
 """Merge separate recordings of one job into one folder."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Put the recordings of one job side by side: their ranks, machines and clocks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """A read-only, typed view of one run: every node's tables, with the ranks side by side."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Read lines of the program's source, as they were when it ran."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path, PurePath

@@ -1,7 +1,5 @@
 """Say what the source around a line shows: a Python loop, a pass without gradients, a generator."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

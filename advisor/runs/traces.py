@@ -1,7 +1,5 @@
 """Read traces of torch.profiler, one file per rank, as a profile with what they show beyond one."""
 
-from __future__ import annotations
-
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence

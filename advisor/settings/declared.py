@@ -1,7 +1,5 @@
 """Read what a user declares on a command line or in a file."""
 
-from __future__ import annotations
-
 import csv
 import math
 import re

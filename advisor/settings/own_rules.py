@@ -4,8 +4,6 @@ A rule file is code, and loading it runs it. Rules are therefore never taken fro
 installed or named.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import importlib.util

@@ -6,8 +6,6 @@ groups): in addition nobody else may write there, neither everybody nor a group 
 group write (setgid) therefore gives settings, but no code.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Read one process of a trial from its recording."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

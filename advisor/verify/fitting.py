@@ -7,8 +7,6 @@ Nothing of it goes to the calibration. A program that failed has no peak to comp
 changes free together cannot be attributed to each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations

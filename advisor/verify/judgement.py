@@ -1,7 +1,5 @@
 """Judge a prediction by the times of two ways of training."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

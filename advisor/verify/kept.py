@@ -1,7 +1,5 @@
 """Keep what was tried on a run next to its recording, in verified.json."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable

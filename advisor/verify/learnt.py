@@ -1,7 +1,5 @@
 """Add a trial to the calibration file: the prediction, what it was made from, and its outcome."""
 
-from __future__ import annotations
-
 import math
 from datetime import datetime, timezone
 from pathlib import Path

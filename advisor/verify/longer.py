@@ -1,7 +1,5 @@
 """Recommend how much longer a trial that was too noisy should be."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

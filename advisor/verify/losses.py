@@ -1,7 +1,5 @@
 """Test whether the changed program trains as the unchanged one did."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

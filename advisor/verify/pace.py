@@ -1,7 +1,5 @@
 """Measure the pace of a program's steps, and choose how many of them a trial takes."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

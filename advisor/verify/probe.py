@@ -1,7 +1,5 @@
 """Make the measurements that a run needs after its end, before it is judged: so far, other numbers of threads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Run a program once more with changes; a process that was already run is not run again."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ of a step. A run that failed in its first step has none, nor does one on a CPU. 
 samples in a batch, are known there too. Trials then show how much they free.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

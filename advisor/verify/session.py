@@ -1,7 +1,5 @@
 """Try the advice on one run: what can be tried, how long it takes, and its execution."""
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import shlex

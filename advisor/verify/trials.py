@@ -4,8 +4,6 @@ Arms alternate (A B B A A B ...), so that a machine that grows slower or faster 
 recorded already is not run again: an interrupted comparison continues where it was.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Read tuned.toml: the changes that a tuning kept, applied from outside in a run of their own."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ It ends when no candidate is left. Recordings are the only state: what to do nex
 tuning therefore continues when the same is requested again, and completed processes are not run again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ It runs as a process next to the program. Each line on stdin is a question, each
 of result.json.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import sys

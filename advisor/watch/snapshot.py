@@ -1,7 +1,5 @@
 """Take a snapshot of a run at one moment."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace

@@ -1,7 +1,5 @@
 """Look at a run again and again, using no more than a tenth of a core."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

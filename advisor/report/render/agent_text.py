@@ -1,7 +1,5 @@
 """Render a report for a coding agent: a summary that fits into 2,000 tokens, and sections on request."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Iterator
 

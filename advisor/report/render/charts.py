@@ -3,8 +3,6 @@
 Numbers have no more digits than can be seen.
 """
 
-from __future__ import annotations
-
 import math
 
 from advisor.report.timeline import WAITING, Chart, Curve

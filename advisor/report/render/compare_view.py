@@ -1,7 +1,5 @@
 """Present a comparison of two runs to readers: the verdict in a sentence, then tables."""
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Print the doctor's findings in the terminal, each as soon as it is known."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from rich.console import Console

@@ -1,7 +1,5 @@
 """Mark text that comes from a run as data, for readers that may take any text for an instruction."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Describe how a program was made to fit: for the terminal, as Markdown, and as TOML to apply."""
 
-from __future__ import annotations
-
 from advisor.report.render.markdown import code, fence
 from advisor.report.render.tuning_text import changes, to_apply
 from advisor.units import seconds

@@ -1,7 +1,5 @@
 """Render fleet.html: one file that holds everything it needs, bounded whatever the number of runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime, timezone
 

@@ -3,8 +3,6 @@
 Its schema is docs/fleet.schema.json.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from typing import Any

@@ -1,7 +1,5 @@
 """Explain the report's less common words in a sentence or two; metrics explain themselves."""
 
-from __future__ import annotations
-
 GLOSSARY = {
     "Mean step": "The mean time from one parameter update to the next, over the steady steps. Below it: the 95% "
     "confidence interval of the mean.",

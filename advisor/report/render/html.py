@@ -1,7 +1,5 @@
 """Render report.html: one file that holds everything it needs and makes no network requests."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

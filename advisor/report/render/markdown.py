@@ -1,7 +1,5 @@
 """Render report.md: the report in short, for a pull request or a terminal."""
 
-from __future__ import annotations
-
 import re
 
 from markupsafe import Markup

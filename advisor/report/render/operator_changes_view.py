@@ -1,7 +1,5 @@
 """Present what changed in the GPU's work between two sides, as a section of a comparison."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from advisor.compare.operators import LEAST, OperatorChange, OperatorChanges, OperatorSide

@@ -1,7 +1,5 @@
 """Put the operator table into words, for the page and the Markdown."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

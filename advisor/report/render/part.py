@@ -1,7 +1,5 @@
 """Define the parts of the bars in the report and the plan."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -3,8 +3,6 @@
 null is not known or not given.
 """
 
-from __future__ import annotations
-
 import json
 import math
 

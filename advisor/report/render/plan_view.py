@@ -1,7 +1,5 @@
 """Present a plan to readers: sentences, tables of text, settings. All forms but JSON show the same."""
 
-from __future__ import annotations
-
 import math
 
 from advisor.plan import advice

@@ -1,7 +1,5 @@
 """Render result.json, which scripts and CI checks read."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from typing import Any

@@ -3,8 +3,6 @@
 The page draws it as SVG, so it needs no script. Both axes are logarithmic.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 All forms but JSON show the same.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from advisor.plan.settings import Setting

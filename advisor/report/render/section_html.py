@@ -1,7 +1,5 @@
 """Render sections as one HTML file that holds all it needs, runs no script and makes no requests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from markupsafe import Markup

@@ -1,7 +1,5 @@
 """Render sections as GitHub-flavored Markdown."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from advisor.report.render.markdown import fence, text

@@ -1,7 +1,5 @@
 """Render sections in the terminal."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Find the templates and fill them in."""
 
-from __future__ import annotations
-
 import re
 import sys
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The summary at the end of a run, on stderr: what was found, and where to read on."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

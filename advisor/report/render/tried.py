@@ -1,7 +1,5 @@
 """Describe the outcome of advice that was tried, in words and as two bands on one scale."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

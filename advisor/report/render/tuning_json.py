@@ -3,8 +3,6 @@
 Its schema is docs/tuning.schema.json.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """Describe a tuning: for the terminal, as Markdown, and as TOML to apply."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 

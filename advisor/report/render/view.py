@@ -1,7 +1,5 @@
 """Put a report into words and parts to draw, shared by the page, the Markdown and the terminal."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Draw a run that goes on, on a terminal of any size: as many lines as there is room for."""
 
-from __future__ import annotations
-
 import shlex
 import textwrap
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Build the controls for memory at other settings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 
