@@ -12,31 +12,8 @@ from typing import Protocol, TypeVar
 
 from advisor.runs.nodes import clocks, ended, host_samples, in_order, numbered, on_one_clock, remarks
 from advisor.runs.profile import Profile, Rank, bare_uuid
+from profiler import schema
 from profiler.errors import ProfilerError
-from profiler.schema import (
-    CallFact,
-    DdpFact,
-    DeviceFact,
-    ErrorFact,
-    Fact,
-    FlagsFact,
-    LoaderFact,
-    MatmulFact,
-    MemoryFact,
-    ModelFact,
-    OptimizerFact,
-    OutputFact,
-    PaddingFact,
-    Problem,
-    Process,
-    RegionFact,
-    ScalerFact,
-    SchedulingFact,
-    ThreadsFact,
-    TraceFact,
-    TrialFact,
-    WindowsFact,
-)
 from profiler.store import (
     Extent,
     Stretches,
@@ -149,7 +126,7 @@ def _side_by_side(ranks: Sequence[Rank]) -> list[Rank]:
     return made
 
 
-def _that_matter(node: Tables, stepped: Sequence[Rank]) -> Iterable[Problem]:
+def _that_matter(node: Tables, stepped: Sequence[Rank]) -> Iterable[schema.Problem]:
     """Return the problems without those of processes that made no step, if others did.
 
     Such a process may evaluate what the others train.
@@ -158,7 +135,7 @@ def _that_matter(node: Tables, stepped: Sequence[Rank]) -> Iterable[Problem]:
     return (each for each in node.problems if each.source != "steps" or not stepped or each.pid in pids)
 
 
-def _nodes(paths: list[Path], thinned: Sequence[Thin]) -> tuple[list[Tables], list[Problem]]:
+def _nodes(paths: list[Path], thinned: Sequence[Thin]) -> tuple[list[Tables], list[schema.Problem]]:
     nodes: list[Tables] = []
     failures: list[ProfilerError] = []
     for found in _each(read, paths, thinned or [None] * len(paths)):
@@ -168,7 +145,7 @@ def _nodes(paths: list[Path], thinned: Sequence[Thin]) -> tuple[list[Tables], li
             nodes.append(_renumber(_seen_by_torch(found), sum(len(other.gpus) for other in nodes)))
     if not nodes:
         raise failures[0]
-    return nodes, [Problem(time=0.0, source="store", message=str(failure)) for failure in failures]
+    return nodes, [schema.Problem(time=0.0, source="store", message=str(failure)) for failure in failures]
 
 
 def _each(function: Callable[..., T], *arguments: Sequence[object]) -> list[T | ProfilerError]:
@@ -206,7 +183,7 @@ def _thinned(paths: Sequence[Path]) -> list[Thin]:
     ]
 
 
-def _working_for(rank: int, processes: Sequence[Process]) -> set[int]:
+def _working_for(rank: int, processes: Sequence[schema.Process]) -> set[int]:
     """Return the processes of a rank."""
     heads = {process.pid: process.rank for process in processes if process.role == "rank" and process.events}
     return {pid for pid, head in owners(processes, heads.keys()).items() if heads[head] == rank}
@@ -223,7 +200,7 @@ def _seen_by_torch(node: Tables) -> Tables:
     if len({gpu.name for gpu in node.gpus}) < 2:
         return node
     facts = (decode_fact(fact) for fact in node.facts if fact.kind == "device")
-    uuids = {bare_uuid(fact.uuid) for fact in facts if isinstance(fact, DeviceFact) and fact.uuid}
+    uuids = {bare_uuid(fact.uuid) for fact in facts if isinstance(fact, schema.DeviceFact) and fact.uuid}
     gpus = tuple(gpu for gpu in node.gpus if bare_uuid(gpu.uuid) in uuids)
     if not gpus:
         return node
@@ -278,10 +255,10 @@ def _by_process(rows: Iterable[R], owners: Mapping[int, int] | None = None) -> d
     return {pid: tuple(each) for pid, each in found.items()}
 
 
-def _rank(process: Process, node: Tables, rows: _Rows, pids: Sequence[int]) -> Rank:
+def _rank(process: schema.Process, node: Tables, rows: _Rows, pids: Sequence[int]) -> Rank:
     """Return the rank of a process; `pids` are its own and those of the processes that work for it."""
     facts = _latest(rows.facts.get(process.pid, ()))
-    flags, scalers, outputs = _of(FlagsFact, facts), _of(ScalerFact, facts), _of(OutputFact, facts)
+    flags, scalers, outputs = _of(schema.FlagsFact, facts), _of(schema.ScalerFact, facts), _of(schema.OutputFact, facts)
     return Rank(
         process=process,
         workers=tuple(worker for worker in node.processes if worker.pid in pids and worker.role == "worker"),
@@ -294,35 +271,35 @@ def _rank(process: Process, node: Tables, rows: _Rows, pids: Sequence[int]) -> R
         syncs=rows.syncs.get(process.pid, ()),
         stacks=rows.stacks.get(process.pid, ()),
         sketches=rows.sketches.get(process.pid, ()),
-        traces=_of(TraceFact, facts),
-        loaders=_of(LoaderFact, facts),
-        models=_of(ModelFact, facts),
-        optimizers=_of(OptimizerFact, facts),
-        calls=_of(CallFact, facts),
+        traces=_of(schema.TraceFact, facts),
+        loaders=_of(schema.LoaderFact, facts),
+        models=_of(schema.ModelFact, facts),
+        optimizers=_of(schema.OptimizerFact, facts),
+        calls=_of(schema.CallFact, facts),
         flags=flags[-1] if flags else None,
-        devices=_of(DeviceFact, facts),
-        memory_peaks=_of(MemoryFact, facts),
+        devices=_of(schema.DeviceFact, facts),
+        memory_peaks=_of(schema.MemoryFact, facts),
         scaler=scalers[-1] if scalers else None,
-        trial=next(iter(_of(TrialFact, facts)), None),
-        error=next(iter(_of(ErrorFact, facts)), None),
+        trial=next(iter(_of(schema.TrialFact, facts)), None),
+        error=next(iter(_of(schema.ErrorFact, facts)), None),
         output=outputs[-1] if outputs else None,
-        regions=_of(RegionFact, facts),
+        regions=_of(schema.RegionFact, facts),
         worker_regions=tuple(
             region
             for pid in sorted(pids)
             if pid != process.pid
-            for region in _of(RegionFact, _latest(rows.facts.get(pid, ())))
+            for region in _of(schema.RegionFact, _latest(rows.facts.get(pid, ())))
         ),
-        ddp=_of(DdpFact, facts),
-        paddings=_of(PaddingFact, facts),
-        matmul=next(iter(_of(MatmulFact, facts)), None),
-        threads=next(iter(_of(ThreadsFact, facts)), None),
-        scheduling=next(iter(_of(SchedulingFact, facts)), None),
-        window_state=next(iter(_of(WindowsFact, facts)), None),
+        ddp=_of(schema.DdpFact, facts),
+        paddings=_of(schema.PaddingFact, facts),
+        matmul=next(iter(_of(schema.MatmulFact, facts)), None),
+        threads=next(iter(_of(schema.ThreadsFact, facts)), None),
+        scheduling=next(iter(_of(schema.SchedulingFact, facts)), None),
+        window_state=next(iter(_of(schema.WindowsFact, facts)), None),
     )
 
 
-def _latest(facts: Iterable[Fact]) -> list[object]:
+def _latest(facts: Iterable[schema.Fact]) -> list[object]:
     """Return the latest of each fact, in the order of first sight."""
     latest: dict[tuple[str, object], object] = {}
     for fact in sorted(facts, key=lambda fact: fact.time):

@@ -5,42 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from advisor.runs.clocks import OWN, Clock
-from profiler.schema import (
-    Batch,
-    CallFact,
-    DdpFact,
-    DeviceFact,
-    ErrorFact,
-    FlagsFact,
-    Gpu,
-    GpuSample,
-    HostSample,
-    Kernel,
-    LoaderFact,
-    MatmulFact,
-    MemoryFact,
-    MemorySample,
-    ModelFact,
-    Operator,
-    OptimizerFact,
-    OutputFact,
-    PaddingFact,
-    Problem,
-    Process,
-    RegionFact,
-    Run,
-    ScalerFact,
-    SchedulingFact,
-    Sketch,
-    Stack,
-    Step,
-    Sync,
-    ThreadsFact,
-    TraceFact,
-    TrialFact,
-    Window,
-    WindowsFact,
-)
+from profiler import schema
 from profiler.store import Stretches
 
 
@@ -48,39 +13,39 @@ from profiler.store import Stretches
 class Rank:
     """One training process, its DataLoader workers, and what the agent saw in them."""
 
-    process: Process
-    workers: tuple[Process, ...] = ()
-    steps: tuple[Step, ...] = ()
-    batches: tuple[Batch, ...] = ()
-    memory: tuple[MemorySample, ...] = ()
-    windows: tuple[Window, ...] = ()
-    kernels: tuple[Kernel, ...] = ()
-    operators: tuple[Operator, ...] = ()
-    syncs: tuple[Sync, ...] = ()
-    stacks: tuple[Stack, ...] = ()
+    process: schema.Process
+    workers: tuple[schema.Process, ...] = ()
+    steps: tuple[schema.Step, ...] = ()
+    batches: tuple[schema.Batch, ...] = ()
+    memory: tuple[schema.MemorySample, ...] = ()
+    windows: tuple[schema.Window, ...] = ()
+    kernels: tuple[schema.Kernel, ...] = ()
+    operators: tuple[schema.Operator, ...] = ()
+    syncs: tuple[schema.Sync, ...] = ()
+    stacks: tuple[schema.Stack, ...] = ()
     """Sampled stacks of the process and of its workers; empty if nobody looked."""
-    traces: tuple[TraceFact, ...] = ()
-    sketches: tuple[Sketch, ...] = ()
-    loaders: tuple[LoaderFact, ...] = ()
-    models: tuple[ModelFact, ...] = ()
-    optimizers: tuple[OptimizerFact, ...] = ()
-    calls: tuple[CallFact, ...] = ()
-    flags: FlagsFact | None = None
-    devices: tuple[DeviceFact, ...] = ()
-    memory_peaks: tuple[MemoryFact, ...] = ()
-    scaler: ScalerFact | None = None
-    trial: TrialFact | None = None
-    error: ErrorFact | None = None
-    output: OutputFact | None = None
-    regions: tuple[RegionFact, ...] = ()
-    worker_regions: tuple[RegionFact, ...] = ()
+    traces: tuple[schema.TraceFact, ...] = ()
+    sketches: tuple[schema.Sketch, ...] = ()
+    loaders: tuple[schema.LoaderFact, ...] = ()
+    models: tuple[schema.ModelFact, ...] = ()
+    optimizers: tuple[schema.OptimizerFact, ...] = ()
+    calls: tuple[schema.CallFact, ...] = ()
+    flags: schema.FlagsFact | None = None
+    devices: tuple[schema.DeviceFact, ...] = ()
+    memory_peaks: tuple[schema.MemoryFact, ...] = ()
+    scaler: schema.ScalerFact | None = None
+    trial: schema.TrialFact | None = None
+    error: schema.ErrorFact | None = None
+    output: schema.OutputFact | None = None
+    regions: tuple[schema.RegionFact, ...] = ()
+    worker_regions: tuple[schema.RegionFact, ...] = ()
     """The regions of all its workers, separate for each."""
-    ddp: tuple[DdpFact, ...] = ()
-    paddings: tuple[PaddingFact, ...] = ()
-    matmul: MatmulFact | None = None
-    threads: ThreadsFact | None = None
-    scheduling: SchedulingFact | None = None
-    window_state: WindowsFact | None = None
+    ddp: tuple[schema.DdpFact, ...] = ()
+    paddings: tuple[schema.PaddingFact, ...] = ()
+    matmul: schema.MatmulFact | None = None
+    threads: schema.ThreadsFact | None = None
+    scheduling: schema.SchedulingFact | None = None
+    window_state: schema.WindowsFact | None = None
     host: str | None = None
     """Host of its recording."""
     clock: Clock = OWN
@@ -107,24 +72,24 @@ class Profile:
     Processes that imported torch but never made a step are left out unless there is no other.
     """
 
-    runs: tuple[Run, ...]
+    runs: tuple[schema.Run, ...]
     ranks: tuple[Rank, ...] = ()
-    gpus: tuple[Gpu, ...] = ()
-    gpu_samples: tuple[GpuSample, ...] = ()
-    host_samples: tuple[HostSample, ...] = ()
+    gpus: tuple[schema.Gpu, ...] = ()
+    gpu_samples: tuple[schema.GpuSample, ...] = ()
+    host_samples: tuple[schema.HostSample, ...] = ()
     stretches: Stretches | None = None
     """The stretches of steps that were read of the non-primary ranks; None: all.
 
     Of many ranks, only what is needed to compare them is known.
     """
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[schema.Problem, ...] = ()
 
     @property
     def imported(self) -> bool:
         """Return whether these are traces that torch.profiler wrote without profile-train, and nothing else."""
         return not self.runs and any(rank.traces for rank in self.ranks)
 
-    def gpu_of(self, device: DeviceFact) -> Gpu | None:
+    def gpu_of(self, device: schema.DeviceFact) -> schema.Gpu | None:
         """Return NVML's record of one of torch's devices; None if it was not sampled.
 
         The two are matched by UUID because they number GPUs differently. torch leaves out NVML's prefix.
