@@ -1,6 +1,7 @@
 """Format numbers for readers: three significant digits and a unit."""
 
 import math
+from datetime import datetime, timezone
 
 
 def share(value: float) -> str:
@@ -51,6 +52,14 @@ def digits(value: float) -> str:
     places = max(0, 2 - math.floor(math.log10(abs(value))))
     text = f"{value:,.{places}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def utc(unix: float | None) -> str:
+    """Return a Unix time as "2026-01-31 23:59", UTC; empty if it is None or no calendar has it."""
+    try:
+        return "" if unix is None else datetime.fromtimestamp(unix, timezone.utc).strftime("%Y-%m-%d %H:%M")
+    except (OverflowError, OSError, ValueError):
+        return ""
 
 
 def count(number: int, one: str) -> str:

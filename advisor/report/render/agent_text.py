@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Callable, Iterator
 
 from advisor.report.render.fenced import fenced
+from advisor.report.render.tried import outcome
 from advisor.report.render.view import View
 from advisor.report.report import Recommendation, Report
 from advisor.report.wording import busy, counsel, diagnosis, prospect, remarks
@@ -65,7 +66,7 @@ def _summary(report: Report) -> Iterator[str]:
     for number, item in enumerate(report.advice[:MOST_ADVICE], start=1):
         yield f"advice {number}: {item.rule} [{item.severity}] {item.title}; {'; '.join(view.gains(item)) or 'no gain'}"
         if item.verified:
-            yield f"  tried: {item.verified.verdict.value}. {view.tried(item)}"
+            yield f"  tried: {item.verified.verdict.value}. {outcome(item.verified)}"
     if len(report.advice) > MOST_ADVICE:
         yield f"  {len(report.advice) - MOST_ADVICE} more: section advice"
     yield from filter(None, (prospect(report), remarks(report)))
@@ -104,7 +105,7 @@ def _aside(item: Recommendation) -> Iterator[tuple[str, str]]:
     yield "held back", item.held_back
     yield "past", item.past
     if item.verified:
-        yield "tried", f"{item.verified.verdict.value}. {View.tried(item)} {item.verified.why}"
+        yield "tried", f"{item.verified.verdict.value}. {outcome(item.verified)} {item.verified.why}"
 
 
 def _evidence(report: Report) -> Iterator[str]:

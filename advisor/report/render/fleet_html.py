@@ -1,7 +1,6 @@
 """Render fleet.html: one file that holds everything it needs, bounded whatever the number of runs."""
 
 from collections.abc import Sequence
-from datetime import datetime, timezone
 
 from markupsafe import Markup
 
@@ -139,13 +138,6 @@ class FleetView:
             return f"{run.outcome} after {digits(run.hours)} {self.unit}"
         lost = sum(hours or 0.0 for hours in run.lost.values())
         return f"{share(lost / run.hours) if run.hours else '?'} lost, mostly to {self.worst(run).lower()}"
-
-    def when(self, unix: float | None) -> str:
-        """Return a time as a date, UTC."""
-        try:
-            return "" if unix is None else datetime.fromtimestamp(unix, timezone.utc).strftime("%Y-%m-%d %H:%M")
-        except (OverflowError, OSError, ValueError):
-            return ""
 
     def name(self, commit: str) -> str:
         """Return a commit as people write it; other names as they are."""

@@ -13,6 +13,7 @@ from advisor.report.render import charts
 from advisor.report.render.compare_view import sections
 from advisor.report.render.templates import environment, folder
 from advisor.report.render.view import View
+from advisor.report.render.what_if import PARTS, controls
 from advisor.report.report import Report
 from advisor.report.wording import gain_text
 
@@ -45,6 +46,8 @@ def render(report: Report, compared: Comparison | None = None) -> str:
             compared=sections(compared) if compared else (),
             view=view,
             gain=gain_text,
+            controls=controls(report.what_if) if report.what_if else (),
+            memory_parts=PARTS,
             policy=policy(scripts, style),
             style=Markup(style),
             scripts=[Markup(script) for script in scripts],

@@ -15,6 +15,7 @@ from markupsafe import Markup, escape
 from advisor import units
 from advisor.report import wording
 from advisor.report.render.glossary import GLOSSARY
+from advisor.report.render.tried import bands, details, outcome
 from profiler.printable import printable
 from profiler.version import __version__
 
@@ -59,6 +60,9 @@ class _Compiled(FileSystemBytecodeCache):
                 super().dump_bytecode(bucket)
 
 
+SEVERITIES = {"action": "Do this", "suggest": "Worth a try", "info": "For information"}
+
+
 @cache
 def environment() -> Environment:
     """Return the template environment.
@@ -83,8 +87,12 @@ def environment() -> Environment:
         "money": units.money,
         "digits": units.digits,
         "counted": units.count,
+        "utc": units.utc,
         "options": _options,
         "prose": _prose,
+        "bands": bands,
+        "details": details,
+        "outcome": outcome,
         "diagnosis": wording.diagnosis,
         "counsel": wording.counsel,
         "busy": wording.busy,
@@ -93,5 +101,5 @@ def environment() -> Environment:
         "assumed": wording.assumed,
         "unanswered": wording.unanswered,
     }
-    made.globals["glossary"] = GLOSSARY
+    made.globals |= {"glossary": GLOSSARY, "severities": SEVERITIES}
     return made

@@ -14,6 +14,7 @@ from advisor.judging.verdict import Verdict
 from advisor.report.conclusion import conclude
 from advisor.report.render.compare_view import brief
 from advisor.report.render.section_text import show
+from advisor.report.render.tried import details, outcome
 from advisor.report.render.view import View
 from advisor.report.report import Recommendation, Report
 from advisor.report.wording import busy, counsel, diagnosis, inside_other, is_scattered, prospect, remarks
@@ -153,7 +154,7 @@ def _advice(view: View, advice: list[Recommendation], console: Console) -> None:
         console.print(Text.assemble((printable(f"{number}. {item.title}"), style), f"  [{item.rule}]"))
         console.print(Padding(Text(printable(f"{gain}{item.then}")), (0, 0, 0, 3)))
         if item.verified:
-            came = f"Tried. {view.tried(item)} {view.tried_on(item)}"
+            came = f"Tried. {outcome(item.verified)} {details(item.verified)}"
             console.print(Padding(Text(printable(came), style=_VERDICTS.get(item.verified.verdict, "")), (0, 0, 0, 3)))
         if item.held_back:
             console.print(Padding(Text(printable(f"Only information: {item.held_back}"), style="dim"), (0, 0, 0, 3)))

@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import PurePath
 from statistics import median
 
@@ -12,9 +11,8 @@ from advisor.report.code import LEAST_SAMPLES, NAMED, NAMED_LOW, Place
 from advisor.report.ranks import Named
 from advisor.report.render.operators_view import OperatorView
 from advisor.report.render.part import BarPart
-from advisor.report.render.tried import Bands, bands, details, outcome
-from advisor.report.render.what_if import PARTS, Control, controls
-from advisor.report.report import LABELS, Measured, Note, Phase, RankPhases, Recommendation, Report, RuleResult
+from advisor.report.render.tried import outcome
+from advisor.report.report import LABELS, Measured, Note, Phase, Recommendation, Report
 from advisor.report.wording import gain_text, is_nothing
 from advisor.rules.base import Change
 from advisor.runs.environment import Row
@@ -47,25 +45,6 @@ class Stop:
     """The rule whose card has the details."""
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """A curve for readers who cannot see it: its lowest, median, highest and last value."""
-
-    label: str
-    values: tuple[str, str, str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Unmeasured:
-    """Something that was not measured, how to measure it, and the rules that need it."""
-
-    what: str
-    remedy: str
-    checks: tuple[RuleResult, ...]
-
-
-SEVERITIES = {"action": "Do this", "suggest": "Worth a try", "info": "For information"}
-
 ENDINGS = {
     "completed": "completed",
     "failed": "failed",
@@ -76,9 +55,6 @@ ENDINGS = {
 
 NOTABLE = 0.01
 """Share of the run above which work between the steps is mentioned in the short forms."""
-
-WHAT_CHANGED = {"commit": "commit", "host": "host", "device": "device", "work": "model, batch or ranks"}
-"""What may differ between two runs of a script, for people."""
 
 NOTEBOOK = "ipykernel_launcher"
 """Part of the command of a Jupyter kernel, which says nothing of the notebook."""
@@ -93,20 +69,6 @@ MOST_REGIONS = 5
 
 # Environment rows that hold bytes.
 BYTES = ("memory_total", "bytes", "state_bytes", "batch_bytes")
-
-
-@dataclass(frozen=True, slots=True)
-class Earlier:
-    """An earlier run of the same script, as it is shown."""
-
-    when: str
-    step: float
-    """Median step in seconds."""
-    change: str
-    """From it to this run, such as "-20%"; empty if a median is unknown."""
-    commit: str
-    changed: str
-    folder: str
 
 
 class View:
@@ -394,15 +356,10 @@ class View:
         trained = self.report.steps is not None and self.report.steps.count > 0
         return [note for note in self.report.problems if note.matters and (trained or note.source != "steps")]
 
-    @property
-    def phase_parts(self) -> list[BarPart]:
-        """Return the step, for a stacked bar."""
-        return [BarPart(p.name, p.label, p.share or 0.0, share(p.share or 0.0)) for p in self.phases]
-
     @staticmethod
-    def rank_parts(one: RankPhases) -> list[BarPart]:
-        """Return the step of a rank, for a stacked bar."""
-        return [BarPart(p.name, p.label, p.share or 0.0, share(p.share or 0.0)) for p in one.phases]
+    def parts(phases: Iterable[Phase]) -> list[BarPart]:
+        """Return a step, of which these are the phases, for a stacked bar."""
+        return [BarPart(p.name, p.label, p.share or 0.0, share(p.share or 0.0)) for p in phases]
 
     @staticmethod
     def bar_text(parts: Iterable[BarPart]) -> str:
@@ -417,32 +374,24 @@ class View:
         return [*parts, BarPart("free", "Free or cached", free, size(free))] if free > 0 else parts
 
     @property
-    def curves(self) -> Iterable[Summary]:
-        """Return the curves of the charts, in numbers."""
+    def curves(self) -> Iterable[tuple[str, list[str]]]:
+        """Return the curves for readers who cannot see them: the lowest, median, highest and last value of each."""
         for chart in self.report.charts:
             for curve in chart.curves:
                 known = [value for value in curve.values if value is not None]
                 figures = (min(known), median(known), max(known), known[-1])
-                lowest, middle, highest, last = (quantity(value, chart.unit) for value in figures)
-                yield Summary(f"{chart.title}: {curve.label}", (lowest, middle, highest, last))
+                yield f"{chart.title}: {curve.label}", [quantity(value, chart.unit) for value in figures]
 
     @property
-    def controls(self) -> tuple[Control, ...]:
-        """Return the controls for other memory settings."""
-        return controls(self.report.what_if) if self.report.what_if else ()
+    def blind(self) -> list[tuple[str, str, list[str]]]:
+        """Return what was not measured, how to measure it and the rules that need it.
 
-    @property
-    def what_if_parts(self) -> tuple[tuple[str, str], ...]:
-        """Return the names and labels of the parts of the memory."""
-        return PARTS
-
-    @property
-    def blind(self) -> list[Unmeasured]:
-        """Return what was not measured, each with all the rules that need it; what needs another machine comes last."""
-        waiting: dict[tuple[str, str], list[RuleResult]] = {}
+        What needs another machine comes last.
+        """
+        waiting: dict[tuple[str, str], list[str]] = {}
         for check in sorted(self.report.checks("not_measured"), key=lambda check: check.needs_a_gpu):
-            waiting.setdefault((check.why, check.remedy), []).append(check)
-        return [Unmeasured(why, remedy, tuple(checks)) for (why, remedy), checks in waiting.items()]
+            waiting.setdefault((check.why, check.remedy), []).append(check.rule)
+        return [(why, remedy, rules) for (why, remedy), rules in waiting.items()]
 
     @property
     def path(self) -> list[Stop]:
@@ -471,21 +420,10 @@ class View:
         first = Stop("Before", measured[0][1][0])
         return [first, *(Stop(self._title(each.rule), times[1], outcome(each)) for each, times in measured)]
 
-    @property
-    def history(self) -> list[Earlier]:
-        """Return earlier runs of the script, the newest first, each with what this run's median step is of theirs."""
+    def change_since(self, step: float) -> str:
+        """Return this run's median step relative to one of `step` seconds: "-20%"; empty if it is not known."""
         mine = self.report.steps.p50 if self.report.steps else None
-        return [
-            Earlier(
-                when=datetime.fromtimestamp(each.started, timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-                step=each.step,
-                change="" if mine is None else f"{mine / each.step - 1:+.0%}",
-                commit=(each.commit or "")[:10],
-                changed=", ".join(WHAT_CHANGED[name] for name in each.changed),
-                folder=each.folder,
-            )
-            for each in self.report.history
-        ]
+        return "" if mine is None else f"{mine / step - 1:+.0%}"
 
     @property
     def fitted(self) -> list[str]:
@@ -514,21 +452,6 @@ class View:
                 found.append(Tile(label, f"{'frees' if amount < 0 else 'takes'} about {size(abs(amount))} (estimated)"))
         return found
 
-    @staticmethod
-    def tried(item: Recommendation) -> str:
-        """Return the outcome of a trial; empty if the advice was not tried."""
-        return outcome(item.verified) if item.verified else ""
-
-    @staticmethod
-    def tried_on(item: Recommendation) -> str:
-        """Return the number of runs in a trial, and what else they showed."""
-        return details(item.verified) if item.verified else ""
-
-    @staticmethod
-    def bands(item: Recommendation) -> Bands | None:
-        """Return the predicted and measured bands, to draw."""
-        return bands(item.verified) if item.verified else None
-
     def where(self, change: Change) -> str:
         """Return the file and line of a change; empty if not known.
 
@@ -555,11 +478,6 @@ class View:
         Empty if the present settings are not known.
         """
         return ", ".join(f"{one.name}: {one.before} {arrow} {one.after}" for one in change.differences)
-
-    @staticmethod
-    def severity(item: Recommendation) -> str:
-        """Return the severity for readers."""
-        return SEVERITIES[item.severity]
 
     @staticmethod
     def gain(item: Recommendation) -> str:
