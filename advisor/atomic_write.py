@@ -38,6 +38,16 @@ def whole(path: Path, mode: int = OURS_ALONE) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def write(path: Path, content: str | bytes, mode: int = OURS_ALONE) -> None:
+    """Write a file; text as UTF-8.
+
+    Raises:
+        ProfilerError: the file could not be written.
+    """
+    with whole(path, mode) as temporary:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
 def keep(folder: Path, name: str, content: str | bytes) -> Path:
     """Write a file into a folder that may hold the user's files, and return its path.
 
@@ -47,7 +57,6 @@ def keep(folder: Path, name: str, content: str | bytes) -> Path:
         ProfilerError: the file could not be written.
     """
     path = ours.free(folder, name)
-    with whole(path) as temporary:
-        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+    write(path, content)
     ours.add(path)
     return path

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -16,25 +17,29 @@ from profiler.printable import say
 if TYPE_CHECKING:
     from advisor.metrics.base import Goals, Metrics
 
+
+class Format(NamedTuple):
+    """How a run is exported."""
+
+    module: str
+    """In advisor.export; its `write` takes the nodes, the metrics and the place."""
+    place: str = ""
+    """Default file or folder in the run's folder; empty for those that go to stdout or over the network."""
+    viewer: str = ""
+
+
+_TIMELINE = Format("chrome", "timeline.json.gz", "https://ui.perfetto.dev")
+
 FORMATS = {
-    "perfetto": "timeline.json.gz",
-    "chrome": "timeline.json.gz",
-    "speedscope": "stacks.speedscope.json",
-    "pprof": "stacks.pb.gz",
-    "csv": "csv",
-    "parquet": "parquet",
-    "prometheus": "",
-    "otel": "",
+    "perfetto": _TIMELINE,
+    "chrome": _TIMELINE,
+    "speedscope": Format("speedscope", "stacks.speedscope.json", "https://www.speedscope.app"),
+    "pprof": Format("pprof", "stacks.pb.gz"),
+    "csv": Format("csv", "csv"),
+    "parquet": Format("parquet", "parquet"),
+    "prometheus": Format("prometheus"),
+    "otel": Format("otel"),
 }
-"""The formats, and the default file or folder of each in the run's folder.
-
-Formats without one go to stdout or over the network.
-"""
-
-TIMELINE = ("perfetto", "chrome")
-"""Two names of one format."""
-
-VIEWERS = {**dict.fromkeys(TIMELINE, "https://ui.perfetto.dev"), "speedscope": "https://www.speedscope.app"}
 
 READABLE = 0o644
 """Mode of the file that --every writes: Prometheus' node exporter runs as another user."""
@@ -94,10 +99,10 @@ def export(run: Path, form: str, out: Path | None, every: float | None, config: 
         return
     metrics = _read(run, wanted)
     _tell_of_losses(metrics)
-    place = out or (run / FORMATS[form] if FORMATS[form] else None)
+    place = out or (run / FORMATS[form].place if FORMATS[form].place else None)
     _give(form, metrics, run, place)
     if place is not None:
-        hint = f" Open it in {VIEWERS[form]}." if form in VIEWERS else ""
+        hint = f" Open it in {FORMATS[form].viewer}." if FORMATS[form].viewer else ""
         say(f"{place} is written.{hint}")
 
 
@@ -119,53 +124,22 @@ def _tell_of_losses(metrics: Metrics) -> None:
 
 
 def _give(form: str, metrics: Metrics, run: Path, place: Path | None) -> None:
-    """Write or send the run in a format; each format is imported on use."""
+    """Write or send the run in a format, whose module is imported on use."""
+    from advisor import atomic_write
     from advisor.export.nodes import nodes
 
+    module = importlib.import_module(f"advisor.export.{FORMATS[form].module}")
     recorded = nodes(run, metrics.profile)
-    if form in TIMELINE and place is not None:
-        from advisor.export import chrome
-
-        chrome.write(recorded, metrics.profile, place)
-    elif form == "speedscope" and place is not None:
-        from advisor.atomic_write import whole
-        from advisor.export import speedscope
-
-        made = speedscope.text(metrics.profile)
-        with whole(place) as temporary:
-            temporary.write_text(made, encoding="utf-8")
-    elif form == "pprof" and place is not None:
-        from advisor.atomic_write import whole
-        from advisor.export import pprof
-
-        data = pprof.encoded(metrics.profile)
-        with whole(place) as temporary:
-            temporary.write_bytes(data)
-    elif form == "csv" and place is not None:
-        from advisor.export import csv
-
-        csv.write(recorded, metrics, place)
-    elif form == "parquet" and place is not None:
-        from advisor.export import parquet
-
-        parquet.write(recorded, metrics, place)
-    elif form == "otel":
-        from advisor.export import otel
-
-        if place is None:
-            otel.send(recorded, metrics)
-        else:
-            otel.write(recorded, metrics, place)
-    else:
-        from advisor.atomic_write import whole
-        from advisor.export import prometheus
-
-        text = prometheus.text(recorded, metrics, run.absolute().name)
+    if form == "prometheus":
+        text = module.text(recorded, metrics, run.absolute().name)
         if place is None:
             click.echo(text, nl=False)
         else:
-            with whole(place, READABLE) as temporary:
-                temporary.write_text(text, encoding="utf-8")
+            atomic_write.write(place, text, READABLE)
+    elif place is None:
+        module.send(recorded, metrics)
+    else:
+        module.write(recorded, metrics, place)
 
 
 def _keep(run: Path, out: Path, every: float, wanted: Goals) -> None:

@@ -39,7 +39,7 @@ def tune(out: Path, profile_steps: int, how: trials.TrialOptions, criteria: Crit
     from rich.console import Console
     from rich.text import Text
 
-    from advisor.atomic_write import keep, whole
+    from advisor.atomic_write import keep, write
     from advisor.publish import publish
     from advisor.report.render import fitting_text, tuning_json, tuning_text
     from advisor.report.render.trial_progress import TrialProgress
@@ -80,8 +80,7 @@ def tune(out: Path, profile_steps: int, how: trials.TrialOptions, criteria: Crit
         story, page, table = tuning_text.story(tuned), tuning_text.markdown(tuned, command), tuning_text.toml(tuned)
     for line in story:
         console.print(Text(line), soft_wrap=True)
-    with whole(out / NOTE) as temporary:
-        temporary.write_text(tuning_json.render(what, tuned), encoding="utf-8")
+    write(out / NOTE, tuning_json.render(what, tuned))
     tuning_md, tuned_toml = keep(out, "tuning.md", page), keep(out, "tuned.toml", table)
     publish(tuned.profile, criteria.goals, rules=criteria.rules, past=criteria.past())
     ends = [("To apply", str(tuning_md)), ("Report", str(ours.where(tuned.profile, "report.html")))]

@@ -103,7 +103,7 @@ def try_advice(
 def write_patch(session: Session, file: Path) -> str:
     """Write the first confirmed change of the plan as a patch, and return what to do with it, or why there is none."""
     # Imported only now: other commands start that much sooner.
-    from advisor.atomic_write import whole
+    from advisor.atomic_write import write
     from advisor.patches.patch import patch
     from advisor.patches.source import NoPatch
     from advisor.verify import kept
@@ -118,8 +118,7 @@ def write_patch(session: Session, file: Path) -> str:
         made = patch(finding.advice.intervention, program.words, program.cwd)
     except NoPatch as no:
         return f"{finding.rule.id} was confirmed, but {file} was not written. {no}"
-    with whole(file) as temporary:
-        temporary.write_bytes(made.diff)
+    write(file, made.diff)
     also = (
         f" Record again before you make the next change: {', '.join(one.rule.id for one in others)}." if others else ""
     )

@@ -25,6 +25,7 @@ from advisor.atomic_write import whole
 from advisor.export.nodes import Node, identity, in_time
 from advisor.export.stretches import Stretch, nanoseconds, stretches
 from advisor.export.units import heading
+from advisor.metrics.base import Metrics
 from advisor.runs.profile import Profile
 from profiler.schema import Batch, GpuSample, HostSample, MemorySample, Process, Step, Window
 from profiler.version import __version__
@@ -77,7 +78,7 @@ class _Slice:
     """Category, name, start and end of each."""
 
 
-def write(nodes: Iterable[Node], profile: Profile, path: Path) -> None:
+def write(nodes: Iterable[Node], metrics: Metrics, path: Path) -> None:
     """Write the timeline, compressed if the name ends in .gz.
 
     Each node's part waits on disk for the others.
@@ -85,6 +86,7 @@ def write(nodes: Iterable[Node], profile: Profile, path: Path) -> None:
     Raises:
         ProfilerError: the timeline could not be written.
     """
+    profile = metrics.profile
     with whole(path) as temporary, ExitStack() as stack:
         first = profile.ranks[0].process if profile.ranks else None
         numbers = itertools.count(1)

@@ -7,17 +7,21 @@ The format: https://github.com/google/pprof/blob/main/proto/profile.proto. The f
 
 import gzip
 from collections.abc import Iterable
+from pathlib import Path
 
-from advisor.runs.profile import Profile
+from advisor import atomic_write
+from advisor.export.nodes import Node
+from advisor.metrics.base import Metrics
 from profiler.errors import ProfilerError
 
 
-def encoded(profile: Profile) -> bytes:
-    """Return the stacks of all ranks as a compressed profile.
+def write(_nodes: Iterable[Node], metrics: Metrics, path: Path) -> None:
+    """Write the stacks of all ranks as a compressed profile.
 
     Raises:
-        ProfilerError: no stacks were sampled.
+        ProfilerError: no stacks were sampled, or the file could not be written.
     """
+    profile = metrics.profile
     rows = [(rank.process.rank, row) for rank in profile.ranks for row in rank.stacks]
     if not rows:
         raise ProfilerError("No Python stacks were sampled in this run.", "Record it again, without --no-stacks.")
@@ -52,7 +56,7 @@ def encoded(profile: Profile) -> bytes:
     made += _number(14, text("time"))
     for string in strings:
         made += _bytes(6, string.encode(errors="replace"))
-    return gzip.compress(bytes(made), mtime=0)
+    atomic_write.write(path, gzip.compress(bytes(made), mtime=0))
 
 
 def _number(field: int, value: int) -> bytes:

@@ -6,9 +6,13 @@ not their order.
 
 import json
 from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
-from advisor.runs.profile import Profile
+from advisor import atomic_write
+from advisor.export.nodes import Node
+from advisor.metrics.base import Metrics
 from profiler.errors import ProfilerError
 from profiler.schema import Stack
 from profiler.version import __version__
@@ -16,14 +20,14 @@ from profiler.version import __version__
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
-def text(profile: Profile) -> str:
-    """Return the stacks of all ranks as JSON.
+def write(_nodes: Iterable[Node], metrics: Metrics, path: Path) -> None:
+    """Write the stacks of all ranks as JSON.
 
     Raises:
-        ProfilerError: no stacks were sampled.
+        ProfilerError: no stacks were sampled, or the file could not be written.
     """
     parts: dict[tuple[int, str, str], list[Stack]] = defaultdict(list)
-    for rank in profile.ranks:
+    for rank in metrics.profile.ranks:
         for row in rank.stacks:
             parts[rank.process.rank, row.role, row.phase].append(row)
     if not parts:
@@ -33,7 +37,7 @@ def text(profile: Profile) -> str:
     profiles.sort(key=lambda one: -float(one["endValue"]))
     frames = [{"name": function, "file": file, "line": line} for file, line, function in numbers]
     made = {"$schema": SCHEMA, "exporter": f"profile-train {__version__}", "shared": {"frames": frames}}
-    return json.dumps({**made, "profiles": profiles}, separators=(",", ":"))
+    atomic_write.write(path, json.dumps({**made, "profiles": profiles}, separators=(",", ":")))
 
 
 def _profile(name: str, rows: list[Stack], numbers: dict[tuple[str, int, str], int]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from profiler.store import Tables
 
 def written(found, path, profile=None):
     found = list(found)
-    chrome.write(found, profile or profile_of(found), path)
+    chrome.write(found, Metrics(profile or profile_of(found)), path)
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8") as file:
         return json.load(file)
@@ -138,7 +138,7 @@ def test_a_problem_is_an_instant_of_its_rank(timeline):
 
 @pytest.mark.parametrize("name", ["timeline.json", "timeline.json.gz"])
 def test_our_own_reader_finds_the_same_steps_in_it(tmp_path, folder, name):
-    chrome.write(nodes(folder, load(folder)), load(folder), tmp_path / name)
+    chrome.write(nodes(folder, load(folder)), Metrics(load(folder)), tmp_path / name)
     profile = load_traces([tmp_path / name])
     recorded, read = load(folder).ranks[0].steps, profile.ranks[0].steps
 
@@ -155,7 +155,7 @@ def test_a_report_on_it_says_the_same_of_the_steps(tmp_path):
         Step(pid=1, index=n, start=n / 10, duration=0.1, data_wait=0.06, forward=0.01, backward=0.03) for n in range(60)
     )
     node = a_node(steps)
-    chrome.write([node], profile_of([node]), tmp_path / "t.json")
+    chrome.write([node], Metrics(profile_of([node])), tmp_path / "t.json")
     m = Metrics(load_traces([tmp_path / "t.json"]))
 
     assert [m[one] for one in (step_time_mean, data_wait_fraction, forward_fraction, backward_fraction)] == (
@@ -229,7 +229,7 @@ def test_it_is_written_as_it_is_made(tmp_path):
     node = a_node(steps)
     profile = profile_of([node])
     tracemalloc.start()
-    chrome.write([node], profile, tmp_path / "t.json")
+    chrome.write([node], Metrics(profile), tmp_path / "t.json")
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 

@@ -45,10 +45,12 @@ def read(data):
     return made
 
 
-def test_each_stack_is_a_sample_innermost_frame_first():
+def test_each_stack_is_a_sample_innermost_frame_first(tmp_path):
     forward = Stack(pid=1, id=0, phase="forward", frames=FRAMES, total=2.0, samples=20)
     fetch = Stack(pid=1, id=1, role="worker", phase="fetch", frames=FRAMES[:1], total=3.0, samples=300)
-    made = read(pprof.encoded(metrics(rank(stacks=(forward, fetch)), runs=(replace(RUN, started_at=7.0),)).profile))
+    recorded = metrics(rank(stacks=(forward, fetch)), runs=(replace(RUN, started_at=7.0),))
+    pprof.write((), recorded, tmp_path / "stacks.pb.gz")
+    made = read((tmp_path / "stacks.pb.gz").read_bytes())
     text = made.string_table
     functions = {one.id: (text[one.name], text[one.filename]) for one in made.function}
     places = {one.id: (*functions[one.line[0].function_id], one.line[0].line) for one in made.location}
@@ -69,6 +71,6 @@ def test_each_stack_is_a_sample_innermost_frame_first():
     assert made.time_nanos == 7 * 10**9
 
 
-def test_a_run_without_stacks_says_how_to_get_them():
+def test_a_run_without_stacks_says_how_to_get_them(tmp_path):
     with pytest.raises(ProfilerError):
-        pprof.encoded(metrics(rank()).profile)
+        pprof.write((), metrics(rank()), tmp_path / "stacks.pb.gz")

@@ -10,14 +10,15 @@ from profiler.schema import Stack
 FRAMES = (("t.py", 5, "main", ""), ("torch/a.py", 2, "tanh", "torch"))
 
 
-def profile(*stacks):
-    return metrics(rank(stacks=stacks)).profile
+def exported(path, *stacks):
+    speedscope.write((), metrics(rank(stacks=stacks)), path / "stacks.json")
+    return json.loads((path / "stacks.json").read_text())
 
 
-def test_each_phase_is_a_profile_of_shared_frames():
+def test_each_phase_is_a_profile_of_shared_frames(tmp_path):
     forward = Stack(pid=1, id=0, phase="forward", frames=FRAMES, total=2.0, samples=20)
     other = Stack(pid=1, id=1, phase="other", frames=FRAMES[:1], total=3.0, samples=30)
-    made = json.loads(speedscope.text(profile(forward, other)))
+    made = exported(tmp_path, forward, other)
     assert [(one["name"], one["endValue"]) for one in made["profiles"]] == [
         ("rank 0 rank: other", 3.0),
         ("rank 0 rank: forward", 2.0),
@@ -26,6 +27,6 @@ def test_each_phase_is_a_profile_of_shared_frames():
     assert [one["name"] for one in made["shared"]["frames"]] == ["main", "tanh"]
 
 
-def test_a_run_without_stacks_says_how_to_get_them():
+def test_a_run_without_stacks_says_how_to_get_them(tmp_path):
     with pytest.raises(ProfilerError, match="stacks"):
-        speedscope.text(profile())
+        exported(tmp_path)
