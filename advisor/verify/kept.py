@@ -1,22 +1,22 @@
 """Keep what was tried on a run next to its recording, in verified.json."""
 
 import json
-import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Final, Literal
 
-from advisor.atomic_write import whole
+import msgspec
+
+from advisor import atomic_write
 from advisor.judging.calibration import Tried
 from advisor.judging.verdict import Verdict
 from advisor.models.effects import Triple
-from advisor.verify.judgement import Judged
 from profiler import ours
 from profiler.errors import ProfilerError
 
 FILE = "verified.json"
-SCHEMA = "profile-train/verified@1"
+SCHEMA: Final = "profile-train/verified@1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,21 +44,10 @@ class Verified:
     """Whether the recording next to it was made with the change."""
 
 
-def of(rule: str, predicted: Triple | None, found: Judged, leaves: str = "") -> Verified:
-    """Return the result of a measured trial of a rule's advice."""
-    return Verified(
-        rule=rule,
-        verdict=found.verdict,
-        predicted=predicted,
-        removed=found.removed,
-        seconds=found.seconds,
-        memory=found.memory,
-        losses_agree=found.losses_agree,
-        steps=found.steps,
-        processes=found.processes,
-        why=found.why,
-        leaves=leaves,
-    )
+@dataclass(frozen=True, slots=True)
+class _File:
+    schema: Literal["profile-train/verified@1"]
+    trials: list[Verified]
 
 
 def tried(trials: Iterable[Verified]) -> dict[str, Tried]:
@@ -81,68 +70,30 @@ def read(folder: Path) -> dict[str, Verified]:
     """
     path = folder / FILE
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if found["schema"] != SCHEMA:
-            raise ValueError(f"its schema is {found['schema']}")
-        trials = [_verified(each) for each in found["trials"]]
+        trials = msgspec.json.decode(path.read_bytes(), type=_File).trials
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
+    except (OSError, msgspec.MsgspecError, RecursionError) as error:
         raise ProfilerError(f"{path} cannot be read: {error}.", "Remove it, or verify again.") from None
+    if absurd := next((each.rule for each in trials if not _makes_sense(each)), None):
+        raise ProfilerError(
+            f"{path} cannot be read: the trial of {absurd!r} makes no sense.", "Remove it, or verify again."
+        )
     return {each.rule: each for each in trials}
 
 
 def write(folder: Path, trials: dict[str, Verified]) -> None:
     """Write all trials in one atomic move; a later recording into the folder takes the file away with its run."""
-    text = json.dumps(
-        {"schema": SCHEMA, "trials": [{**asdict(each), "verdict": each.verdict.value} for each in trials.values()]},
-        indent=2,
-        allow_nan=False,
-    )
-    with whole(folder / FILE) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")
+    found = asdict(_File(SCHEMA, list(trials.values())))
+    atomic_write.write(folder / FILE, json.dumps(found, indent=2, allow_nan=False, default=lambda of: of.value) + "\n")
     ours.add(folder / FILE)
 
 
-def _verified(fields: dict[str, Any]) -> Verified:
-    """Return a trial read from a file, rejecting what cannot be shown."""
-    predicted, removed, seconds = (_numbers(fields[name]) for name in ("predicted", "removed", "seconds"))
-    memory, agree, steps, processes = (fields[name] for name in ("memory", "losses_agree", "steps", "processes"))
-    texts = [fields["rule"], fields["why"], fields["leaves"]]
-    if (
-        any(triple is not None and not (len(triple) == 3 and _rises(triple)) for triple in (predicted, removed))
-        or (seconds is not None and not (len(seconds) == 2 and min(seconds) > 0))
-        or any(type(number) is not int or abs(number) >= 2**63 for number in (steps, processes, memory or 0))
-        or any(flag not in (None, True, False) for flag in (agree, fields["applied"]))
-        or any(type(text) is not str for text in texts)
-    ):
-        raise ValueError(f"the trial of {fields['rule']!r} makes no sense")
-    return Verified(
-        rule=texts[0],
-        verdict=Verdict(fields["verdict"]),
-        predicted=predicted,
-        removed=removed,
-        seconds=seconds,
-        memory=memory,
-        losses_agree=agree,
-        steps=steps,
-        processes=processes,
-        why=texts[1],
-        leaves=texts[2],
-        applied=bool(fields["applied"]),
+def _makes_sense(tried: Verified) -> bool:
+    """Return whether it can be shown: shares ascend, no more than all of the time goes, and numbers fit a column."""
+    shares = [triple for triple in (tried.predicted, tried.removed) if triple is not None]
+    return (
+        all(list(triple) == sorted(triple) and triple[-1] <= 1 for triple in shares)
+        and (tried.seconds is None or min(tried.seconds) > 0)
+        and all(abs(number) < 2**63 for number in (tried.steps, tried.processes, tried.memory or 0))
     )
-
-
-def _numbers(values: list[float] | None) -> Any:
-    """Return the numbers, which must be finite."""
-    if values is None:
-        return None
-    numbers = tuple(float(value) for value in values)
-    if not all(map(math.isfinite, numbers)):
-        raise ValueError("not all of its numbers are finite")
-    return numbers
-
-
-def _rises(values: tuple[float, ...]) -> bool:
-    """Return whether the values ascend and no more than all of the time goes."""
-    return list(values) == sorted(values) and values[-1] <= 1

@@ -6,14 +6,13 @@ recorded already is not run again: an interrupted comparison continues where it 
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
 from advisor.judging.judge import Finding
 from advisor.judging.verdict import Verdict
 from advisor.rules.base import Intervention, Safety
-from advisor.verify import kept
 from advisor.verify.arm import Arm, TrialFailed, read
 from advisor.verify.judgement import Judged, judged
 from advisor.verify.kept import Verified
@@ -63,7 +62,7 @@ class Trials:
             found = self._compare(finding, change, running)
         except TrialFailed as failed:
             return Verified(rule=finding.rule.id, verdict=Verdict.FAILED, predicted=promise, why=str(failed))
-        return kept.of(finding.rule.id, promise, found, change.leaves)
+        return Verified(rule=finding.rule.id, predicted=promise, leaves=change.leaves, **asdict(found))
 
     def _place(self, finding: Finding) -> Path:
         return self.folder / f"{finding.rule.id}-{self.steps_of(finding)}"
