@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from advisor.fleet.overview import Fleet, Part, Slower
+from advisor.report.render.picked import picked
 
 SCHEMA = "profile-train/fleet@1"
 
@@ -39,12 +40,7 @@ def as_dictionary(fleet: Fleet) -> dict[str, Any]:
 
 def _part(part: Part) -> dict[str, Any]:
     return {
-        "name": part.name,
-        "runs": part.runs,
-        "hours": part.hours,
-        "money": part.money,
-        "measured_hours": part.measured,
-        "ended_badly_hours": part.ended_badly,
+        **picked(part, "name runs hours money measured_hours=measured ended_badly_hours=ended_badly"),
         "lost_hours": dict(part.lost),
         "lost_money": part.lost_money,
     }
@@ -52,12 +48,8 @@ def _part(part: Part) -> dict[str, Any]:
 
 def _slower(one: Slower) -> dict[str, Any]:
     return {
-        "project": one.project,
-        "script": one.script,
-        "host": one.host,
-        "before": one.before_name,
-        "after": one.after_name,
-        "step_time_s": {"before": one.before, "after": one.after},
+        **picked(one, "project script host before=before_name after=after_name"),
+        "step_time_s": picked(one, "before after"),
         "change": one.change,
         "runs": {"before": one.runs[0], "after": one.runs[1]},
         "since": one.day,

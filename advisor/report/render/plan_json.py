@@ -6,7 +6,6 @@ null is not known or not given.
 import json
 import math
 
-from advisor.models.sharding import Estimate
 from advisor.plan import advice
 from advisor.plan.batch import BatchPlan
 from advisor.plan.interval import IntervalPlan
@@ -14,6 +13,7 @@ from advisor.plan.memory import MemoryPlan
 from advisor.plan.placement import Account
 from advisor.plan.plan import Plan
 from advisor.plan.settings import settings
+from advisor.report.render.picked import picked
 from profiler.version import __version__
 
 SCHEMA = "profile-train/plan@1"
@@ -39,24 +39,14 @@ def _memory(plan: MemoryPlan) -> dict[str, object]:
             "stage": choice.account.placement.stage,
             "offload": choice.account.placement.offload.name.lower(),
             "optimizer": choice.account.optimizer,
-            "checkpointing": choice.checkpointing.name,
-            "checkpoint_every": choice.checkpointing.every,
-            "time_added": choice.checkpointing.extra,
+            **picked(choice.checkpointing, "checkpointing=name checkpoint_every=every time_added=extra"),
             "gpu_bytes": round(plan.used(choice)),
             "largest_micro_batch": plan.largest(choice.account, choice.checkpointing),
         }
     return {
-        "model": {
-            "parameters": plan.model.parameters,
-            "optimizer": plan.model.optimizer,
-            "precision": plan.model.precision,
-            "largest_unit": plan.model.unit,
-        },
+        "model": picked(plan.model, "parameters optimizer precision largest_unit=unit"),
         "cluster": {
-            "gpus": plan.cluster.gpus,
-            "gpus_per_node": plan.cluster.in_node,
-            "gpu": plan.cluster.device.name,
-            "gpu_memory": plan.cluster.device.memory,
+            **picked(plan.cluster, "gpus gpus_per_node=in_node gpu=device.name gpu_memory=device.memory"),
             "gpu_bandwidth": None if plan.cluster.device.peaks is None else plan.cluster.device.peaks.bandwidth,
             "reserve": plan.cluster.reserve,
             "budget": round(plan.cluster.budget),
@@ -76,17 +66,8 @@ def _memory(plan: MemoryPlan) -> dict[str, object]:
         "headline": advice.headline(plan),
         "why": advice.why(plan),
         "least_gpus": plan.least_gpus,
-        "accumulation": None
-        if parts is None
-        else {
-            "target_batch": parts.target,
-            "micro_batch": parts.micro_batch,
-            "steps": parts.steps,
-            "samples": parts.total,
-        },
-        "settings": [
-            {"tool": one.tool, "language": one.language, "code": one.code, "note": one.note} for one in settings(plan)
-        ],
+        "accumulation": None if parts is None else picked(parts, "target_batch=target micro_batch steps samples=total"),
+        "settings": [picked(one, "tool language code note") for one in settings(plan)],
         "notes": advice.notes(plan),
     }
 
@@ -107,15 +88,13 @@ def _account(plan: MemoryPlan, one: Account) -> dict[str, object]:
         "host": None if one.host is None else round(one.host),
         "sent_per_step": round(one.sent),
         "offload_seconds": one.offload_time,
-        "deepspeed": None if one.deepspeed is None else _estimate(one.deepspeed),
+        "deepspeed": None
+        if one.deepspeed is None
+        else {"gpu": round(one.deepspeed.gpu), "host": round(one.deepspeed.host)},
         "fits": least is not None,
         "fits_with": None if least is None else least.name,
         "largest_micro_batch": {way.name: plan.largest(one, way) for way in ways},
     }
-
-
-def _estimate(found: Estimate) -> dict[str, object]:
-    return {"gpu": round(found.gpu), "host": round(found.host)}
 
 
 def _batch(plan: BatchPlan) -> dict[str, object]:
@@ -130,11 +109,7 @@ def _batch(plan: BatchPlan) -> dict[str, object]:
 
 def _interval(plan: IntervalPlan) -> dict[str, object]:
     return {
-        "mtbf": plan.mtbf,
-        "save_cost": plan.save,
-        "restart_cost": plan.restart,
-        "interval": plan.best,
-        "young": plan.young,
+        **picked(plan, "mtbf save_cost=save restart_cost=restart interval=best young"),
         "inflation": plan.inflation(plan.best),
         "async": None
         if plan.best_async is None
@@ -146,14 +121,10 @@ def _interval(plan: IntervalPlan) -> dict[str, object]:
             {"interval": each, "inflation": _finite(inflated), "what": what} for each, inflated, what in plan.table
         ],
         "spot": {
-            "discount": plan.discount,
-            "break_even_discount": plan.break_even,
-            "cost_ratio": plan.cost_ratio,
+            **picked(plan, "discount break_even_discount=break_even cost_ratio"),
             "worth_it": None if plan.cost_ratio is None else plan.cost_ratio < 1,
         },
-        "headline": plan.headline,
-        "verdict": plan.verdict,
-        "remarks": list(plan.remarks),
+        **picked(plan, "headline verdict remarks"),
     }
 
 

@@ -12,6 +12,7 @@ from advisor.report.one_step import OneStep
 from advisor.report.operator_table import OperatorTable
 from advisor.report.quantities import Quantity
 from advisor.report.ranks import MOST_ROWS, EachRank, Spread
+from advisor.report.render.picked import picked
 from advisor.report.report import CONTRACT_PHASES, Recommendation, Report, StepTimes
 from advisor.report.wording import assumed
 from advisor.rules.base import Change
@@ -36,15 +37,7 @@ def result(report: Report) -> dict[str, Any]:
     shares = {phase.name: phase.share for phase in report.phases}
     return {
         "schema": SCHEMA,
-        "run": {
-            "command": list(report.run.command),
-            "exit_status": report.run.exit_status,
-            "ended": report.run.ended,
-            "started": report.run.started,
-            "duration_s": report.run.duration,
-            "ranks": report.run.ranks,
-            "nodes": report.run.nodes,
-        },
+        "run": picked(report.run, "command exit_status ended started duration_s=duration ranks nodes"),
         "conclusion": asdict(conclude(report)),
         "next": {**asdict(report.next), "command": list(report.next.command)},
         "machine": {
@@ -55,37 +48,24 @@ def result(report: Report) -> dict[str, Any]:
         "steps": _steps(report.steps or StepTimes(count=0)),
         "phases": {name: shares.get(name) for name in CONTRACT_PHASES},
         "ranks": _ranks(report.each_rank),
-        "regions": [{"name": one.name, "passes": one.count, "time_s": one.seconds} for one in report.regions],
+        "regions": [picked(one, "name passes=count time_s=seconds") for one in report.regions],
         "code": _code(report.code),
         "metrics": {q.name: _quantity(q) for q in report.quantities},
         "advice": [_advice(item) for item in report.advice],
         "verdicts": [
-            {
-                "rule": c.rule,
-                "outcome": c.outcome,
-                "why": c.why,
-                "remedy": c.remedy,
-                "needs": c.need and c.need.value,
-                "limits": dict(c.limits),
-            }
-            for c in report.checked
+            {**picked(one, "rule outcome why remedy"), "needs": one.need and one.need.value, "limits": dict(one.limits)}
+            for one in report.checked
         ],
         "goals": {
             "declared": {name: value for name, value in asdict(report.goals).items() if value not in (None, False)},
             "assumed": assumed(report),
         },
-        "overhead": {
-            "fraction": report.overhead.fraction,
-            "hooks_s": report.overhead.hooks,
-            "windows_s": report.overhead.windows,
-            "recorder_cpu_s": report.overhead.recorder_cpu,
-            "events_lost": report.overhead.events_lost,
-        },
+        "overhead": picked(
+            report.overhead, "fraction hooks_s=hooks windows_s=windows recorder_cpu_s=recorder_cpu events_lost"
+        ),
         "environment": {
             **{group.name: {row.name: row.value for row in group.rows} for group in report.environment},
-            "problems": [
-                {"source": n.source, "message": n.message, "code": n.code} for n in report.problems if n.matters
-            ],
+            "problems": [picked(note, "source message code") for note in report.problems if note.matters],
         },
         **({"traces": [_traced(each) for each in report.traces]} if report.traces else {}),
         **({"operators": _operators(report.operators)} if report.operators else {}),
@@ -95,16 +75,8 @@ def result(report: Report) -> dict[str, Any]:
 
 def _steps(steps: StepTimes) -> dict[str, Any]:
     return {
-        "count": steps.count,
-        "micro_steps_per_step": steps.micro_steps,
-        "batches": steps.batches,
-        "time_s": {
-            "mean": steps.mean,
-            "p50": steps.p50,
-            "p90": steps.p90,
-            "p99": steps.p99,
-            "mean_ci95": list(steps.interval) if steps.interval else None,
-        },
+        **picked(steps, "count micro_steps_per_step=micro_steps batches"),
+        "time_s": picked(steps, "mean p50 p90 p99 mean_ci95=interval"),
     }
 
 
@@ -119,15 +91,9 @@ def _ranks(ranks: EachRank) -> dict[str, Any]:
         "memory_peak_bytes": spread(ranks.memory_peaks),
         "each": [
             {
-                "rank": one.rank,
-                "node": one.node,
-                "host": one.host,
-                "steps": one.steps,
-                "step_time_s": one.step_time,
+                **picked(one, "rank node host steps step_time_s=step_time"),
                 "phases_s": {name: _nanoseconds(one.phases.get(name)) for name in PHASES},
-                "memory_peak_bytes": one.memory_peak,
-                "events_lost": one.events_lost,
-                "remark": one.remark,
+                **picked(one, "memory_peak_bytes=memory_peak events_lost remark"),
             }
             for one in ranks.rows
         ],
@@ -147,11 +113,7 @@ def _code(code: Code | None) -> dict[str, Any] | None:
 
 def _place(place: Place) -> dict[str, Any]:
     return {
-        "phase": place.phase,
-        "function": place.function,
-        "file": place.file,
-        "line": place.line,
-        "share": place.share,
+        **picked(place, "phase function file line share"),
         "share_ci95": [place.low, place.high],
         "samples": place.samples,
         "library": place.library or None,
@@ -160,34 +122,25 @@ def _place(place: Place) -> dict[str, Any]:
 
 
 def _quantity(one: Quantity) -> dict[str, Any]:
-    if one.value is None:
-        return {"missing": one.missing, "remedy": one.remedy}
-    return {"value": one.value, "unit": one.unit}
+    return picked(one, "missing remedy" if one.value is None else "value unit")
 
 
 def _gain(gain: Gain | None) -> dict[str, float] | None:
-    return {"low": gain.low, "expected": gain.expected, "high": gain.high} if gain else None
+    return picked(gain, "low expected high") if gain else None
 
 
 def _change(change: Change) -> dict[str, Any]:
     return {
-        "language": change.language,
-        "file": change.file,
-        "line": change.line,
-        "code": change.code,
-        "differences": [{"name": d.name, "before": d.before, "after": d.after} for d in change.differences],
+        **picked(change, "language file line code"),
+        "differences": [picked(one, "name before after") for one in change.differences],
     }
 
 
 def _advice(item: Recommendation) -> dict[str, Any]:
     saving = item.in_plan.saving if item.in_plan else None
     return {
-        "rule": item.rule,
-        "severity": item.severity,
-        "title": item.title,
-        "if": item.condition,
-        "then": item.then,
-        "evidence": [{"metric": m.metric, "value": m.value, "limit": m.limit} for m in item.evidence],
+        **picked(item, "rule severity title if=condition then"),
+        "evidence": [picked(one, "metric value limit") for one in item.evidence],
         "change": [_change(change) for change in item.changes],
         "gain": {
             "step_time_removed": _gain(item.alone),
@@ -200,8 +153,7 @@ def _advice(item: Recommendation) -> dict[str, Any]:
         "memory_bytes": item.memory,
         "risk": item.risk,
         "verified": verified(item.verified) if item.verified else None,
-        "held_back": item.held_back,
-        "past": item.past,
+        **picked(item, "held_back past"),
     }
 
 
@@ -212,45 +164,21 @@ def verified(tried: Verified) -> dict[str, Any]:
         "predicted": _gain(Gain(*tried.predicted) if tried.predicted else None),
         "step_time_removed": _gain(Gain(*tried.removed) if tried.removed else None),
         "step_time_s": {"before": tried.seconds[0], "after": tried.seconds[1]} if tried.seconds else None,
-        "memory_bytes": tried.memory,
-        "losses_agree": tried.losses_agree,
-        "steps": tried.steps,
-        "processes": tried.processes,
-        "why": tried.why,
-        "not_tried": tried.leaves,
+        **picked(tried, "memory_bytes=memory losses_agree steps processes why not_tried=leaves"),
     }
 
 
 def _operators(table: OperatorTable) -> dict[str, Any]:
     rows = [*table.rows, table.rest] if table.rest else table.rows
     return {
-        "steps": table.steps,
-        "gpu": table.gpu,
-        "time_s": table.seconds,
+        **picked(table, "steps gpu time_s=seconds"),
         "rows": [
-            {
-                "name": row.name,
-                "path": list(row.path),
-                "phase": row.phase,
-                "kind": row.kind,
-                "inputs": [list(shape) for shape in row.inputs],
-                "dtype": row.dtype,
-                "arithmetic": row.arithmetic,
-                "calls": row.calls,
-                "time_s": row.seconds,
-                "share": row.share,
-                "kernels": row.kernels,
-                "kernel": row.kernel,
-                "host_s": row.host,
-                "launch_gap_s": row.gap,
-                "flop": row.flop,
-                "bytes": row.bytes,
-                "flop_per_s": row.roof.rate,
-                "bytes_per_s": row.roof.bandwidth,
-                "roofline": row.roof.share,
-                "bound": row.roof.bound,
-                "to_be_had_s": row.roof.gain,
-            }
+            picked(
+                row,
+                "name path phase kind inputs dtype arithmetic calls time_s=seconds share kernels kernel host_s=host "
+                "launch_gap_s=gap flop bytes flop_per_s=roof.rate bytes_per_s=roof.bandwidth roofline=roof.share "
+                "bound=roof.bound to_be_had_s=roof.gain",
+            )
             for row in rows
         ],
     }
@@ -259,10 +187,7 @@ def _operators(table: OperatorTable) -> dict[str, Any]:
 def _one_step(found: OneStep) -> list[dict[str, Any]]:
     return [
         {
-            "which": step.which,
-            "number": step.number,
-            "time_s": step.seconds,
-            "parts_s": step.parts,
+            **picked(step, "which number time_s=seconds parts_s=parts"),
             "longest": [
                 {"part": each.part, "start_s": each.start, "time_s": each.seconds, "host": each.host or None}
                 for each in step.stretches
@@ -274,11 +199,7 @@ def _one_step(found: OneStep) -> list[dict[str, Any]]:
 
 def _traced(one: Traced) -> dict[str, Any]:
     return {
-        "rank": one.rank,
-        "file": one.file,
-        "events": one.events,
-        "steps": one.steps,
-        "duration_s": one.seconds,
+        **picked(one, "rank file events steps duration_s=seconds"),
         "time": {part.name: part.share for part in one.parts} or None,
         "communication_overlap": one.overlap,
         "queue": asdict(one.queue) if one.queue else None,

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from advisor.report.render.picked import picked
 from advisor.report.render.result_json import verified
 from advisor.verify.fitting import Ending, Fitted
 from advisor.verify.kept import Verified
@@ -45,7 +46,7 @@ def result(tuned: Tuned | Fitted) -> dict[str, Any]:
 
 
 def _ending(ending: Ending) -> dict[str, Any]:
-    return {"fits": ending.fits, "step_time_s": ending.step_time, "why": ending.why}
+    return picked(ending, "fits step_time_s=step_time why")
 
 
 def _kept(kept: KeptChange) -> dict[str, Any]:
