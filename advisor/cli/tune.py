@@ -41,9 +41,9 @@ def tune(out: Path, profile_steps: int, how: trials.TrialOptions, criteria: Crit
 
     from advisor.atomic_write import keep, write
     from advisor.publish import publish
-    from advisor.report.render import fitting_text, tuning_json, tuning_text
+    from advisor.report.render import tuning_json, tuning_text
     from advisor.report.render.trial_progress import TrialProgress
-    from advisor.verify.fitting import Fitted, fit
+    from advisor.verify.fitting import fit
     from advisor.verify.process import Program
     from advisor.verify.session import promise_of_harmlessness
     from advisor.verify.tuning import NOTE, TuningOptions, tune
@@ -74,14 +74,11 @@ def tune(out: Path, profile_steps: int, how: trials.TrialOptions, criteria: Crit
         say("interrupted; run the same command again to continue.")
         raise click.Abort from None
     console.print()
-    if isinstance(tuned, Fitted):
-        story, page, table = fitting_text.story(tuned), fitting_text.markdown(tuned, command), fitting_text.toml(tuned)
-    else:
-        story, page, table = tuning_text.story(tuned), tuning_text.markdown(tuned, command), tuning_text.toml(tuned)
-    for line in story:
+    for line in tuning_text.story(tuned):
         console.print(Text(line), soft_wrap=True)
     write(out / NOTE, tuning_json.render(what, tuned))
-    tuning_md, tuned_toml = keep(out, "tuning.md", page), keep(out, "tuned.toml", table)
+    tuning_md = keep(out, "tuning.md", tuning_text.markdown(tuned, command))
+    tuned_toml = keep(out, "tuned.toml", tuning_text.toml(tuned))
     publish(tuned.profile, criteria.goals, rules=criteria.rules, past=criteria.past())
     ends = [("To apply", str(tuning_md)), ("Report", str(ours.where(tuned.profile, "report.html")))]
     if tuned.kept:

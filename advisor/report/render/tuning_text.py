@@ -1,39 +1,67 @@
-"""Describe a tuning: for the terminal, as Markdown, and as TOML to apply."""
+"""Describe a tuning, for speed or for memory: for the terminal, as Markdown, and as TOML to apply."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from advisor.report.render.markdown import code, fence, text
 from advisor.report.render.tried import outcome
 from advisor.units import seconds
+from advisor.verify.fitting import Fitted
 from advisor.verify.tuning import KeptChange, Tuned
 from profiler.printable import printable
 
 BAR = 30
 
 
-def story(tuned: Tuned) -> list[str]:
-    """Return lines with the step's time from first to last, and each change's predicted and measured gain."""
-    lines = [_bar("unchanged", tuned.before, tuned.before)]
-    for each in tuned.kept:
-        if each.verified.seconds is not None:
-            lines.append(_bar(each.verified.rule, each.verified.seconds[1], tuned.before))
-        lines.append(f"    {outcome(each.verified)}")
-    lines.append(_bar("with all kept changes" if tuned.kept else "nothing was kept", tuned.after, tuned.before))
-    for tried in tuned.given_up:
-        lines.append(f"  not kept: {tried.rule}. {outcome(tried)}")
-    for finding in tuned.by_hand:
-        lines.append(f"  by hand: {finding.rule.title} [{finding.rule.id}]")
+def story(tuned: Tuned | Fitted) -> list[str]:
+    """Return lines on what each change brought, with what was predicted, or which changes the program needs to fit."""
+    lines = _fitted(tuned) if isinstance(tuned, Fitted) else _tuned(tuned)
     return [printable(line) for line in lines]
 
 
-def markdown(tuned: Tuned, command: str) -> str:
+def _tuned(tuned: Tuned) -> Iterator[str]:
+    """Yield the step's time from first to last, and each change's predicted and measured gain."""
+    yield _bar("unchanged", tuned.before, tuned.before)
+    for each in tuned.kept:
+        if each.verified.seconds is not None:
+            yield _bar(each.verified.rule, each.verified.seconds[1], tuned.before)
+        yield f"    {outcome(each.verified)}"
+    yield _bar("with all kept changes" if tuned.kept else "nothing was kept", tuned.after, tuned.before)
+    for tried in tuned.given_up:
+        yield f"  not kept: {tried.rule}. {outcome(tried)}"
+    for finding in tuned.by_hand:
+        yield f"  by hand: {finding.rule.title} [{finding.rule.id}]"
+
+
+def _fitted(fitted: Fitted) -> Iterator[str]:
+    """Yield how the program failed, the changes it needs to survive, and what else was tried."""
+    yield f"Without changes: {_small(fitted.before.why)}"
+    if fitted.after is None:
+        yield "No set of changes that `fit` can apply makes the program fit."
+    else:
+        time = fitted.after.step_time
+        pace = "" if time is None else f", of {seconds(time)} each"
+        yield f"The least it takes, with which it took {fitted.after.steps} steps{pace}:"
+        for each in fitted.kept:
+            yield f"  {each.finding.advice.then} [{each.verified.rule}]"
+        yield "Peaks vary from step to step: leave some memory free, or test more steps with --steps."
+    made = [each.change for each in fitted.kept]
+    for chosen, ending in fitted.tried:
+        if [remedy.change for remedy in chosen] != made:
+            names = " + ".join(remedy.name for remedy in chosen)
+            yield f"  tried: {names}: {'it fits, too.' if ending.fits else _small(ending.why)}"
+    for left_out in fitted.left_out:
+        yield f"  not tried: {left_out}"
+
+
+def markdown(tuned: Tuned | Fitted, command: str) -> str:
     """Return the story as Markdown, with the changes to make by hand."""
-    parts = [f"# Tuning of {code(command)}", "", fence("\n".join(story(tuned)), "text"), "", *to_apply(tuned.kept)]
+    title = f"# Making {code(command)} fit" if isinstance(tuned, Fitted) else f"# Tuning of {code(command)}"
+    parts = [title, "", fence("\n".join(story(tuned)), "text"), "", *_to_apply(tuned.kept)]
     return "\n".join(parts).rstrip() + "\n"
 
 
-def to_apply(kept: Sequence[KeptChange]) -> list[str]:
+def _to_apply(kept: Sequence[KeptChange]) -> list[str]:
     """Return what to change by hand, as Markdown; empty if nothing was kept."""
     parts = ["## To apply", ""] if kept else []
     for each in kept:
@@ -45,13 +73,18 @@ def to_apply(kept: Sequence[KeptChange]) -> list[str]:
     return parts
 
 
-def toml(tuned: Tuned) -> str:
-    """Return each kept change as TOML: its rule, how it was made, and its gain."""
-    lines = [f"step_time_before = {tuned.before!r}", f"step_time_after = {tuned.after!r}", *changes(tuned.kept)]
-    return "\n".join(lines) + "\n"
+def toml(tuned: Tuned | Fitted) -> str:
+    """Return the outcome and each kept change as TOML: its rule, how it was made, and its gain."""
+    if isinstance(tuned, Fitted):
+        head: dict[str, object] = {"fits": tuned.after is not None, "steps_before": tuned.before.steps}
+        if tuned.after is not None:
+            head |= {"steps_after": tuned.after.steps, "step_time_after": tuned.after.step_time}
+    else:
+        head = {"step_time_before": tuned.before, "step_time_after": tuned.after}
+    return "\n".join([*_assigned(head), *_changes(tuned.kept)]) + "\n"
 
 
-def changes(kept: Sequence[KeptChange]) -> list[str]:
+def _changes(kept: Sequence[KeptChange]) -> list[str]:
     """Return the kept changes as TOML tables."""
     lines = []
     for each in kept:
@@ -59,8 +92,12 @@ def changes(kept: Sequence[KeptChange]) -> list[str]:
         if each.verified.removed is not None:
             lines.append(f"removed = {_value(list(each.verified.removed))}")
         lines += ["", "[change.settings]"]
-        lines += [f"{name} = {_value(value)}" for name, value in each.change.settings.items() if value is not None]
+        lines += _assigned(each.change.settings)
     return lines
+
+
+def _assigned(values: Mapping[str, object]) -> list[str]:
+    return [f"{name} = {_value(value)}" for name, value in values.items() if value is not None]
 
 
 def _value(value: object) -> str:
@@ -70,6 +107,10 @@ def _value(value: object) -> str:
     if isinstance(value, str):
         return json.dumps(printable(value), ensure_ascii=False)
     return json.dumps("" if value is None else value)
+
+
+def _small(sentence: str) -> str:
+    return f"{sentence[:1].lower()}{sentence[1:]}"
 
 
 def _bar(name: str, time: float, longest: float) -> str:
