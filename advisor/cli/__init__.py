@@ -1,6 +1,7 @@
 """The command line.
 
-Only light modules are imported before the program starts: every millisecond here delays it.
+Only light modules are imported before the program starts: every millisecond here delays it. Commands import what else
+they need in their functions, so that help, completion and other commands start sooner, too.
 """
 
 from __future__ import annotations
@@ -70,7 +71,6 @@ class _Commands(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return completions for a command, a program, or an option of `run`, whose name may be left out."""
-        # Imported only now: the shell asks seldom.
         from advisor.cli import completion
 
         found = super().shell_complete(ctx, incomplete)
@@ -105,7 +105,6 @@ def group() -> None:
 
 def _meant(words: list[str]) -> str | None:
     """Return the command that the first word misspells; None if the word is a program."""
-    # Imported only now: it is seldom needed.
     import difflib
     import shutil
 

@@ -48,7 +48,6 @@ class Pid(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @options.criteria
 def attach(no_report: bool, criteria: Criteria, **wanted: Any) -> None:
     """Attach to a running training program, record it, and report on it."""
-    # Imported only now: `run` starts programs without them.
     from advisor.cli.run import make_report
     from profiler.attach.recording import Wanted, record
 

@@ -33,12 +33,7 @@ Examples:
 )
 @click.argument("run_a", type=click.Path(path_type=Path), shell_complete=completion.runs_and_files)
 @click.argument("run_b", type=click.Path(path_type=Path), shell_complete=completion.runs_and_files)
-@click.option(
-    "--fail-if-slower",
-    "slower",
-    type=options.quantity("share"),
-    help="Such as 5%: fail if RUN_B is.",
-)
+@click.option("--fail-if-slower", "slower", type=options.quantity("share"), help="Such as 5%: fail if RUN_B is.")
 @click.option(
     "--min-difference", "relevant", type=options.quantity("share"), help="Smallest difference that matters.  [5%]"
 )
@@ -47,7 +42,6 @@ def compare(
     run_a: Path, run_b: Path, slower: float | None, relevant: float | None, form: str | None, out: Path | None
 ) -> int:
     """Compare two recorded runs, and return the exit status."""
-    # Imported only now: other commands start that much sooner.
     from advisor.compare.change import RELEVANT, ChangeVerdict
     from advisor.compare.comparison import compare
     from advisor.metrics.base import Metrics

@@ -86,7 +86,6 @@ def _starting(incomplete: str, words: Iterable[str]) -> list[CompletionItem]:
 
 
 def _item(word: str, kind: str = "plain") -> CompletionItem:
-    # Imported only now: programs start that much sooner.
     from click.shell_completion import CompletionItem
 
     return CompletionItem(word, type=kind)

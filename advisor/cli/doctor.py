@@ -20,7 +20,6 @@ FAILED = 1
 @click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")
 def doctor(data: Path | None, interpreter: str | None, as_json: bool) -> int:
     """Check the machine, and return 1 if something needs fixing."""
-    # Imported only now: other commands start that much sooner.
     from advisor.doctor.examination import SCHEMA, examine
     from advisor.doctor.finding import CheckState
     from advisor.report.render.doctor_text import show

@@ -81,7 +81,6 @@ Examples:
 @options.CONFIG
 def export(run: Path, form: str, out: Path | None, every: float | None, config: Path | None) -> None:
     """Export a recorded run."""
-    # Imported only now: other commands start that much sooner.
     from advisor.settings.config import configure
     from advisor.settings.declared import goals
 

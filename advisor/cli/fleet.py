@@ -62,7 +62,6 @@ def fleet(
     config: Path | None,
 ) -> None:
     """Import runs and make the page of all."""
-    # Imported only now: other commands start that much sooner.
     from advisor.atomic_write import keep
     from advisor.fleet.dataset import import_runs, opened
     from advisor.fleet.overview import overview

@@ -25,7 +25,6 @@ from profiler.printable import printable
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The new folder.")
 def merge(runs: tuple[Path, ...], out: Path) -> None:
     """Merge recordings of one job into a new folder."""
-    # Imported only now: other commands start that much sooner.
     from advisor.runs.merge import merge as join
 
     parts = join(runs, out)

@@ -97,7 +97,6 @@ def quantity(reader: str, name: str = "") -> click.ParamType:  # type: ignore[ty
     """
 
     def read(text: str) -> Any:
-        # Imported only now: the program starts that much sooner.
         from advisor.plan import quantities
 
         return getattr(quantities, reader)(text)
@@ -109,7 +108,6 @@ def _goal(name: str) -> click.ParamType:  # type: ignore[type-arg]
     """Return the type of a goal, read as in a configuration file."""
 
     def read(text: str) -> Any:
-        # Imported only now: the program starts that much sooner.
         from advisor.settings.declared import READERS
 
         return READERS[name](text)
@@ -135,10 +133,7 @@ _GOALS: dict[str, dict[str, Any]] = {
     "mtbf": {"metavar": "TIME", "help": "Mean time between failures of the job: 2h."},
     "restart": {"metavar": "TIME", "help": "Time from a failure until training continues: 5m."},
     "spot_discount": {"metavar": "SHARE", "help": "Of interruptible machines: 65%."},
-    "queue_share": {
-        "metavar": "SHARE",
-        "help": "Share of GPU time spent idle in the queue, e.g. 15%.",
-    },
+    "queue_share": {"metavar": "SHARE", "help": "Share of GPU time spent idle in the queue, e.g. 15%."},
     "validation": {
         "type": None,
         "metavar": "FILE",
@@ -237,7 +232,6 @@ def configuration(config: Path | None, own_rules: Path | None = None, *, judging
         found = None if config else _nearest(Path.cwd())
     if config is None and found is None and own_rules is None:
         return None
-    # Imported only now: rules take a while to load, and the program waits for it.
     from advisor.settings.config import configure
 
     if found is not None:
@@ -270,7 +264,6 @@ def calibration_file(given: Path | None) -> Path | None:
 
 def past(given: Path | None) -> Calibration:
     """Return all trials so far, and print a note on those that cannot be read."""
-    # Imported only now: the program starts that much sooner.
     from advisor.judging.calibration import Calibration
     from advisor.judging.calibration_file import read
 

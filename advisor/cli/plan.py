@@ -101,9 +101,7 @@ _failures = partial(click.option, cls=Listed, heading="Failures")
 @_failures("--restart-cost", type=_TIME, help="Time from a failure until training continues.")
 @_failures("--interval", type=_TIME, help="Time between saves now.")
 @_failures(
-    "--spot-discount",
-    type=_SHARE,
-    help="Discount of spot instances; --mtbf is then their time between interruptions.",
+    "--spot-discount", type=_SHARE, help="Discount of spot instances; --mtbf is then their time between interruptions."
 )
 @_machines("--gpu-price", type=click.FloatRange(min=0), help="Of a GPU hour on demand.")
 @options.CONFIG

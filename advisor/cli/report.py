@@ -61,10 +61,7 @@ def _a_run_or_traces(ctx: click.Context, param: click.Parameter, paths: tuple[Pa
 )
 @click.option("--json", "as_json", is_flag=True, help="Print result.json to stdout; write nothing.")
 @click.option(
-    "--for",
-    "reader",
-    type=click.Choice(["agent"]),
-    help="Print a compact text for a coding agent; write nothing.",
+    "--for", "reader", type=click.Choice(["agent"]), help="Print a compact text for a coding agent; write nothing."
 )
 @click.option(
     "--section",
@@ -88,7 +85,6 @@ def report(
     criteria: Criteria,
 ) -> None:
     """Make the report of a run or of traces."""
-    # Imported only now: other commands start that much sooner.
     from advisor.compare.comparison import compare
     from advisor.metrics.base import Metrics
     from advisor.publish import report_of, report_of_traces, write

@@ -122,7 +122,6 @@ def _misplaced(words: tuple[str, ...]) -> list[str]:
 
 
 def _unknown(option: str) -> click.NoSuchOption:
-    # Imported only now: it is seldom needed.
     import difflib
 
     ctx = click.get_current_context()
@@ -167,7 +166,6 @@ def _in_turn(folder: Path, make_report: Callable[[], Report]) -> Report | None:
 
     The last recorder to end makes the report that includes it. Returns None if another recorder makes the report.
     """
-    # Imported only now: the program starts that much sooner.
     from profiler.recorder import folder as place
 
     if not place.is_shared(folder):
@@ -185,7 +183,6 @@ def _in_turn(folder: Path, make_report: Callable[[], Report]) -> Report | None:
 
 def _changed(tuned: Path) -> dict[str, Any]:
     """Return the changes that the agent applies to a program that trains to its own end."""
-    # Imported only now: most runs are of the program as it is.
     from advisor.verify import tuned as tuned_toml
     from profiler.trial import set_variables, variables
 
@@ -214,7 +211,6 @@ def _verify(recorded: Recorded, criteria: Criteria, how: TrialOptions) -> None:
     if recorded.status:
         say("nothing was tried, because the program failed.")
         return
-    # Imported only now: the program starts that much sooner.
     from advisor.cli.verify import try_advice
 
     try:
@@ -232,7 +228,6 @@ def make_report(folder: Path, criteria: Criteria, *, quietly: bool = False) -> N
 
 
 def _made(folder: Path, criteria: Criteria, *, quietly: bool = False) -> Report:
-    # Imported only now: the program starts that much sooner.
     from advisor.publish import publish
     from advisor.verify.probe import probe
 

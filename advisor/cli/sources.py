@@ -26,7 +26,6 @@ def read(paths: Sequence[Path]) -> Profile:
     Raises:
         ProfilerError: there is neither a run nor a trace, or none that can be read.
     """
-    # Imported only now: other commands start that much sooner.
     from advisor.runs import traces
     from advisor.runs.load import load
     from profiler.recorder.record import finish_orphan

@@ -45,7 +45,6 @@ def _kinds(ctx: click.Context, _option: click.Parameter, allow: tuple[str, ...])
     names = [name.strip() for name in ",".join(allow).split(",") if name.strip()]
     if not names or ctx.resilient_parsing:  # then the shell only asks what may follow
         return ()
-    # Imported only now: the program starts that much sooner.
     from advisor.rules.base import Safety
 
     known = {each.value: each for each in Safety}

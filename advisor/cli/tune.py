@@ -33,7 +33,6 @@ from advisor.cli.options import Criteria
 )
 def tune(out: Path, profile_steps: int, how: trials.TrialOptions, criteria: Criteria, words: tuple[str, ...]) -> None:
     """Tune a training program by trials."""
-    # Imported only now: other commands start that much sooner.
     import shlex
 
     from rich.console import Console

@@ -64,7 +64,6 @@ def try_advice(
         ProfilerError: the run cannot be run again, or another recording replaced it meanwhile.
         click.Abort: the answer is no.
     """
-    # Imported only now: other commands start that much sooner.
     from rich.console import Console
 
     from advisor.publish import publish
@@ -102,7 +101,6 @@ def try_advice(
 
 def write_patch(session: Session, file: Path) -> str:
     """Write the first confirmed change of the plan as a patch, and return what to do with it, or why there is none."""
-    # Imported only now: other commands start that much sooner.
     from advisor.atomic_write import write
     from advisor.patches.patch import patch
     from advisor.patches.source import NoPatch

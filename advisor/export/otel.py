@@ -49,8 +49,7 @@ def send(nodes: Iterable[Node], metrics: Metrics) -> None:
     wanted = [each for each in (FOR_SPANS, FOR_METRICS) if os.environ.get(ENDPOINT) or os.environ.get(each)]
     if not wanted:
         raise ProfilerError(
-            "There is no endpoint to send to.",
-            f"Set {ENDPOINT}, as http://localhost:4318, or write a file with --out.",
+            "There is no endpoint to send to.", f"Set {ENDPOINT}, as http://localhost:4318, or write a file with --out."
         )
     over = "opentelemetry.exporter.otlp.proto.http"
     if FOR_SPANS in wanted:

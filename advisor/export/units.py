@@ -6,17 +6,8 @@ _BY_UNIT = {
     "s": (
         *("time", "start", "started", "started_at", "ended", "duration", "recorder_cpu", "hooks", "windows"),
         *(*PHASES, *BETWEEN, "fetch_host", "host_launch", "collate", "cost", "total", "busy", "median_kernel"),
-        *(
-            "idle",
-            "idle_launch",
-            "idle_stalled",
-            "idle_allocating",
-            "idle_sync",
-            "idle_data",
-            "idle_other",
-            "h2d_pageable",
-        ),
-        *("communication_exposed", "host", "gap"),
+        *("idle", "idle_launch", "idle_stalled", "idle_allocating", "idle_sync", "idle_data", "idle_other"),
+        *("h2d_pageable", "communication_exposed", "host", "gap"),
     ),
     "B": (
         *("memory_total", "memory_used", "process_memory", "rss", "memory_available", "swap_used"),

@@ -8,6 +8,8 @@ from functools import partial
 from itertools import islice
 from multiprocessing import get_context
 
+from msgspec import json
+
 from advisor.fleet.read import Rows, read
 from profiler.errors import ProfilerError
 
@@ -61,22 +63,6 @@ def _by_ray(folders: Sequence[str], one: partial[Rows], address: str | None) -> 
         ray.init(address=address, log_to_driver=False)  # without an address: a cluster that runs here, or a new one
     # Ray Data holds rows as columns; a run's rows stay one value.
     found = ray.data.from_items([{"folder": folder} for folder in folders]).map(
-        lambda row: {"rows": _packed(one(row["folder"]))}
+        lambda row: {"rows": json.encode(one(row["folder"])).decode()}
     )
-    return [_unpacked(row["rows"]) for row in found.iter_rows()]
-
-
-def _packed(found: Rows) -> str:
-    import json
-    from dataclasses import asdict
-
-    return json.dumps(asdict(found))
-
-
-def _unpacked(text: str) -> Rows:
-    import json
-
-    from advisor.fleet.columns import AdviceRow, RunRow
-
-    found = json.loads(text)
-    return Rows(RunRow(**found["run"]), tuple(AdviceRow(**row) for row in found["advice"]))
+    return [json.decode(row["rows"], type=Rows) for row in found.iter_rows()]

@@ -21,10 +21,7 @@ LOADER = {"num_workers": 5, "pin_memory": 7, "prefetch_factor": None, "persisten
 WITHOUT_WORKERS: dict[str, object] = {"prefetch_factor": None, "persistent_workers": False, "timeout": 0}
 """What DataLoader refuses to be given otherwise if it has no workers."""
 
-SWITCHES = {
-    "matmul_precision": "set_float32_matmul_precision",
-    "threads": "set_num_threads",
-}
+SWITCHES = {"matmul_precision": "set_float32_matmul_precision", "threads": "set_num_threads"}
 """Settings that a function of torch sets."""
 
 BY_HAND = {

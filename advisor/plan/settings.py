@@ -159,10 +159,7 @@ def _deepspeed(plan: MemoryPlan, choice: Choice) -> Setting:
     micro, steps = _batches(plan, choice)
     config |= {"train_micro_batch_size_per_gpu": micro, "gradient_accumulation_steps": steps}
     return Setting(
-        tool="DeepSpeed",
-        language="json",
-        code=json.dumps(config, indent=2) + "\n",
-        note=_deepspeed_note(plan, choice),
+        tool="DeepSpeed", language="json", code=json.dumps(config, indent=2) + "\n", note=_deepspeed_note(plan, choice)
     )
 
 

@@ -5,15 +5,7 @@ from dataclasses import dataclass, replace
 from advisor.metrics.base import Metrics, Missing
 from advisor.metrics.gpu import device
 from advisor.metrics.input import loader
-from advisor.metrics.memory import (
-    mem_activations,
-    mem_grads,
-    mem_headroom,
-    mem_optim,
-    mem_params,
-    memory_peak,
-    used,
-)
+from advisor.metrics.memory import mem_activations, mem_grads, mem_headroom, mem_optim, mem_params, memory_peak, used
 from advisor.metrics.settings import flags, model, optimizer, shard_size, world_size
 from advisor.metrics.sharding import data_parallel, stage, unit, whole
 from advisor.models.anatomy import Anatomy, MemorySettings

@@ -50,10 +50,7 @@ LABELS = {
     "evaluation": ("Evaluation", "Evaluation between the steps."),
     "checkpoint_save": ("Saving checkpoints", "Saving with torch.save or safetensors, between the steps."),
     "epoch_start": ("Starting epochs", "Creating the loader's iterator, its workers and the first batch."),
-    "epoch_settling": (
-        "Slow first steps of epochs",
-        "The extra time of the first step after an epoch start.",
-    ),
+    "epoch_settling": ("Slow first steps of epochs", "The extra time of the first step after an epoch start."),
     "epoch_gap": ("Between epochs", "The program's own work, or a pause, between two epochs."),
 }
 

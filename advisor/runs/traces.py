@@ -15,11 +15,7 @@ from profiler.schema import DeviceFact, Exchange, Kernel, Launching, Problem, Pr
 
 PARTS = {
     "compute": ("forward", "Computing", "Some kernel computed."),
-    "communication_exposed": (
-        "communication",
-        "Communication",
-        "A collective ran while nothing computed.",
-    ),
+    "communication_exposed": ("communication", "Communication", "A collective ran while nothing computed."),
     "memory_exposed": ("h2d", "Moving memory", "Only a copy or a fill ran."),
     "idle_data": ("data_wait", "Idle: host fetches a batch", "The GPU was idle while the host was in next(loader)."),
     "idle_sync": (

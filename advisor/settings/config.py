@@ -84,9 +84,7 @@ def configure(
     rules_path = None if named is None else file.parent / named
     if own_rules is None and rules_path is not None and not rules_path.exists():
         raise top.wrong(
-            "rules_path",
-            f"names {named!r}, but there is no {rules_path}",
-            "Give a path as seen from there.",
+            "rules_path", f"names {named!r}, but there is no {rules_path}", "Give a path as seen from there."
         )
     goals = _goals(top.table("goals"))
     fleet = None if (name := top.text("fleet")) is None else file.parent / name
@@ -180,11 +178,7 @@ def _read(file: Path) -> _Table:
     whole = _Table(file, (), values)
     if file.name != PYPROJECT:
         if "tool" in values and whole.table("tool").table("profile-train").values:
-            raise whole.wrong(
-                "tool",
-                "is not known",
-                "Drop the prefix tool.profile-train: [goals], [rules.NAME].",
-            )
+            raise whole.wrong("tool", "is not known", "Drop the prefix tool.profile-train: [goals], [rules.NAME].")
         return whole
     ours = whole.table("tool").table("profile-train")
     if not ours.values:

@@ -61,10 +61,7 @@ def figures(node: Tables, pid: int) -> dict[str, Any]:
     m = Metrics(_profile(node, pid, steps), given={steady_steps: steps})
     mean = m[step_time_mean]
     return {
-        "steps": {
-            "count": sum(step.count for step in node.steps),
-            "time_s": {"mean": mean, "p90": m[step_time_p90]},
-        },
+        "steps": {"count": sum(step.count for step in node.steps), "time_s": {"mean": mean, "p90": m[step_time_p90]}},
         "phases": {phase: seconds / mean for phase, seconds in m[phase_seconds].items()} if mean else {},
         "metrics": {gpu_utilization.name: {"value": m.get(gpu_utilization)}},
     }

@@ -103,11 +103,7 @@ def _batches(plan: MemoryPlan, choice: Choice | None) -> Table:
         small = ", 8 bits" if one.optimizer != plan.model.optimizer else ""
         way = plan.least(one)
         rows.append(
-            (
-                name + small,
-                *(_number(plan.largest(one, each)) for each in ways),
-                "-" if way is None else way.name,
-            )
+            (name + small, *(_number(plan.largest(one, each)) for each in ways), "-" if way is None else way.name)
         )
     return Table(
         "Largest micro-batch, by what is checkpointed",

@@ -51,10 +51,7 @@ def _section(section: Section, *, ascii_only: bool) -> RenderableType:
 
 def _table(table: Table, *, ascii_only: bool) -> RenderableType:
     grid = Grid(
-        box=box.ASCII2 if ascii_only else box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-        show_edge=False,
+        box=box.ASCII2 if ascii_only else box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False
     )
     long = any(len(row[0]) > LONG for row in table.rows)
     grid.add_column("  " + table.columns[0], no_wrap=not long, overflow="fold" if long else "ellipsis")
