@@ -13,17 +13,10 @@ from advisor.cli.options import Criteria
 from profiler.printable import say
 
 
-class Pid(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A process number, or a message for what is not one."""
-
-    name = "pid"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the value as an integer."""
-        text = str(value)
-        if not text.isdecimal() or int(text) < 1:
-            self.fail(f"PID must be a number, not {text!r}. List processes with: pgrep -af python", param, ctx)
-        return int(text)
+def _pid(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"PID must be a number, not {text!r}. List processes with: pgrep -af python")
+    return int(text)
 
 
 @click.command(
@@ -34,7 +27,7 @@ class Pid(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     epilog="\b\nExamples:\n  profile-train attach 41233 --duration 60s\n"
     "  profile-train attach --all $(pgrep -of torchrun)",
 )
-@click.argument("pid", metavar="PID", type=Pid())
+@click.argument("pid", metavar="PID", type=options.Read("pid", _pid))
 @click.option(
     "--duration",
     "seconds",

@@ -3,7 +3,6 @@
 import json
 import shlex
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -57,7 +56,7 @@ def compare(
     command = shlex.join(["profile-train", "compare", str(run_a), str(run_b)])
     about = "Two runs are only two samples: repeat an important comparison."
     page = Page("profile-train compare", "comparison of two runs", about, command)
-    forms.give(sections(found), lambda: _json(found.result()), page, form, out)
+    forms.give(sections(found), lambda: json.dumps(found.result(), indent=2, allow_nan=False) + "\n", page, form, out)
     if out is not None:
         say(f"{out} is written.")
     if slower is None:
@@ -69,7 +68,3 @@ def compare(
     if out is not None or form not in (None, "text") or status:
         say(headline(found))
     return status
-
-
-def _json(result: dict[str, Any]) -> str:
-    return json.dumps(result, indent=2, allow_nan=False) + "\n"

@@ -74,7 +74,7 @@ _RECORDING = (
 )
 
 
-class _Read(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
+class Read(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
     """A type that a function reads, and rejects with a ValueError."""
 
     def __init__(self, name: str, read: Callable[[str], Any]) -> None:
@@ -82,6 +82,7 @@ class _Read(click.ParamType):  # type: ignore[type-arg]  # generic in newer vers
         self._read = read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return a text as the function reads it, anything else as it is."""
         if not isinstance(value, str):
             return value
         try:
@@ -101,7 +102,7 @@ def quantity(reader: str, name: str = "") -> click.ParamType:  # type: ignore[ty
 
         return getattr(quantities, reader)(text)
 
-    return _Read(name or reader, read)
+    return Read(name or reader, read)
 
 
 def _goal(name: str) -> click.ParamType:  # type: ignore[type-arg]
@@ -112,7 +113,7 @@ def _goal(name: str) -> click.ParamType:  # type: ignore[type-arg]
 
         return READERS[name](text)
 
-    return _Read(name, read)
+    return Read(name, read)
 
 
 _GOALS: dict[str, dict[str, Any]] = {

@@ -90,7 +90,9 @@ def run(
         for option in [] if no_report else _misplaced(words):
             say(f"{option} came after the script, so it went to the script: profile-train's options come before it.")
         if tuned and recorded.folder is not None:
-            _keep(tuned, recorded.folder)
+            from advisor.verify import tuned as tuned_toml
+
+            tuned_toml.keep(tuned, recorded.folder)
         if not no_report and recorded.folder is not None:
             with _in_the_time_left():
                 report = _in_turn(recorded.folder, partial(_made, recorded.folder, criteria))
@@ -198,12 +200,6 @@ def _applied(change: dict[str, Any]) -> str:
     file, line = settings.pop("file", None), settings.pop("line", None)
     where = f" at {Path(str(file)).name}:{line}" if file else ""
     return ", ".join([f"{change['name']}{where}", *(f"{name}={value}" for name, value in settings.items())])
-
-
-def _keep(tuned: Path, folder: Path) -> None:
-    from advisor.verify import tuned as tuned_toml
-
-    tuned_toml.keep(tuned, folder)
 
 
 def _verify(recorded: Recorded, criteria: Criteria, how: TrialOptions) -> None:

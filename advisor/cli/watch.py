@@ -56,7 +56,7 @@ def watch(folder: Path | None, once: bool, as_json: bool, config: Path | None) -
         with contextlib.suppress(OSError):
             os.nice(5)  # on a machine with no core to spare, the program goes first
         seen = _live(watching, seen, console)
-    _print(seen, watching, console)
+    console.print(_drawn(seen, watching, console, height=1000))
 
 
 def _live(watching: LiveRun, seen: Snapshot, console: Console) -> Snapshot:
@@ -91,7 +91,3 @@ def _drawn(seen: Snapshot, watching: LiveRun, console: Console, note: str = "", 
         note = f"This run is no longer being recorded. Report: profile-train report {seen.folder}"
     ascii_only = console.options.ascii_only
     return draw(seen, console.width, height or console.height, ascii_only=ascii_only, note=note)
-
-
-def _print(seen: Snapshot, watching: LiveRun, console: Console) -> None:
-    console.print(_drawn(seen, watching, console, height=1000))

@@ -85,16 +85,10 @@ def _patched(file: Path, edit: Callable[[Source], Source], cwd: str, since: floa
     after = edit(before)
     if after.content == before.content:
         raise NoPatch(f"{file.name} is as it was advised already.")
-    folder = _repository(file) or _around(file, Path(cwd).resolve())
+    home = Path(cwd).resolve()
+    beside = home if file.is_relative_to(home) else file.parent
+    folder = next((folder for folder in file.parents if (folder / ".git").exists()), beside)
     return Patch(folder, file, unified(before.content, after.content, file.relative_to(folder).as_posix()))
-
-
-def _repository(file: Path) -> Path | None:
-    return next((folder for folder in file.parents if (folder / ".git").exists()), None)
-
-
-def _around(file: Path, cwd: Path) -> Path:
-    return cwd if file.is_relative_to(cwd) else file.parent
 
 
 def _script(words: Sequence[str], cwd: str) -> Path:

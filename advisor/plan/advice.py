@@ -26,7 +26,8 @@ def headline(plan: MemoryPlan) -> str:
         return f"Nothing fits {_room(plan)}: {_needed(plan)}"
     steps = changes(plan, choice)
     if steps:
-        return f"{_capital(_joined(steps))}: {_fill(plan, choice)}."
+        what = _joined(steps)
+        return f"{what[:1].upper()}{what[1:]}: {_fill(plan, choice)}."
     whole = "Training fits as it is" if plan.activations else "The model's states fit as they are"
     return f"{whole}: {_fill(plan, choice)}."
 
@@ -207,7 +208,3 @@ def _samples(number: int) -> str:
 
 def _joined(steps: list[str]) -> str:
     return steps[0] if len(steps) == 1 else f"{', '.join(steps[:-1])} and {steps[-1]}"
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

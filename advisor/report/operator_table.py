@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from advisor.models.gpus import Peaks
 from advisor.models.roofline import Roofline, roofline
-from advisor.runs.profile import Profile, Rank
+from advisor.runs.profile import Profile
 from profiler.schema import REST, Operator
 
 OFF_CHIP = ("HtoD", "DtoH", "PtoP", "Host")
@@ -80,7 +80,7 @@ def operator_table(profile: Profile, peaks: Peaks | None) -> OperatorTable | Non
     if whole <= 0:
         return None
     number = float(fact.steps or 1)
-    gpu = _gpu(rank)
+    gpu = rank.devices[0].name if rank.devices else ""
     rows = [_row(each, number, whole, peaks, "amd" in gpu.lower() or rank.process.hip is not None) for each in chosen]
     return OperatorTable(
         steps=number,
@@ -92,10 +92,6 @@ def operator_table(profile: Profile, peaks: Peaks | None) -> OperatorTable | Non
         gpu=gpu,
         peaks=peaks,
     )
-
-
-def _gpu(rank: Rank) -> str:
-    return rank.devices[0].name if rank.devices else ""
 
 
 def _row(each: Operator, steps: float, whole: float, peaks: Peaks | None, amd: bool) -> OperatorRow:

@@ -218,16 +218,12 @@ def _troubled(found: Sequence[Rank]) -> Iterable[Named]:
     last = sorted(rank.steps[-1].index for rank in found if rank.steps)
     usual = last[len(last) // 2] if last else 0
     for rank in found:
-        process = rank.process
+        process, index = rank.process, rank.steps[-1].index if rank.steps else None
         troubles = [
             *([f"{process.events_lost:,} of its events were lost"] if process.events_lost else []),
             *([f"ended by {rank.error.type}"] if rank.error else []),
             *([] if rank.steps else ["no step was seen"]),
-            *([f"its last step is {rank.steps[-1].index:,}"] if _stopped(rank, usual) else []),
+            *([f"its last step is {index:,}"] if index is not None and index < STOPPED * usual else []),
         ]
         if troubles:
             yield Named(rank=process.rank, seconds=None, why="; ".join(troubles))
-
-
-def _stopped(rank: Rank, usual: int) -> bool:
-    return bool(rank.steps) and rank.steps[-1].index < STOPPED * usual

@@ -116,7 +116,8 @@ def _diagnosis(report: Report) -> str:
     if report.imported:
         return _of_traces(report)
     if not steps or not steps.count:
-        return f"No training step was seen{_ending(report)}, so there is nothing to analyze yet."
+        before = f" before {_ENDED[report.run.ended]}" if report.run.ended in _ENDED else ""
+        return f"No training step was seen{before}, so there is nothing to analyze yet."
     if steps.mean is None:
         return f"Training steps seen: {steps.count:,}. That is too few for conclusions."
     return _of_steps(report, steps.mean)
@@ -300,10 +301,6 @@ def _of_traces(report: Report) -> str:
     single = f" One gap of {seconds(gap)} is most of that; it may not repeat." if gap else ""
     whose = f" of rank {worst.rank}" if len(report.traces) > 1 else ""
     return f"The GPU{whose} {_listed(of)}.{single}"
-
-
-def _ending(report: Report) -> str:
-    return f" before {_ENDED[report.run.ended]}" if report.run.ended in _ENDED else ""
 
 
 def _why_unseen(report: Report) -> str:

@@ -258,7 +258,6 @@ def _by_process(rows: Iterable[R], owners: Mapping[int, int] | None = None) -> d
 def _rank(process: schema.Process, node: Tables, rows: _Rows, pids: Sequence[int]) -> Rank:
     """Return the rank of a process; `pids` are its own and those of the processes that work for it."""
     facts = _latest(rows.facts.get(process.pid, ()))
-    flags, scalers, outputs = _of(schema.FlagsFact, facts), _of(schema.ScalerFact, facts), _of(schema.OutputFact, facts)
     return Rank(
         process=process,
         workers=tuple(worker for worker in node.processes if worker.pid in pids and worker.role == "worker"),
@@ -276,13 +275,13 @@ def _rank(process: schema.Process, node: Tables, rows: _Rows, pids: Sequence[int
         models=_of(schema.ModelFact, facts),
         optimizers=_of(schema.OptimizerFact, facts),
         calls=_of(schema.CallFact, facts),
-        flags=flags[-1] if flags else None,
+        flags=_first(schema.FlagsFact, reversed(facts)),
         devices=_of(schema.DeviceFact, facts),
         memory_peaks=_of(schema.MemoryFact, facts),
-        scaler=scalers[-1] if scalers else None,
-        trial=next(iter(_of(schema.TrialFact, facts)), None),
-        error=next(iter(_of(schema.ErrorFact, facts)), None),
-        output=outputs[-1] if outputs else None,
+        scaler=_first(schema.ScalerFact, reversed(facts)),
+        trial=_first(schema.TrialFact, facts),
+        error=_first(schema.ErrorFact, facts),
+        output=_first(schema.OutputFact, reversed(facts)),
         regions=_of(schema.RegionFact, facts),
         worker_regions=tuple(
             region
@@ -292,10 +291,10 @@ def _rank(process: schema.Process, node: Tables, rows: _Rows, pids: Sequence[int
         ),
         ddp=_of(schema.DdpFact, facts),
         paddings=_of(schema.PaddingFact, facts),
-        matmul=next(iter(_of(schema.MatmulFact, facts)), None),
-        threads=next(iter(_of(schema.ThreadsFact, facts)), None),
-        scheduling=next(iter(_of(schema.SchedulingFact, facts)), None),
-        window_state=next(iter(_of(schema.WindowsFact, facts)), None),
+        matmul=_first(schema.MatmulFact, facts),
+        threads=_first(schema.ThreadsFact, facts),
+        scheduling=_first(schema.SchedulingFact, facts),
+        window_state=_first(schema.WindowsFact, facts),
     )
 
 
@@ -310,3 +309,7 @@ def _latest(facts: Iterable[schema.Fact]) -> list[object]:
 
 def _of(kind: type[T], facts: list[object]) -> tuple[T, ...]:
     return tuple(fact for fact in facts if isinstance(fact, kind))
+
+
+def _first(kind: type[T], facts: Iterable[object]) -> T | None:
+    return next((fact for fact in facts if isinstance(fact, kind)), None)

@@ -17,8 +17,10 @@ def keep(file: Path | None, tries: Trials, finding: Finding, found: Verified, wa
     if file is None:
         return
     confidence = finding.advice.confidence or finding.rule.confidence
+    # The program, with the changes that both arms have.
+    trained = (tries.program.cwd, *tries.program.words, *(each.name for each in tries.changes))
     entry = {
-        "case": calibration_file.case(_what(tries), finding.rule.id),
+        "case": calibration_file.case(trained, finding.rule.id),
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "version": __version__,
         "rule": finding.rule.id,
@@ -38,8 +40,3 @@ def keep(file: Path | None, tries: Trials, finding: Finding, found: Verified, wa
         calibration_file.append(file, entry)
     except ProfilerError as error:
         watcher.show(str(error))
-
-
-def _what(tries: Trials) -> tuple[str, ...]:
-    """Return the identity of the program with the changes that both arms have."""
-    return (tries.program.cwd, *tries.program.words, *(each.name for each in tries.changes))

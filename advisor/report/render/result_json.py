@@ -10,7 +10,6 @@ from advisor.report.code import Code, Place
 from advisor.report.conclusion import conclude
 from advisor.report.one_step import OneStep
 from advisor.report.operator_table import OperatorTable
-from advisor.report.quantities import Quantity
 from advisor.report.ranks import MOST_ROWS, EachRank, Spread
 from advisor.report.render.picked import picked
 from advisor.report.report import CONTRACT_PHASES, Recommendation, Report, StepTimes
@@ -50,7 +49,9 @@ def result(report: Report) -> dict[str, Any]:
         "ranks": _ranks(report.each_rank),
         "regions": [picked(one, "name passes=count time_s=seconds") for one in report.regions],
         "code": _code(report.code),
-        "metrics": {q.name: _quantity(q) for q in report.quantities},
+        "metrics": {
+            q.name: picked(q, "missing remedy" if q.value is None else "value unit") for q in report.quantities
+        },
         "advice": [_advice(item) for item in report.advice],
         "verdicts": [
             {**picked(one, "rule outcome why remedy"), "needs": one.need and one.need.value, "limits": dict(one.limits)}
@@ -119,10 +120,6 @@ def _place(place: Place) -> dict[str, Any]:
         "library": place.library or None,
         "kind": place.kind or None,
     }
-
-
-def _quantity(one: Quantity) -> dict[str, Any]:
-    return picked(one, "missing remedy" if one.value is None else "value unit")
 
 
 def _gain(gain: Gain | None) -> dict[str, float] | None:

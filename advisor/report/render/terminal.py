@@ -69,8 +69,9 @@ def _summarize(report: Report, folder: Path, console: Console, compared: Compari
         console.print()
         console.print(Padding(_phases(view, console), (0, 0, 0, 2)))
     slow = view.why_slow.replace("`", "")
+    lines = f"Hottest lines of a step: {'; '.join(view.places_text)}." if view.places_text else ""
     look = _look(report)
-    if notes := [*filter(None, (_places(view), slow, look, view.regions_text, view.between_text, *_ranks(view)))]:
+    if notes := [*filter(None, (lines, slow, look, view.regions_text, view.between_text, *_ranks(view)))]:
         console.print()
         for note in notes:  # each on a line of its own: within one, printable() makes a line end a blank
             console.print(Padding(Text(printable(note)), (0, 0, 0, 2)))
@@ -129,11 +130,6 @@ def _traces(view: View, console: Console) -> Table:
     return table
 
 
-def _places(view: View) -> str:
-    """Return the hottest lines of the program's code."""
-    return f"Hottest lines of a step: {'; '.join(view.places_text)}." if view.places_text else ""
-
-
 def _look(report: Report) -> str:
     """Return how to look into everything else, where that is most of the step or nothing better is known to do."""
     largest = report.largest_phase
@@ -161,13 +157,10 @@ def _advice(view: View, advice: list[Recommendation], console: Console) -> None:
         if item.past:
             console.print(Padding(Text(printable(item.past), style="dim"), (0, 0, 0, 3)))
         for change in item.changes:
-            _change(view.where(change), view.differences(change, _arrow(console)), console)
+            arrow = "->" if console.options.ascii_only else "\u2192"
+            _change(view.where(change), view.differences(change, arrow), console)
     if len(advice) > MOST_ADVICE:
         console.print(Text(f"   and {len(advice) - MOST_ADVICE} more in the report."))
-
-
-def _arrow(console: Console) -> str:
-    return "->" if console.options.ascii_only else "\u2192"
 
 
 def _change(where: str, differences: str, console: Console) -> None:

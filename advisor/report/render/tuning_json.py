@@ -4,13 +4,11 @@ Its schema is docs/tuning.schema.json.
 """
 
 import json
-from collections.abc import Iterable
 from typing import Any
 
 from advisor.report.render.picked import picked
 from advisor.report.render.result_json import verified
 from advisor.verify.fitting import Ending, Fitted
-from advisor.verify.kept import Verified
 from advisor.verify.process import Program
 from advisor.verify.tuning import KeptChange, Tuned, note
 
@@ -38,7 +36,7 @@ def result(tuned: Tuned | Fitted) -> dict[str, Any]:
         "before": {"fits": True, "step_time_s": tuned.before, "why": ""},
         "after": {"fits": True, "step_time_s": tuned.after, "why": ""},
         "kept": list(map(_kept, tuned.kept)),
-        "not_kept": list(_trials(tuned.given_up)),
+        "not_kept": [{"rule": tried.rule, "verified": verified(tried)} for tried in tuned.given_up],
         "by_hand": [finding.rule.id for finding in tuned.by_hand],
         "left_out": [],
         "run": str(tuned.profile),
@@ -52,7 +50,3 @@ def _ending(ending: Ending) -> dict[str, Any]:
 def _kept(kept: KeptChange) -> dict[str, Any]:
     change = {"name": kept.change.name, "settings": dict(kept.change.settings)}
     return {"rule": kept.verified.rule, "change": change, "verified": verified(kept.verified)}
-
-
-def _trials(trials: Iterable[Verified]) -> Iterable[dict[str, Any]]:
-    return ({"rule": each.rule, "verified": verified(each)} for each in trials)
