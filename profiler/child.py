@@ -1,7 +1,5 @@
 """Run code of profile-train in a Python process of its own, next to a program."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The folder that `--out` names may hold the user's files, before the run or after
 in LIST with the SHA-256 of its content. A file that is not listed, or was edited since, is never replaced or moved.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

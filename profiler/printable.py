@@ -1,7 +1,5 @@
 """Make text from outside safe to show in a terminal or on a page, and write notes to the user."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 

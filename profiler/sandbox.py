@@ -8,8 +8,6 @@ abstract socket outside is reached (network_namespaces(7)). They see no process 
 (pid_namespaces(7)). It takes root, or a kernel that lets users have namespaces (most do).
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import errno

@@ -6,8 +6,6 @@ and holds their *means* (or sums, if its docstring says so). So the size of a re
 columns they do not know; a newer `SCHEMA_VERSION` is refused with a remedy.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

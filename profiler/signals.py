@@ -1,7 +1,5 @@
 """Wait for signals, without believing what Python makes up after a stop."""
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Iterable

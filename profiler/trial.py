@@ -3,8 +3,6 @@
 A trial is a process of its own, which enters the sandbox before it starts the program.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import fcntl

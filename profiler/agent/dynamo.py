@@ -1,7 +1,5 @@
 """Keep torch.compile and TorchScript from noticing the agent's wrappers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@ Each fact is a dictionary with the field names of the matching fact class in `pr
 and from attributes only: nothing is computed on a device and nothing waits.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterable

@@ -3,8 +3,6 @@
 For the same reason the agent takes its other system calls from `posix` and not from `os`.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import posix

@@ -5,8 +5,6 @@
 It prints JSON, with failures under "error", and leaves nothing behind.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

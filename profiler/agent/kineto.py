@@ -4,8 +4,6 @@ The variable KINETO_LOG_LEVEL is read once a process, so setting it would also h
 the program's own profiler. The level is changed in place instead, for as long as a call of the agent's takes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import posix

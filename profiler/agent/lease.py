@@ -3,8 +3,6 @@
 Hooks stay only as long as the command that installed them.
 """
 
-from __future__ import annotations
-
 import posix
 from collections.abc import Callable
 from typing import Any

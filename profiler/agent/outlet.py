@@ -1,7 +1,5 @@
 """The output of one process: its ring for events, its facts file, and the cost of both."""
 
-from __future__ import annotations
-
 import json
 import os
 import posix

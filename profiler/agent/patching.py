@@ -1,7 +1,5 @@
 """Put functions of the agent in the place of others, and take them back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -6,8 +6,6 @@ The Python that ran the training runs it once the training has ended. It prints 
 the object is empty if other programs occupied the cores meanwhile.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Which rank this process is under any launcher, and how the ranks share a model."""
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import Any

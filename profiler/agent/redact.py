@@ -5,8 +5,6 @@ place in a URL, by the shape that well-known services give their tokens, or beca
 argument with such a name. When in doubt, the text is hidden; plain counts (`--max-tokens 512`) stay readable.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence

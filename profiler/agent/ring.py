@@ -8,8 +8,6 @@ The blocks of the file are reserved up front: writing to a sparse mapping on a f
 SIGBUS.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import functools

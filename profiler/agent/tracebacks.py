@@ -1,7 +1,5 @@
 """Keep the agent's frames out of tracebacks, whether an error is caught, logged or ends the program."""
 
-from __future__ import annotations
-
 import os
 import sys
 import types

@@ -3,8 +3,6 @@
 A process that never imports it pays for nothing more.
 """
 
-from __future__ import annotations
-
 from .importing import when_imported
 
 

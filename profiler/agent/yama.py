@@ -1,7 +1,5 @@
 """Let the recorder read this process's memory where Yama allows that to parents only (Ubuntu's default)."""
 
-from __future__ import annotations
-
 import sys
 
 SCOPE = "/proc/sys/kernel/yama/ptrace_scope"

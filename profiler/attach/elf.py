@@ -1,7 +1,5 @@
 """Find functions of a running program in the symbol tables of its libraries and executable."""
 
-from __future__ import annotations
-
 import re
 import struct
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 The process stops for a quarter to half a second.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -6,8 +6,6 @@ long in native code runs the lines when it returns; if profile-train has stopped
 and do nothing.
 """
 
-from __future__ import annotations
-
 import json
 import mmap
 import os

@@ -1,7 +1,5 @@
 """Record a running program: install the hooks, record for a while, remove the hooks."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

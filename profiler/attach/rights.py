@@ -1,7 +1,5 @@
 """Why a process may not be accessed, and which setting allows it."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The process to attach to, as seen from outside, and the ranks among its children."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 It stays small, however large the trace is.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

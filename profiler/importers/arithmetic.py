@@ -8,8 +8,6 @@ Sources: torch.utils.flop_counter for matmuls, convolutions and attention; the a
 native_functions.yaml.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from math import prod

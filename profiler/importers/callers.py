@@ -1,7 +1,5 @@
 """Find what the host was running around each launch: the operator, and the ranges around that."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Communication between ranks: collectives by kind and group, their bytes, and waiting times."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

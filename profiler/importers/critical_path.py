@@ -7,8 +7,6 @@ because of everything it did since it last waited for the GPU; then the chain co
 Traces do not record which stream waited for which. The work that ended last before a kernel began is taken for it.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """An event of a Chrome trace as Kineto writes it, with only the fields that are read."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from msgspec import Raw, Struct, defstruct, field

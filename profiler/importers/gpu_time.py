@@ -1,7 +1,5 @@
 """Split a stretch of a trace into the fields of `schema.Window`."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ The names are those of cuBLAS, cuDNN, CUTLASS, ATen, Triton (as torch.compile na
 and their ROCm counterparts. The tables were made from traces of V100, A100, H100, B200, MI250 and MI300.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from typing import NamedTuple

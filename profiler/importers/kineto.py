@@ -1,7 +1,5 @@
 """Read a trace that torch.profiler wrote: Chrome's JSON with Kineto's categories, compressed or not."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Cost of the host calls that launch GPU work, and how long the work then waits."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Nesting of the ranges of a thread: find the innermost range around each."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

@@ -3,8 +3,6 @@
 A step is shown from when the GPU reached it to when it reached the next; the host is shown at what it did meanwhile.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -4,8 +4,6 @@ Each piece of GPU work belongs to the innermost operator around its launch. Work
 the name of its kernel.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Literal

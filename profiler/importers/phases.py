@@ -6,8 +6,6 @@ host's. Backward passes are recognized by the autograd engine's ranges, updates 
 step's last backward pass is forward, everything after it is other.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The queue of each stream: work that the host has launched and the GPU has not begun."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

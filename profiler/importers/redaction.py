@@ -4,8 +4,6 @@ Each event is parsed before its strings are inspected, so a quotation mark that 
 name cannot shift where the strings of the next event begin.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

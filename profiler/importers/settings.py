@@ -1,7 +1,5 @@
 """What a trace shows of the program's settings."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Analyze several traces at once, in processes of their own if that is worth starting them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress

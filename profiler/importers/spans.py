@@ -1,7 +1,5 @@
 """Sets of time in whole nanoseconds: sorted, disjoint, non-empty spans stored as two arrays."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The steps that a trace marks, and when the GPU reached them."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ A file of any size thus needs memory for its columns only. A file that ends too 
 read of it, and `Stream` records that.
 """
 
-from __future__ import annotations
-
 import re
 import zlib
 from collections.abc import Iterator

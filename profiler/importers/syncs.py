@@ -1,7 +1,5 @@
 """What made the host wait for the GPU, and how long the GPU was idle because of it."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence

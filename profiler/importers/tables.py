@@ -3,8 +3,6 @@
 Fields that the trace does not cover stay None.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal

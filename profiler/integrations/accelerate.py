@@ -13,8 +13,6 @@ It also supplies figures for the other trackers:
     accelerator.end_training()
 """
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from typing import Any
 

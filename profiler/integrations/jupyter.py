@@ -1,7 +1,5 @@
 """Notebooks: `%load_ext profiler`, then `%%profile_train` at the top of a cell that trains."""
 
-from __future__ import annotations
-
 import ast
 import html
 from pathlib import Path

@@ -3,8 +3,6 @@
 Trainer(callbacks=[ProfileTrainCallback(out="run")])
 """
 
-from __future__ import annotations
-
 import os
 from contextlib import ExitStack
 from typing import Any

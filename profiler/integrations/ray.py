@@ -3,8 +3,6 @@
 TorchTrainer(..., run_config=RunConfig(callbacks=[ProfileTrainCallback(out="/shared/run")]))
 """
 
-from __future__ import annotations
-
 import binascii
 import os
 import sys

@@ -5,8 +5,6 @@ with profile() as run:
 to_tensorboard(run.result(), SummaryWriter("runs/first"))
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 Trainer(..., callbacks=[ProfileTrainCallback(out="run")])
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """The recorder behind the context manager: a process that learns the program's end through a pipe."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

@@ -1,7 +1,5 @@
 """Describe how the program ended, in one plain sentence for the user."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from signal import Signals

@@ -7,8 +7,6 @@ come in every step, as the rollouts of reinforcement learning do, are the step's
 with gradients is an evaluation in any step if the same model is called to train before a backward pass could use it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from profiler.agent import ring

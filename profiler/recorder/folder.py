@@ -1,7 +1,5 @@
 """The places of a run: its folder, and the folder of rings while it is being recorded."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

@@ -1,7 +1,5 @@
 """GPU performance monitoring (GPM) counters, which NVML offers for Hopper and newer."""
 
-from __future__ import annotations
-
 from math import isfinite
 from typing import Any
 

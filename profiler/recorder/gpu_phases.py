@@ -4,8 +4,6 @@ On a GPU the host runs ahead, so its timers measure launches. The time between t
 time between the two boundaries: a wait for data counts only as far as the GPU ran dry because of it.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -3,8 +3,6 @@
 This happens a few times per second and from outside the program.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import warnings

@@ -4,8 +4,6 @@ A launcher is started once per node (`profile-train torchrun --nnodes 2 ...` on 
 rank (`srun profile-train train.py`). All of them may record into one folder, each into files of its own.
 """
 
-from __future__ import annotations
-
 import binascii
 import re
 from collections.abc import Iterator, Mapping, Sequence

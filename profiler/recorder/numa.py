@@ -1,7 +1,5 @@
 """NUMA: which memory is near which cores and which GPU, as Linux reports it under /sys."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

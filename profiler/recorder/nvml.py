@@ -1,7 +1,5 @@
 """Safe access to NVML: a driver that is missing, old or restricted costs fields, never the recording."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

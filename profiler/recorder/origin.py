@@ -4,8 +4,6 @@ Only variables and small regular files are read: no process is started, and noth
 because either could hang.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import stat

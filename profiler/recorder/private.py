@@ -4,8 +4,6 @@ That holds for any umask, and even if others may write in the folder around them
 existing file or link is never opened or followed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """Whether the ranks get the cores they need, from the kernel's statistics of the training thread."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Nested spans of one thread: their order, redundant inner spans, and each span's own time."""
 
-from __future__ import annotations
-
 from profiler.agent import ring
 from profiler.agent.ring import Event
 

@@ -8,8 +8,6 @@ Work between training batches (evaluation, checkpoints, starting an epoch) is ca
 occurs, and tags that step. The rest is partitioned into phases: every moment belongs to the innermost activity.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Measure the program's largest matmul with other numbers of threads, once the program has ended."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

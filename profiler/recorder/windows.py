@@ -1,7 +1,5 @@
 """Read the profiler windows that the agent saved, and hide the secrets in them."""
 
-from __future__ import annotations
-
 import gzip
 import os
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Clean rows before they are stored: hide secrets and shorten overlong texts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache

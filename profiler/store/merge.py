@@ -5,8 +5,6 @@ run thus has one resolution, and only the newest rows are still single. Sums ove
 times `count`) stay the same.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The training processes of a node, and the workers of each."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence, Set
 
 from profiler.schema import Process

@@ -3,8 +3,6 @@
 SQLite's write-ahead log is unsafe there, because its index is shared memory.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The layout of a recording's file: a table per dataclass of `profiler.schema`, a column per field."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Rows that are read may come from another version or be incomplete. A value that 
 by the field's default; without a default no object is made.
 """
 
-from __future__ import annotations
-
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

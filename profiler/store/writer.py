@@ -1,7 +1,5 @@
 """Write a recording: in transactions, bounded for runs of any length, and on after a full disk."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

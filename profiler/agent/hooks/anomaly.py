@@ -3,8 +3,6 @@
 Anomaly detection shows where the forward pass was when a gradient goes wrong.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Callable

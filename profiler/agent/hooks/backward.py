@@ -4,8 +4,6 @@ All of them call the engine by one private name, which is what the hook replaces
 because TorchScript and Dynamo recognize them by identity.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """A hook in the place of a built-in function."""
 
-from __future__ import annotations
-
 import functools
 import types
 from typing import Any

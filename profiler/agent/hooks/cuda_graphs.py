@@ -4,8 +4,6 @@ An optimizer that runs inside a capture updates nothing; each replay of that gra
 calls in every thread (cudaStreamCaptureModeGlobal in CUDA's documentation of stream capture).
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Garbage collections that are long enough to matter."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable
 from typing import Any

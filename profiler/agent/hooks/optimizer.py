@@ -4,8 +4,6 @@ They cover every optimizer, created before or after the hooks, fused, foreach or
 outermost step ends a step of the run. All rare work of the agent happens there.
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 import weakref

@@ -3,8 +3,6 @@
 The time leading up to an output is measured, too.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 import os

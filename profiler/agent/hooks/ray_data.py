@@ -1,7 +1,5 @@
 """Ray Data: how long the loop waits for batches of `iter_batches` and `iter_torch_batches`, and fetches of blocks."""
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Callable, Iterator

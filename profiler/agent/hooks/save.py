@@ -1,7 +1,5 @@
 """The cost of checkpoints: calls of `torch.save` and of safetensors' `save_file`."""
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 They are autocast, GradScaler, activation checkpointing, packed sequences, and who set the number of threads.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import sys

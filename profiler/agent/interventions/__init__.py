@@ -6,8 +6,6 @@ instead would give a false result. Problems that a change finds later are report
 whose names begin with an underscore hold code that changes share.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Replace a function wherever it is looked up by its name."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The repeated modules to which a change applies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Non-blocking copies of pinned tensors to a GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Fail a trial if the target of its change never appears: it would measure the unchanged program."""
 
-from __future__ import annotations
-
 import atexit
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Replace the forward pass of one module."""
 
-from __future__ import annotations
-
 import functools
 import types
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Logging functions of the program: found while they write, then called at every k-th step only."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

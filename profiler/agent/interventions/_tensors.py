@@ -1,7 +1,5 @@
 """The tensors in the inputs or outputs of a forward pass."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -4,8 +4,6 @@ The loss is then computed in float32, which autocast would do for most losses an
 float16 training, see fp16_autocast.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Store images and convolution weights in the layout that tensor cores read: channels last."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ forward pass is counted twice: running statistics of a batch normalization in it
 evaluation sees.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

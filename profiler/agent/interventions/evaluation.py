@@ -11,8 +11,6 @@ without trainable parameters. Containers other than lists, tuples and dictionari
 then require no gradients.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

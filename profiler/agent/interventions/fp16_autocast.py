@@ -6,8 +6,6 @@ adapts; the first updates search for it. A program that changes the gradients in
 reported as a problem.
 """
 
-from __future__ import annotations
-
 import functools
 import types
 import weakref

@@ -1,7 +1,5 @@
 """Fused optimizers: one kernel for all parameters instead of several for each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -8,8 +8,6 @@ advice saves more than the trial shows. Warnings are written at every step. `os.
 belong to a checkpoint; if the loop itself calls it at every step, the trial fails.
 """
 
-from __future__ import annotations
-
 import builtins
 import logging
 import sys

@@ -4,8 +4,6 @@ The sums are the same, in another order. A model reduces unless its pass is cert
 after an update that a GradScaler skipped it reduces at every pass, with the same sums.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Optimizers of bitsandbytes that keep their moments in 8 bits, those of embeddings included."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Callable

@@ -6,8 +6,6 @@ passes through a Python function, a cost that a program which checkpoints the co
 pay: if the step is launch-bound, the trial is slower than the advice.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ program that saves their state would have to gather it first; since it does not 
 checkpoint.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Callable

@@ -4,8 +4,6 @@ A phase is known by the sample's own frames: library functions that do nothing e
 "other", never a guess.
 """
 
-from __future__ import annotations
-
 import json
 import linecache
 import re
