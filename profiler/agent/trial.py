@@ -15,6 +15,7 @@ from typing import Any
 
 from . import interventions
 from .dynamo import not_for_dynamo
+from .patching import patch
 from .session import Agent
 from .tracebacks import step_aside
 
@@ -133,13 +134,7 @@ class Trial:
 
         backward.__wrapped__ = plain  # type: ignore[attr-defined]
         not_for_dynamo(self._agent.torch, backward)
-        Tensor.backward = backward
-
-        def undo() -> None:
-            if Tensor.backward is backward:
-                Tensor.backward = plain
-
-        return undo
+        return patch("backward", plain, backward, Tensor)
 
 
 def _number(loss: Any) -> float | None:

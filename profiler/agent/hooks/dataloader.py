@@ -76,7 +76,6 @@ def install(agent: Agent) -> Callable[[], None]:
         _hook_fetchers(agent, loaders),
         loaders.fetches.uninstall,
     ]
-
     return each_of(undo)
 
 
@@ -474,14 +473,7 @@ def _hook_construction(loaders: _Loaders) -> Callable[[], None]:
             step_aside(error)
             raise
 
-    hooked = plain.setter(set_context)
-    DataLoader.multiprocessing_context = hooked
-
-    def undo() -> None:
-        if DataLoader.__dict__.get("multiprocessing_context") is hooked:
-            DataLoader.multiprocessing_context = plain
-
-    return undo
+    return patch("multiprocessing_context", plain, plain.setter(set_context), DataLoader)
 
 
 class _Opened:
@@ -609,7 +601,6 @@ class _Fetches:
         undo = [_put(cls, "fetch", fetch)]
         if not any("collate_fn" in class_dict_of(each) for each in mro_of(cls)):
             undo.append(_put(cls, "collate_fn", _Collation(watched_fetchers)))
-
         return each_of(undo)
 
     def _done(self, watched: _Fetched, fetcher: Any, index: Any, times: tuple[int, int, int, int | None, int]) -> None:

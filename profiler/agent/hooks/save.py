@@ -8,7 +8,7 @@ from typing import Any
 from ..dynamo import in_script, not_for_dynamo
 from ..importing import when_imported
 from ..outlet import clock
-from ..patching import each_of
+from ..patching import each_of, patch
 from ..ring import SAVE
 from ..session import Agent, ident
 from ..tracebacks import not_counted, step_aside
@@ -58,18 +58,4 @@ def _hook(agent: Agent, name: str, owners: tuple[Any, ...]) -> Callable[[], None
             agent.put((thread, SAVE, begin, clock()))
 
     not_for_dynamo(agent.torch, save)
-    forget = in_script(agent.torch, plain, save)
-    for owner in owners:
-        setattr(owner, name, save)
-
-    def undo() -> None:
-        kept = False
-        for owner in owners:
-            if getattr(owner, name) is save:
-                setattr(owner, name, plain)
-            else:
-                kept = True
-        if not kept:  # else the program may still call it
-            forget()
-
-    return undo
+    return patch(name, plain, save, *owners, undone=in_script(agent.torch, plain, save))

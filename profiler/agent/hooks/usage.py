@@ -59,24 +59,12 @@ class Usage:
 
     def install(self) -> Callable[[], None]:
         """Patch the entry points; a patch that learns everything at its first call then removes itself."""
-        undo = [
-            self._autocast(),
-            self._scaler(),
-            self._checkpointing(),
-            self._packing(),
-            self._threads(),
-            self._anomaly(),
-        ]
-
-        return each_of(undo)
+        features = self._autocast, self._scaler, self._checkpointing, self._packing, self._threads, self._anomaly
+        return each_of([patched() for patched in features])
 
     def _autocast(self) -> Callable[[], None]:
         cls = self._agent.torch.amp.autocast_mode.autocast
         plain = cls.__enter__
-
-        def undo() -> None:
-            if cls.__enter__ is __enter__:
-                cls.__enter__ = plain
 
         @functools.wraps(plain)
         def __enter__(context: Any) -> Any:
@@ -87,7 +75,7 @@ class Usage:
                 undo()
             return plain(context)
 
-        cls.__enter__ = __enter__
+        undo = patch("__enter__", plain, __enter__, cls)
         return undo
 
     @not_counted
@@ -121,25 +109,17 @@ class Usage:
         if plain is None:
             return lambda: None
 
-        def undo() -> None:
-            if module._get_autocast_kwargs is _get_autocast_kwargs:
-                module._get_autocast_kwargs = plain
-
         def _get_autocast_kwargs(*args: Any, **kwargs: Any) -> Any:
             self.flags["checkpointing"] = True
             undo()
             return plain(*args, **kwargs)
 
-        module._get_autocast_kwargs = _get_autocast_kwargs
+        undo = patch("_get_autocast_kwargs", plain, _get_autocast_kwargs, module)
         return undo
 
     def _packing(self) -> Callable[[], None]:
         cls = self._agent.torch.nn.utils.rnn.PackedSequence
-        plain, held = cls.__new__, cls.__dict__["__new__"]
-
-        def undo() -> None:
-            if cls.__new__ is __new__:
-                cls.__new__ = held
+        plain = cls.__new__
 
         @functools.wraps(plain)  # TorchScript reads its annotations
         def __new__(kind: Any, *args: Any, **kwargs: Any) -> Any:
@@ -148,7 +128,7 @@ class Usage:
             return plain(kind, *args, **kwargs)
 
         not_for_dynamo(self._agent.torch, __new__)
-        cls.__new__ = __new__
+        undo = patch("__new__", cls.__dict__["__new__"], __new__, cls)
         return undo
 
     def profiled_throughout(self) -> bool:
@@ -184,15 +164,7 @@ class Usage:
 
         not_for_dynamo(torch, set_anomaly_enabled)
         ours = in_place_of(plain, set_anomaly_enabled)
-        forget = in_script(torch, plain, ours)
-        torch.set_anomaly_enabled = ours
-
-        def undo() -> None:
-            if torch.set_anomaly_enabled is ours:
-                torch.set_anomaly_enabled = plain
-                forget()
-
-        return undo
+        return patch("set_anomaly_enabled", plain, ours, torch, undone=in_script(torch, plain, ours))
 
     def _threads(self) -> Callable[[], None]:
         torch = self._agent.torch
@@ -204,12 +176,5 @@ class Usage:
             return plain(*args, **kwargs)
 
         ours = in_place_of(plain, set_num_threads)
-        forget = in_script(torch, plain, ours)
-        torch.set_num_threads = ours  # to the end, as it is not called often: the program may compare it
-
-        def undo() -> None:
-            if torch.set_num_threads is ours:
-                torch.set_num_threads = plain
-                forget()
-
-        return undo
+        # To the end, as it is not called often: the program may compare it.
+        return patch("set_num_threads", plain, ours, torch, undone=in_script(torch, plain, ours))

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..dynamo import not_for_dynamo
+from ..patching import each_of
 from ..session import Agent
 from ._attribute import replace_attribute
 
@@ -29,10 +30,4 @@ def without_waiting(agent: Agent, copied: list[bool]) -> Callable[[], None]:
         return result
 
     not_for_dynamo(torch, copy)
-    undo = [replace_attribute(torch.Tensor, name, copy) for name in ("to", "cuda")]
-
-    def undo_all() -> None:
-        for each in undo:
-            each()
-
-    return undo_all
+    return each_of([replace_attribute(torch.Tensor, name, copy) for name in ("to", "cuda")])

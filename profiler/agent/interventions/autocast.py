@@ -29,15 +29,11 @@ class Autocast:
         def in_float32(tensor: Any) -> Any:
             return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
-        def act(model: Any) -> None:
-            def forward(module: Any, plain: Any, *args: Any, **kwargs: Any) -> Any:
-                with torch.autocast(next(module.parameters()).device.type, dtype):
-                    result = plain(*args, **kwargs)
-                return replaced(torch, result, in_float32)
+        def forward(module: Any, plain: Any, *args: Any, **kwargs: Any) -> Any:
+            with torch.autocast(next(module.parameters()).device.type, dtype):
+                result = plain(*args, **kwargs)
+            return replaced(torch, result, in_float32)
 
-            undo.append(replace_forward(model, forward))
-
-        agent.on_call.append(act)
+        agent.on_call.append(lambda model: undo.append(replace_forward(model, forward)))
         expect(agent, lambda: undo, "No model was found.")
-
         return each_of(undo)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..importing import when_imported
+from ..patching import each_of, patch
 from ..session import Agent
 from ._expected import NotMade, expect
 from ._log_functions import LogFunctions, is_trial
@@ -46,6 +47,7 @@ class Logging:
         printed: list[bool] = []
         undo: list[Callable[[], None]] = []
         functions = LogFunctions(agent, self.every, left_out)
+        wrote = functions.wrote
 
         def thin(
             cls: Any,
@@ -53,7 +55,16 @@ class Logging:
             matters: Callable[..., bool] = lambda *args, **kwargs: False,
             counted: list[bool] = left_out,
         ) -> None:
-            undo.append(self._thin(agent, cls, name, matters, counted, functions.wrote))
+            plain = getattr(cls, name)
+
+            def thinned(*args: Any, **kwargs: Any) -> Any:
+                wrote()
+                if agent.steps % self.every == 0 or matters(*args, **kwargs):
+                    return plain(*args, **kwargs)
+                counted.append(True)
+                return None
+
+            undo.append(patch(name, plain, thinned, cls))
 
         def tensorboard() -> None:
             writer = sys.modules[_TENSORBOARD].SummaryWriter
@@ -72,38 +83,7 @@ class Logging:
             thin(builtins, "print", _into_a_file, printed)
             when_imported(_TQDM, lambda: thin(sys.modules[_TQDM].tqdm, "refresh", counted=printed))
         expect(agent, made, "Nothing was logged that could be left out.", by_the_end=True)
-
-        def undo_all() -> None:
-            for each in undo:
-                each()
-
-        return undo_all
-
-    def _thin(
-        self,
-        agent: Agent,
-        cls: Any,
-        name: str,
-        matters: Callable[..., bool],
-        left_out: list[bool],
-        wrote: Callable[[], object],
-    ) -> Callable[[], None]:
-        plain = getattr(cls, name)
-
-        def thinned(*args: Any, **kwargs: Any) -> Any:
-            wrote()
-            if agent.steps % self.every == 0 or matters(*args, **kwargs):
-                return plain(*args, **kwargs)
-            left_out.append(True)
-            return None
-
-        setattr(cls, name, thinned)
-
-        def undo() -> None:
-            if getattr(cls, name) is thinned:
-                setattr(cls, name, plain)
-
-        return undo
+        return each_of(undo)
 
 
 def _into_a_file(*args: Any, file: Any = None, **kwargs: Any) -> bool:

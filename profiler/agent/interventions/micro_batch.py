@@ -70,9 +70,8 @@ class MicroBatch:
         expect(agent, lambda: state.has_split, f"No batch of a DataLoader made at {self.file}:{self.line} was split.")
 
         def undo_all() -> None:
-            for each in undo[::-1]:
+            for each in (*undo[::-1], state.undo):
                 each()
-            state.undo()
 
         return undo_all
 
