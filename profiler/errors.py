@@ -8,3 +8,7 @@ class ProfilerError(Exception):
         super().__init__(f"{message} {remedy}".strip())
         self.message = message
         self.remedy = remedy
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        """Pickle it by what it is made from: helper processes send it."""
+        return type(self), (self.message, self.remedy)

@@ -11,7 +11,7 @@ from profiler.errors import ProfilerError
 from profiler.importers.analysis import Analysis
 from profiler.importers.collectives import waits
 from profiler.importers.several import analyse_all
-from profiler.schema import DeviceFact, Exchange, Kernel, Launching, Problem, Process, Waiting
+from profiler.schema import Exchange, Kernel, Launching, Problem, Process, Waiting
 
 PARTS = {
     "compute": ("forward", "Computing", "Some kernel computed."),
@@ -192,11 +192,8 @@ def _rank(number: int, found: Analysis, files: int) -> Rank:
         kernels=found.kernels,
         operators=found.operators,
         syncs=found.syncs,
-        traces=(found.fact(),),
-        devices=tuple(
-            DeviceFact(id=each.number, name=each.name, capability=each.capability, memory_total=each.memory)
-            for each in found.devices
-        ),
+        traces=(found.complete(),),
+        devices=found.devices,
     )
 
 

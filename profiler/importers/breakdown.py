@@ -19,7 +19,7 @@ import numpy as np
 
 from profiler.importers.columns import ANNOTATION, CALL, COPY, Integers, Mask
 from profiler.importers.kineto import Trace
-from profiler.importers.spans import Spans, difference, either, intersection, union, within
+from profiler.importers.spans import Spans, difference, either, intersection, span, union, within
 from profiler.importers.work import COMMUNICATION, COMPUTE, MEMORY, NOWHERE, GpuWork
 
 SLOW_CALL = 50_000
@@ -42,48 +42,27 @@ FETCH = "enumerate(DataLoader)#"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breakdown:
-    """The parts of a stretch of GPU time, in nanoseconds.
+    """The parts of a stretch of GPU time, in nanoseconds."""
 
-    All fields except `whole`, `communication`, `memory`, `overlap` and `longest_idle` add up to `whole`.
-    """
-
-    whole: int
-    compute: int
-    communication_exposed: int
-    memory_exposed: int
-    idle_data: int
-    idle_sync: int
-    idle_launch: int
-    idle_queued: int
+    parts: dict[str, int]
+    """By the names of PARTS; they add up to the whole."""
     communication: int
     """Time in which any collective ran, hidden by compute or not."""
-    memory: int
-    overlap: int
-    """Part of `communication` that compute hides."""
     longest_idle: int
     """Length of the longest gap in which nothing ran."""
 
-    def parts(self) -> dict[str, float]:
-        """Return seconds by part; they add up to `whole`."""
-        return {name: getattr(self, name) * 1e-9 for name in PARTS}
-
     @property
-    def idle(self) -> int:
-        """Return the idle time for any reason."""
-        return self.idle_data + self.idle_sync + self.idle_launch + self.idle_queued
+    def overlap(self) -> int:
+        """Return the part of `communication` that compute hides."""
+        return self.communication - self.parts["communication_exposed"]
 
 
 def breakdown(work: GpuWork, host: HostActivity, begin: int, end: int) -> Breakdown:
     """Return the breakdown of the time from `begin` to `end`."""
-    collective, memory = (within(work.spans(work.kind == kind), begin, end) for kind in (COMMUNICATION, MEMORY))
-    parts = parts_of(work, host, begin, end)
-    idle = difference(_whole(begin, end), work.spans(np.ones(len(work), bool)))
+    idle = difference(span(begin, end), work.spans())
     return Breakdown(
-        whole=end - begin,
-        **{name: spans.total for name, spans in parts.items()},
-        communication=collective.total,
-        memory=memory.total,
-        overlap=collective.total - parts["communication_exposed"].total,
+        parts={name: spans.total for name, spans in parts_of(work, host, begin, end).items()},
+        communication=within(work.spans(work.kind == COMMUNICATION), begin, end).total,
         longest_idle=int((idle.end - idle.start).max(initial=0)),
     )
 
@@ -95,8 +74,8 @@ def parts_of(work: GpuWork, host: HostActivity, begin: int, end: int) -> dict[st
     )
     exposed = difference(collective, compute)
     moving = difference(memory, either(compute, exposed))
-    active = work.spans(np.ones(len(work), bool))
-    idle = difference(_whole(begin, end), active)
+    active = work.spans()
+    idle = difference(span(begin, end), active)
     data = intersection(idle, host.fetches)
     why = why_idle(difference(idle, data), active, work, host, begin)
     return dict(zip(PARTS, (compute, exposed, moving, data, *why), strict=True))
@@ -160,7 +139,3 @@ def is_copy(trace: Trace, work: GpuWork, way: str) -> Mask:
     """Return which work is a copy in that direction: "HtoD", "DtoH"."""
     chosen = np.fromiter((way in name for name in trace.names), bool, len(trace.names))
     return np.asarray(chosen[work.name] & (work.category == COPY))
-
-
-def _whole(begin: int, end: int) -> Spans:
-    return union(np.array([begin], np.int64), np.array([end], np.int64))

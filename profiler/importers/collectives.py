@@ -12,6 +12,7 @@ from profiler.importers.columns import Integers
 from profiler.importers.kineto import Trace
 from profiler.importers.spans import difference, union
 from profiler.importers.work import COMMUNICATION, COMPUTE, GpuWork
+from profiler.schema import Exchange
 
 _SIZES = {
     **dict.fromkeys(("Double", "Long"), 8),
@@ -83,6 +84,19 @@ class Collectives:
         ring = (self.key.ranks - 1) / self.key.ranks
         share = {"allreduce": 2 * ring, "allgather": ring, "reducescatter": ring, "alltoall": ring}
         return share.get(self.key.name, 1.0) * self.algorithm
+
+    def exchange(self) -> Exchange:
+        """Return them as a recording keeps them."""
+        return Exchange(
+            **self.key._asdict(),
+            calls=len(self.durations),
+            seconds=self.total * 1e-9,
+            exposed=self.exposed * 1e-9,
+            waited=None if self.waited is None else self.waited * 1e-9,
+            bytes=self.bytes,
+            algorithm=self.algorithm,
+            bandwidth=self.bandwidth,
+        )
 
 
 def collectives(trace: Trace, work: GpuWork) -> tuple[Collectives, ...]:

@@ -199,10 +199,9 @@ class Builder:
     def columns(self) -> EventColumns:
         """Return everything added, sorted by start; of ranges that start together the longer comes first."""
         if not self._pieces:
-            return _of([np.empty(0) for _ in _TYPES])
-        whole = _of(
-            [np.concatenate([getattr(piece, each.name) for piece in self._pieces]) for each in fields(EventColumns)]
-        )
+            return EventColumns(*(np.empty(0, np.int64) for _ in fields(EventColumns)))
+        columns = ([getattr(piece, each.name) for piece in self._pieces] for each in fields(EventColumns))
+        whole = EventColumns(*map(np.concatenate, columns))
         self._pieces.clear()
         annotated = np.fromiter((_ANNOTATED.match(name) is not None for name in self.names), bool, len(self.names))
         whole.category[(whole.category == OPERATOR) & annotated[whole.name]] = ANNOTATION
@@ -225,23 +224,6 @@ class Builder:
 
 
 _NOTHING = Arguments()
-_TYPES: tuple[Any, ...] = (
-    np.int64,
-    np.int64,
-    np.int8,
-    np.int32,
-    np.int32,
-    np.int32,
-    np.int64,
-    np.int32,
-    np.int32,
-    np.int64,
-    np.float32,
-)
-
-
-def _of(arrays: list[npt.NDArray[Any]]) -> EventColumns:
-    return EventColumns(*(array.astype(dtype, copy=False) for array, dtype in zip(arrays, _TYPES, strict=True)))
 
 
 def _nanoseconds(microseconds: npt.NDArray[np.float64]) -> Integers:

@@ -8,6 +8,7 @@ Traces do not record which stream waited for which. The work that ended last bef
 """
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,33 +32,26 @@ PARTS: tuple[Part, ...] = ("compute", "communication", "memory", "gpu_gap", "lau
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A stretch of the chain, in nanoseconds; `row` is a position in the step's work, or -1."""
+    """A stretch of the chain, in nanoseconds."""
 
     part: Part
     start: int
     end: int
-    row: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Path:
-    """The chain of one step, first link first, without gaps from its start to its end."""
-
-    links: tuple[Link, ...]
-
-    def seconds(self) -> dict[Part, float]:
-        """Return the seconds of each part that occurs."""
-        sums: dict[Part, float] = defaultdict(float)
-        for link in self.links:
-            sums[link.part] += (link.end - link.start) * 1e-9
-        return {part: sums[part] for part in PARTS if part in sums}
-
-
-def critical_path(work: GpuWork, host: HostActivity, begin: int, end: int) -> Path:
-    """Return the critical path of the step from `begin` to `end`."""
+def critical_path(work: GpuWork, host: HostActivity, begin: int, end: int) -> list[Link]:
+    """Return the critical path of the step from `begin` to `end`, first link first, without gaps."""
     walk = _Walk(work, host, begin)
     walk.back_from(end)
-    return Path(tuple(reversed(walk.links)))
+    return walk.links[::-1]
+
+
+def seconds(path: Iterable[Link]) -> dict[str, float]:
+    """Return the seconds of each part that occurs."""
+    sums: dict[Part, float] = defaultdict(float)
+    for link in path:
+        sums[link.part] += (link.end - link.start) * 1e-9
+    return {part: sums[part] for part in PARTS if part in sums}
 
 
 class _Walk:
@@ -83,7 +77,7 @@ class _Walk:
         work = self._work
         start = int(work.start[row])
         part: Part = {COMPUTE: "compute", COMMUNICATION: "communication"}.get(int(work.kind[row]), "memory")  # type: ignore[assignment]
-        self._add(part, start, moment, row)
+        self._add(part, start, moment)
         before = min(self._last_ended(start), place - 1)
         ready = int(self._ends[before]) if before >= 0 else self._begin
         called = int(work.call_start[row]) if work.call[row] >= 0 else ready
@@ -124,7 +118,7 @@ class _Walk:
     def _last_ended(self, moment: int) -> int:
         return int(np.searchsorted(self._ends, moment, "right")) - 1
 
-    def _add(self, part: Part, start: int, end: int, row: int = -1) -> None:
+    def _add(self, part: Part, start: int, end: int) -> None:
         start = max(start, self._begin)
         if end > start:
-            self.links.append(Link(part, start, end, row))
+            self.links.append(Link(part, start, end))

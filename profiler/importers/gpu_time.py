@@ -1,14 +1,14 @@
 """Split a stretch of a trace into the fields of `schema.Window`."""
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from profiler.importers.breakdown import HostActivity, is_copy, named, why_idle
 from profiler.importers.columns import CALL
 from profiler.importers.kineto import Trace
-from profiler.importers.spans import Spans, difference, either, intersection, union, within
+from profiler.importers.spans import Spans, difference, either, intersection, span, union, within
 from profiler.importers.work import COMMUNICATION, GpuWork
 
 STALL = 1_000_000
@@ -18,23 +18,6 @@ each under the profiler, as the gaps of public traces show.
 
 _ALLOCATION = re.compile(r"(cuda|hip)(Malloc|Free)(Async)?$|cuMem(Create|Map|SetAccess|Unmap|Release)$")
 """Calls that allocate or free device memory, those of expandable segments included; none of pinned memory."""
-
-
-class GpuTime(NamedTuple):
-    """Seconds, in the fields of `schema.Window`; busy, h2d and the four idle classes add up to the whole."""
-
-    busy: float
-    h2d: float
-    h2d_pageable: float | None
-    idle_data: float
-    idle_sync: float
-    idle_launch: float
-    idle_stalled: float
-    idle_allocating: float
-    scatter: float
-    idle_other: float
-    communication: float
-    communication_exposed: float
 
 
 class Shares(NamedTuple):
@@ -57,14 +40,13 @@ def shares(trace: Trace, work: GpuWork, host: HostActivity, begin: int, end: int
     collective = work.kind == COMMUNICATION
     running = within(work.spans(~incoming & ~outgoing & ~collective), begin, end)
     sent = difference(within(work.spans(collective), begin, end), running)
-    idle = difference(difference(union(np.array([begin]), np.array([end])), running), sent)
+    idle = difference(difference(span(begin, end), running), sent)
     data = intersection(idle, host.fetches)
     idle = difference(idle, data)
     h2d = intersection(idle, work.spans(incoming))
     idle = difference(idle, h2d)
     reading = intersection(idle, work.spans(outgoing))
-    active = work.spans(np.ones(len(work), bool))
-    sync, launch, queued = why_idle(difference(idle, reading), active, work, host, begin)
+    sync, launch, queued = why_idle(difference(idle, reading), work.spans(), work, host, begin)
     return Shares(
         running=running,
         communication=sent,
@@ -76,10 +58,11 @@ def shares(trace: Trace, work: GpuWork, host: HostActivity, begin: int, end: int
     )
 
 
-def account(trace: Trace, work: GpuWork, parts: Shares, begin: int, end: int) -> GpuTime:
-    """Return the shares in seconds, with the pageable copies and all communication, hidden or not.
+def account(trace: Trace, work: GpuWork, parts: Shares, begin: int, end: int) -> dict[str, Any]:
+    """Return the fields of `schema.Window` that say how the time was spent, in seconds.
 
-    `scatter` is that of a sum of independent pieces, the square root of the sum of their squares, over the sum.
+    `busy`, `h2d` and the four idle classes add up to the whole. `communication` is all of it, hidden or not. `scatter`
+    is that of a sum of independent pieces, the square root of the sum of their squares, over the sum.
     """
     copies = is_copy(trace, work, "HtoD")
     names = [trace.names[number] for number in np.unique(work.name[copies])]
@@ -89,20 +72,20 @@ def account(trace: Trace, work: GpuWork, parts: Shares, begin: int, end: int) ->
     kernels = within(Spans(work.start, work.end), begin, end)
     idle = (parts.data, parts.sync, parts.launch, parts.other)
     pieces = np.concatenate([each.end - each.start for each in (kernels, *idle)]).astype(np.float64)
-    return GpuTime(
-        busy=(parts.running.total + parts.communication.total) * 1e-9,
-        h2d=parts.h2d.total * 1e-9,
-        h2d_pageable=intersection(parts.h2d, work.spans(pageable)).total * 1e-9 if named else None,
-        idle_data=parts.data.total * 1e-9,
-        idle_sync=parts.sync.total * 1e-9,
-        idle_launch=parts.launch.total * 1e-9,
-        idle_stalled=int(gaps[gaps > STALL].sum()) * 1e-9,
-        idle_allocating=intersection(parts.launch, _allocating(trace)).total * 1e-9,
-        scatter=float(np.sqrt(np.square(pieces).sum())) / (end - begin),
-        idle_other=parts.other.total * 1e-9,
-        communication=within(work.spans(work.kind == COMMUNICATION), begin, end).total * 1e-9,
-        communication_exposed=parts.communication.total * 1e-9,
-    )
+    return {
+        "busy": (parts.running.total + parts.communication.total) * 1e-9,
+        "h2d": parts.h2d.total * 1e-9,
+        "h2d_pageable": intersection(parts.h2d, work.spans(pageable)).total * 1e-9 if named else None,
+        "idle_data": parts.data.total * 1e-9,
+        "idle_sync": parts.sync.total * 1e-9,
+        "idle_launch": parts.launch.total * 1e-9,
+        "idle_stalled": int(gaps[gaps > STALL].sum()) * 1e-9,
+        "idle_allocating": intersection(parts.launch, _allocating(trace)).total * 1e-9,
+        "scatter": float(np.sqrt(np.square(pieces).sum())) / (end - begin),
+        "idle_other": parts.other.total * 1e-9,
+        "communication": within(work.spans(work.kind == COMMUNICATION), begin, end).total * 1e-9,
+        "communication_exposed": parts.communication.total * 1e-9,
+    }
 
 
 def _allocating(trace: Trace) -> Spans:

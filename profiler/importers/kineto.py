@@ -9,18 +9,7 @@ from typing import Any
 from profiler.errors import ProfilerError
 from profiler.importers.columns import Builder, Collective, EventColumns
 from profiler.importers.stream import NO_TRACE, Stream
-from profiler.schema import MOST_RANKS
-
-
-@dataclass(frozen=True, slots=True)
-class TraceDevice:
-    """A GPU, as the trace describes it."""
-
-    number: int
-    name: str
-    capability: tuple[int, int] | None
-    memory: int
-    """Memory size in bytes."""
+from profiler.schema import MOST_RANKS, DeviceFact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +31,7 @@ class Trace:
     """Number of those whose recording took the host time: not GPU work, arrows and names."""
     rank: int | None
     world_size: int | None
-    backend: str | None
-    devices: tuple[TraceDevice, ...]
+    devices: tuple[DeviceFact, ...]
     cut_off: bool
     """Whether the file ends too early, or a part of it is damaged."""
     problems: tuple[str, ...]
@@ -81,7 +69,6 @@ def read(path: Path) -> Trace:
         delaying=builder.delaying,
         rank=_rank(distributed, path),
         world_size=_number_of_ranks(distributed.get("world_size")),
-        backend=_text(distributed.get("backend")),
         devices=tuple(_devices(about.get("deviceProperties"))),
         cut_off=bool(stream.cut_off),
         problems=tuple(_problems(stream, len(ranges))),
@@ -111,7 +98,7 @@ def _rank(distributed: Mapping[str, Any], path: Path) -> int | None:
     return int(named[-1][:9]) if named else None
 
 
-def _devices(properties: object) -> list[TraceDevice]:
+def _devices(properties: object) -> list[DeviceFact]:
     found = []
     for each in properties if isinstance(properties, list) else []:
         device = _mapping(each)
@@ -120,7 +107,7 @@ def _devices(properties: object) -> list[TraceDevice]:
         name = _text(device.get("name"))
         if number is not None and memory and name:
             capability = (major, minor) if major is not None and minor is not None else None
-            found.append(TraceDevice(number, name, capability, memory))
+            found.append(DeviceFact(id=number, name=name, capability=capability, memory_total=memory))
     return found
 
 

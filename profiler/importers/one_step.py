@@ -14,7 +14,7 @@ from profiler.importers.columns import CALL, MODULE, MODULE_PREFIX, Integers, Nu
 from profiler.importers.kineto import Trace
 from profiler.importers.nesting import around
 from profiler.importers.phases import passes_of
-from profiler.importers.spans import Spans, union
+from profiler.importers.spans import Spans, span
 from profiler.importers.steps import MARK, PROFILER_STEP, Steps, numbers
 from profiler.importers.tables import shown
 from profiler.importers.work import GpuWork
@@ -62,7 +62,7 @@ def _look(
     begin, end = int(steps.reached[at]), int(steps.reached[at + 1])
     names, kinds = Numbers(), Numbers()
     near = work.where((work.start < end) & (work.end > begin))
-    passes = dict(zip(("backward", "forward", "optimizer"), passes_of(trace, steps, _span(begin, end)), strict=True))
+    passes = dict(zip(("backward", "forward", "optimizer"), passes_of(trace, steps, span(begin, end)), strict=True))
     parts = parts_of(near, host, begin, end) if len(work) else passes
     ranges = trace.ranges
     host_rows = np.flatnonzero((ranges.category <= CALL) & (ranges.start < end) & (ranges.end > begin))
@@ -94,10 +94,6 @@ def _look(
         kinds=tuple(kinds),
         lanes=tuple(lanes),
     )
-
-
-def _span(begin: int, end: int) -> Spans:
-    return union(np.array([begin], np.int64), np.array([end], np.int64))
 
 
 def _spans(name: str, parts: dict[str, Spans], names: Numbers, kinds: Numbers) -> _Row:

@@ -1,52 +1,26 @@
-"""The queue of each stream: work that the host has launched and the GPU has not begun."""
-
-from dataclasses import dataclass
+"""The queue of a stream: work that the host has launched and the GPU has not begun."""
 
 import numpy as np
 
 from profiler.importers.columns import Integers
 from profiler.importers.work import GpuWork
-
-FULL = 1000
-"""Pieces of work from which a stream counts as full: the driver holds 1024, then its calls wait."""
+from profiler.schema import Waiting
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Queue:
-    """The queue of one stream between two moments."""
-
-    stream: int
-    """Position among the trace's streams."""
-    launches: int
-    most: int
-    mean: float
-    """Mean length over time."""
-    empty: float
-    """Fraction of the time in which nothing waited, 0 to 1."""
-    full: float
-    """Fraction of the time in which FULL or more waited, 0 to 1."""
-
-
-def queues(work: GpuWork, begin: int, end: int) -> tuple[Queue, ...]:
-    """Return the queue of every stream whose launches are known; most launches first."""
-    found = []
-    for stream in np.unique(work.stream[work.launched]).tolist():
-        times, lengths = length(work.where(work.launched & (work.stream == stream)))
-        # What came before `begin` sets the length that it begins with.
-        edges = np.clip(np.concatenate((times, [end])), begin, end)
-        lasts = np.diff(edges)
-        whole = end - begin
-        found.append(
-            Queue(
-                stream=stream,
-                launches=len(times) // 2,
-                most=int(lengths[lasts > 0].max(initial=0)),
-                mean=float((lengths * lasts).sum() / whole) if whole else 0.0,
-                empty=1 - float(lasts[lengths > 0].sum() / whole) if whole else 1.0,
-                full=float(lasts[lengths >= FULL].sum() / whole) if whole else 0.0,
-            )
-        )
-    return tuple(sorted(found, key=lambda queue: (-queue.launches, queue.stream)))
+def queue(work: GpuWork, begin: int, end: int) -> Waiting | None:
+    """Return the queue of the stream with most launches from `begin` to `end`; None if no launch is known."""
+    known = work.where(work.launched)
+    streams, launches = np.unique(known.stream, return_counts=True)
+    if not len(streams):
+        return None
+    times, lengths = length(known.where(known.stream == streams[launches.argmax()]))
+    # What came before `begin` sets the length that it begins with.
+    lasts = np.diff(np.clip(np.append(times, end), begin, end))
+    return Waiting(
+        mean=float((lengths * lasts).sum() / (end - begin)),
+        most=int(lengths[lasts > 0].max(initial=0)),
+        empty=1 - float(lasts[lengths > 0].sum() / (end - begin)),
+    )
 
 
 def length(work: GpuWork) -> tuple[Integers, Integers]:

@@ -29,7 +29,7 @@ def analyse_all(paths: Sequence[Path]) -> list[Analysis | ProfilerError]:
     """
     processes = min(len(paths), MOST, _cores())
     if processes < 2 or sum(map(_size, paths)) < LARGE:
-        return [_read(*_outcome(path)) for path in paths]
+        return [_outcome(path) for path in paths]
     # Forking would copy the threads' locks of whatever has been imported; only the paths are needed.
     context = get_context("spawn")
     taken = context.Value("i", 0)
@@ -48,7 +48,7 @@ def analyse_all(paths: Sequence[Path]) -> list[Analysis | ProfilerError]:
         for other in others:
             other.terminate()
             other.join()
-    return [_read(*(found.get(number) or _outcome(path))) for number, path in enumerate(paths)]
+    return [found.get(number) or _outcome(path) for number, path in enumerate(paths)]
 
 
 def _help(paths: Sequence[Path], taken: Any, into: Connection) -> None:
@@ -57,7 +57,7 @@ def _help(paths: Sequence[Path], taken: Any, into: Connection) -> None:
     into.close()
 
 
-def _some(paths: Sequence[Path], taken: Any) -> Iterator[tuple[int, tuple[Analysis | None, str, str]]]:
+def _some(paths: Sequence[Path], taken: Any) -> Iterator[tuple[int, Analysis | ProfilerError]]:
     """Yield the analyses of traces that no other process has taken, with their positions."""
     while True:
         with taken.get_lock():
@@ -68,16 +68,11 @@ def _some(paths: Sequence[Path], taken: Any) -> Iterator[tuple[int, tuple[Analys
         yield number, _outcome(paths[number])
 
 
-def _outcome(path: Path) -> tuple[Analysis | None, str, str]:
-    """Return an analysis or an error as plain texts: a `ProfilerError` cannot be sent between processes."""
+def _outcome(path: Path) -> Analysis | ProfilerError:
     try:
-        return analyse(path), "", ""
+        return analyse(path)
     except ProfilerError as error:
-        return None, error.message, error.remedy
-
-
-def _read(found: Analysis | None, message: str, remedy: str) -> Analysis | ProfilerError:
-    return found or ProfilerError(message, remedy)
+        return ProfilerError(error.message, error.remedy)  # without the traceback, which holds the trace
 
 
 def _size(path: Path) -> int:

@@ -32,6 +32,11 @@ def union(start: Integers, end: Integers) -> Spans:
     return Spans(start[first], reach[last])
 
 
+def span(begin: int, end: int) -> Spans:
+    """Return the time between two moments."""
+    return union(np.array([begin], np.int64), np.array([end], np.int64))
+
+
 def either(one: Spans, other: Spans) -> Spans:
     """Return the time that at least one of the two covers."""
     return union(*(np.concatenate(both) for both in zip(one, other, strict=True)))

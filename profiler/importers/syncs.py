@@ -70,7 +70,7 @@ def _idle_by_call(trace: Trace, work: GpuWork, host: HostActivity, parts: Shares
     order = np.argsort(trace.ranges.start[host.calls], kind="stable")
     calls = host.calls[order]
     starts, ends = trace.ranges.start[calls].tolist(), trace.ranges.end[calls].tolist()
-    done = work.spans(np.ones(len(work), bool)).end
+    done = work.spans().end
     idle: dict[int, int] = defaultdict(int)
     for start, end in zip(parts.sync.start.tolist(), parts.sync.end.tolist(), strict=True):
         dry = int(done[at - 1]) if (at := int(np.searchsorted(done, start, "right"))) else start

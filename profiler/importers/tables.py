@@ -68,7 +68,7 @@ def window(trace: Trace, work: GpuWork, parts: Shares | None, steps: Steps, in_s
         kernels=len(lengths),
         median_kernel=float(np.median(lengths)) * 1e-9 if len(lengths) else None,
         host_launch=sum(asking) if asking else None,
-        **account(trace, work, parts, steps.begin, steps.end)._asdict(),
+        **account(trace, work, parts, steps.begin, steps.end),
     )
 
 
@@ -180,23 +180,9 @@ def summed(name: npt.NDArray[np.int32], flag: Mask, times: Integers) -> Iterable
         yield number // 2, bool(number % 2), count, total
 
 
-def _kernel(
-    trace: Trace,
-    device: Literal["cpu", "cuda"],
-    number: int,
-    kind: str,
-    calls: int,
-    total: int,
-) -> Kernel:
-    return Kernel(
-        pid=PID,
-        window=0,
-        device=device,
-        name=shown(trace.names[number]),
-        kind=kind,
-        calls=calls,
-        total=total * 1e-9,
-    )
+def _kernel(trace: Trace, device: Literal["cpu", "cuda"], number: int, kind: str, calls: int, total: int) -> Kernel:
+    name = shown(trace.names[number])
+    return Kernel(pid=PID, window=0, device=device, name=name, kind=kind, calls=calls, total=total * 1e-9)
 
 
 def _merged(rows: list[Kernel]) -> tuple[Kernel, ...]:

@@ -60,8 +60,8 @@ class GpuWork:
         """Return the chosen rows."""
         return GpuWork(*(getattr(self, each.name)[chosen] for each in fields(self)))
 
-    def spans(self, chosen: Mask) -> Spans:
-        """Return the time in which any of the chosen work ran."""
+    def spans(self, chosen: Mask | slice = slice(None)) -> Spans:
+        """Return the time in which any of the chosen work ran; by default, of all."""
         return union(self.start[chosen], self.end[chosen])
 
 

@@ -36,13 +36,14 @@ pytestmark = pytest.mark.skipif(not PATHS, reason="PROFILE_TRAIN_TRACES names no
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
 def test_the_parts_add_up(path):
     found = analyse(path)
+    fact = found.fact
 
     for step in found.steps:
         assert sum(getattr(step, phase) or 0.0 for phase in PHASES) == pytest.approx(step.duration)
-    if time := found.breakdown:
-        assert time.compute + time.communication_exposed + time.memory_exposed + time.idle == time.whole
-        assert 0 <= time.overlap <= time.communication
-        assert sum((found.critical or {}).values()) > 0
+    if fact.parts:
+        assert sum(fact.parts.values()) == pytest.approx(fact.seconds)
+        assert 0 <= (fact.overlap or 0) <= 1
+        assert sum(fact.critical.values()) > 0
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
