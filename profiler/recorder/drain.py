@@ -18,15 +18,7 @@ from profiler.agent.ring import Event
 from profiler.recorder.gpu_phases import GpuTimes
 from profiler.recorder.program import ProgramSource
 from profiler.recorder.steps import Segmenter
-from profiler.schema import (
-    PHASES,
-    Batch,
-    Fact,
-    MemorySample,
-    Problem,
-    Process,
-    Step,
-)
+from profiler.schema import PHASES, Batch, Fact, MemorySample, Problem, Process, Step
 from profiler.sketch import Quantiles
 from profiler.store import Tables
 from profiler.store.values import Misfit, fit, hints

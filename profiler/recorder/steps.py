@@ -16,15 +16,7 @@ from profiler.agent import ring
 from profiler.agent.ring import Event
 from profiler.recorder.evaluation import EVALUATION, EvaluationJudge
 from profiler.recorder.spans import are_apart, closure, exclusive, in_order
-from profiler.schema import (
-    TAG_CHECKPOINT,
-    TAG_COMPILE,
-    TAG_EPOCH_START,
-    TAG_EVALUATION,
-    TAG_FIRST,
-    TAG_WINDOW,
-    Step,
-)
+from profiler.schema import TAG_CHECKPOINT, TAG_COMPILE, TAG_EPOCH_START, TAG_EVALUATION, TAG_FIRST, TAG_WINDOW, Step
 
 # Host kinds that are part of a step's anatomy.
 _SPANS = frozenset((ring.FETCH, ring.ITER, ring.FORWARD, ring.BACKWARD, ring.OPTIMIZER, ring.SAVE, ring.GC))

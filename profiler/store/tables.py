@@ -7,26 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args, get_type_hints
 
+from profiler import schema
 from profiler.errors import ProfilerError
-from profiler.schema import (
-    SCHEMA_VERSION,
-    Batch,
-    Fact,
-    Gpu,
-    GpuSample,
-    HostSample,
-    Kernel,
-    MemorySample,
-    Operator,
-    Problem,
-    Process,
-    Run,
-    Sketch,
-    Stack,
-    Step,
-    Sync,
-    Window,
-)
 from profiler.store.values import Columns
 
 APPLICATION = 0x50724631
@@ -43,22 +25,22 @@ RECORD_AGAIN = "Record the run again."
 class Tables:
     """The content of one node's file; the names are the file's table names."""
 
-    runs: tuple[Run, ...] = ()
-    processes: tuple[Process, ...] = ()
-    gpus: tuple[Gpu, ...] = ()
-    sketches: tuple[Sketch, ...] = ()
-    stacks: tuple[Stack, ...] = ()
-    facts: tuple[Fact, ...] = ()
-    steps: tuple[Step, ...] = ()
-    batches: tuple[Batch, ...] = ()
-    gpu_samples: tuple[GpuSample, ...] = ()
-    host_samples: tuple[HostSample, ...] = ()
-    memory_samples: tuple[MemorySample, ...] = ()
-    windows: tuple[Window, ...] = ()
-    kernels: tuple[Kernel, ...] = ()
-    operators: tuple[Operator, ...] = ()
-    syncs: tuple[Sync, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    runs: tuple[schema.Run, ...] = ()
+    processes: tuple[schema.Process, ...] = ()
+    gpus: tuple[schema.Gpu, ...] = ()
+    sketches: tuple[schema.Sketch, ...] = ()
+    stacks: tuple[schema.Stack, ...] = ()
+    facts: tuple[schema.Fact, ...] = ()
+    steps: tuple[schema.Step, ...] = ()
+    batches: tuple[schema.Batch, ...] = ()
+    gpu_samples: tuple[schema.GpuSample, ...] = ()
+    host_samples: tuple[schema.HostSample, ...] = ()
+    memory_samples: tuple[schema.MemorySample, ...] = ()
+    windows: tuple[schema.Window, ...] = ()
+    kernels: tuple[schema.Kernel, ...] = ()
+    operators: tuple[schema.Operator, ...] = ()
+    syncs: tuple[schema.Sync, ...] = ()
+    problems: tuple[schema.Problem, ...] = ()
 
 
 NAMES: dict[type, str] = {get_args(hint)[0]: name for name, hint in get_type_hints(Tables).items()}
@@ -78,11 +60,11 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
         if application == 0 and tables == 0:
             raise ProfilerError(f"{path} is empty: the recorder ended before it could write.", RECORD_AGAIN)
         raise ProfilerError(f"{path} is not a recording of profile-train.", "Give the folder of a run.")
-    if version > SCHEMA_VERSION:
+    if version > schema.SCHEMA_VERSION:
         writer = _writer(connection)
         raise ProfilerError(
             f"{path} was written by {f'profile-train {writer}' if writer else 'a newer profile-train'} "
-            f"(schema {version}); this one knows schema {SCHEMA_VERSION}.",
+            f"(schema {version}); this one knows schema {schema.SCHEMA_VERSION}.",
             f"Upgrade it: pip install --upgrade {f'profile-train>={writer}' if writer else 'profile-train'!r}",
         )
 

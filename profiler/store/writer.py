@@ -8,54 +8,35 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
+from profiler import schema
 from profiler.errors import ProfilerError
-from profiler.schema import (
-    SCHEMA_VERSION,
-    Batch,
-    Fact,
-    Gpu,
-    GpuSample,
-    HostSample,
-    Kernel,
-    MemorySample,
-    Operator,
-    Problem,
-    Process,
-    Run,
-    Sketch,
-    Stack,
-    Step,
-    Sync,
-    Window,
-)
 from profiler.store.clean import clean
 from profiler.store.merge import MERGES, merge, prepare
 from profiler.store.remote import is_remote
 from profiler.store.tables import APPLICATION, COLUMNS, FAILURES, NAMES, check, columns_of, holds_only_tables, listed
 
-Single = Run | Process | Gpu | Sketch | Stack | Fact
-Stream = Step | Batch | GpuSample | HostSample | MemorySample | Window | Kernel | Operator | Sync | Problem
+Single = schema.Run | schema.Process | schema.Gpu | schema.Sketch | schema.Stack | schema.Fact
+Samples = schema.GpuSample | schema.HostSample | schema.MemorySample
+InWindows = schema.Window | schema.Kernel | schema.Operator | schema.Sync
+Stream = schema.Step | schema.Batch | Samples | InWindows | schema.Problem
 
 # What makes a row the same row: it is replaced, not added.
 KEYS: dict[type, Callable[[Any], tuple[object, ...]]] = {
-    Run: lambda run: (run.id,),
-    Process: lambda process: (process.pid,),
-    Gpu: lambda gpu: (gpu.index,),
-    Sketch: lambda sketch: (sketch.pid, sketch.quantity),
-    Stack: lambda stack: (stack.pid, stack.id),
-    Fact: lambda fact: (fact.pid, fact.kind, fact.body.get("id")),
+    schema.Run: lambda run: (run.id,),
+    schema.Process: lambda process: (process.pid,),
+    schema.Gpu: lambda gpu: (gpu.index,),
+    schema.Sketch: lambda sketch: (sketch.pid, sketch.quantity),
+    schema.Stack: lambda stack: (stack.pid, stack.id),
+    schema.Fact: lambda fact: (fact.pid, fact.kind, fact.body.get("id")),
 }
 
 # What shares one limit (see Writer.LIMITS), by row and in SQL.
 GROUPS: dict[type, tuple[Callable[[Any], tuple[object, ...]], tuple[str, ...]]] = {
     **{cls: (how.key, how.group) for cls, how in MERGES.items()},
-    Window: (lambda window: (window.pid,), ("pid",)),
-    Kernel: (lambda kernel: (kernel.pid,), ("pid",)),
-    Operator: (lambda operator: (operator.pid,), ("pid",)),
-    Sync: (lambda sync: (sync.pid,), ("pid",)),
-    Problem: (lambda problem: (), ()),
+    **dict.fromkeys(get_args(InWindows), (lambda row: (row.pid,), ("pid",))),
+    schema.Problem: (lambda problem: (), ()),
 }
 
 
@@ -69,21 +50,22 @@ class Writer:
     """
 
     LIMITS: ClassVar[dict[type, int]] = {
-        Step: 20_000,  # a process, each of steady and tagged steps: 4 MB, and more than a chart shows
-        Batch: 1_250,  # a worker and loader; a table of 16 times that is full as early as that of steps, so a file
-        # reaches its size then. Metrics need sums, which merging keeps, and the sketch.
-        GpuSample: 10_000,  # a GPU: 17 minutes singly at 10 Hz, and 26 s a row after 24 h
-        HostSample: 10_000,
-        MemorySample: 10_000,  # a device and rank
+        schema.Step: 20_000,  # a process, each of steady and tagged steps: 4 MB, and more than a chart shows
+        # A worker and loader; a table of 16 times that is full as early as that of steps, so a file reaches its size
+        # then. Metrics need sums, which merging keeps, and the sketch.
+        schema.Batch: 1_250,
+        schema.GpuSample: 10_000,  # a GPU: 17 minutes singly at 10 Hz, and 26 s a row after 24 h
+        schema.HostSample: 10_000,
+        schema.MemorySample: 10_000,  # a device and rank
         # These are not merged: what comes after is left out, and a Problem says so.
-        Window: 10_000,  # the budget allows far fewer
-        Kernel: 50_000,  # a process: some hundred a window
-        Operator: 20_000,  # a process: at most 200 a window
-        Sync: 10_000,  # a process: some ten a window
-        Problem: 1_000,
+        schema.Window: 10_000,  # the budget allows far fewer
+        schema.Kernel: 50_000,  # a process: some hundred a window
+        schema.Operator: 20_000,  # a process: at most 200 a window
+        schema.Sync: 10_000,  # a process: some ten a window
+        schema.Problem: 1_000,
     }
 
-    TOGETHER: ClassVar[tuple[type, ...]] = (Step, Batch)
+    TOGETHER: ClassVar[tuple[type, ...]] = (schema.Step, schema.Batch)
     """Tables that grow by the step: where one is merged, so are the others.
 
     Else each has its own times at which it is fullest, and a file grows until two of them coincide.
@@ -226,9 +208,9 @@ class Writer:
             message = f"The recording could not be written for a while ({self._failure}); {lost}."
             problems.append(self._problem(message, "lost" if self._lost else "delayed"))
         for cls, appended in self._streams.items():
-            if cls is not Problem and (notice := self._append(cls, appended)):
+            if cls is not schema.Problem and (notice := self._append(cls, appended)):
                 problems.append(self._problem(notice, "full"))
-        self._append(Problem, self._streams[Problem] + problems)
+        self._append(schema.Problem, self._streams[schema.Problem] + problems)
         self._connection.executemany("INSERT OR REPLACE INTO cursors VALUES (?, ?)", self._cursors.items())
         self._connection.execute("DELETE FROM cursors WHERE value IS NULL")
 
@@ -286,8 +268,8 @@ class Writer:
                 self._sizes[cls][tuple(values)] = rows
         return self._sizes[cls]
 
-    def _problem(self, message: str, code: str) -> Problem:
-        return Problem(time=self._clock, source="store", message=message, code=code)
+    def _problem(self, message: str, code: str) -> schema.Problem:
+        return schema.Problem(time=self._clock, source="store", message=message, code=code)
 
     def _wait(self, failure: str) -> None:
         self._failure = failure
@@ -314,7 +296,7 @@ def _open_to_write(path: Path, *, shared: bool) -> sqlite3.Connection:
         connection.execute(f"PRAGMA journal_size_limit = {Writer.LOG}")
         prepare(connection)
         with _transaction(connection):
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            connection.execute(f"PRAGMA user_version = {schema.SCHEMA_VERSION}")
             connection.execute("CREATE TABLE IF NOT EXISTS cursors (name TEXT PRIMARY KEY, value INTEGER)")
             for cls, name in NAMES.items():
                 key = ["key TEXT PRIMARY KEY"] if cls in KEYS else []

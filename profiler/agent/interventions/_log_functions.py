@@ -39,9 +39,7 @@ class LogFunctions:
 
     def watch(self) -> Callable[[], None]:
         """Watch the first steps; return the function that undoes everything that follows from them."""
-        from torch.optim.optimizer import (  # type: ignore[import-not-found,unused-ignore]
-            register_optimizer_step_post_hook,
-        )
+        from torch.optim.optimizer import register_optimizer_step_post_hook  # type: ignore[import-not-found,unused-ignore]
 
         def backward(plain: Any, *args: Any, **kwargs: Any) -> Any:
             self._trains()

@@ -34,9 +34,7 @@ class DdpHook:
             NotMade: there is nothing to change.
             TypeError: `arguments` names no argument of DistributedDataParallel.
         """
-        from torch.distributed.algorithms.ddp_comm_hooks import (  # type: ignore[import-not-found,unused-ignore]
-            default_hooks,
-        )
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks  # type: ignore[import-not-found,unused-ignore]
 
         if self.dtype is None and not self.arguments:
             raise NotMade("There is nothing to change.", "no-target")

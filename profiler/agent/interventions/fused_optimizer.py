@@ -22,9 +22,7 @@ class FusedOptimizer:
 
         Its state is created from what its groups say then.
         """
-        from torch.optim.optimizer import (  # type: ignore[import-not-found,unused-ignore]
-            register_optimizer_step_pre_hook,
-        )
+        from torch.optim.optimizer import register_optimizer_step_pre_hook  # type: ignore[import-not-found,unused-ignore]
 
         changed: list[Any] = []
 

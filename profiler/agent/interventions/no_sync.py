@@ -32,9 +32,7 @@ class NoSync:
             NotMade: `passes` is less than 2.
         """
         from torch.nn.parallel import DistributedDataParallel  # type: ignore[import-not-found,unused-ignore]
-        from torch.optim.optimizer import (  # type: ignore[import-not-found,unused-ignore]
-            register_optimizer_step_pre_hook,
-        )
+        from torch.optim.optimizer import register_optimizer_step_pre_hook  # type: ignore[import-not-found,unused-ignore]
 
         if self.passes < 2:
             raise NotMade("An update is made of one backward pass: every one has to reduce its gradients.", "no-target")

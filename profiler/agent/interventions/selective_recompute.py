@@ -33,11 +33,7 @@ class SelectiveRecompute:
         Raises:
             ImportError: torch is older than 2.4.
         """
-        from torch.utils.checkpoint import (  # type: ignore[import-not-found,unused-ignore]
-            CheckpointPolicy,
-            checkpoint,
-            create_selective_checkpoint_contexts,
-        )
+        from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts  # type: ignore[import-not-found,unused-ignore]
 
         policies: dict[Any, Any] = {}
 

@@ -27,9 +27,7 @@ class ZeroRedundancy:
 
         The updated model must be under DistributedDataParallel, because all ranks get the weights of one.
         """
-        from torch.distributed.optim import (  # type: ignore[import-not-found,unused-ignore]
-            ZeroRedundancyOptimizer,
-        )
+        from torch.distributed.optim import ZeroRedundancyOptimizer  # type: ignore[import-not-found,unused-ignore]
 
         torch = agent.torch
         plain = getattr(torch.optim, self.name)
