@@ -128,18 +128,21 @@ def python() -> str:
     return shutil.which("python") or shutil.which("python3") or sys.executable
 
 
-def environment(
-    rings: Path,
-    windows: Path | None,
-    budget: float,
-    trial: Mapping[str, object] | None = None,
-    folder: Path | None = None,
-    tracer: int | None = None,
-) -> dict[str, str]:
-    """Return the environment for the program, with the agent's entry point added.
+def agent_settings(seat: place.Seat, rings: Path, budget: float, windows: bool, **more: object) -> dict[str, object]:
+    """Return the agent's settings, for which the folder of windows is made if there are to be any.
 
-    `trial` holds the agent's changes and the number of steps (agent/trial.py). `folder` is the run's, for a program
-    that asks for its own result. `tracer` is the process that samples its stacks.
+    `more` may hold `trial`, the changes and the number of steps (agent/trial.py); `folder`, the run's, for a program
+    that asks for its own result; `tracer`, the process that samples its stacks; `recorder`, the process that attaches.
+
+    Raises:
+        ProfilerError: a file or folder of someone else's is in the way.
+    """
+    made = str(place.make_windows(seat.folder, seat.part)) if windows else None
+    return {"rings": str(rings), "windows": made, "budget": budget, **more}
+
+
+def environment(settings: Mapping[str, object]) -> dict[str, str]:
+    """Return the environment for the program, with the agent's entry point and settings added.
 
     Raises:
         ProfilerError: the installation path contains the PYTHONPATH separator, so Python would read it as two folders.
@@ -151,16 +154,7 @@ def environment(
     result = dict(os.environ)
     before = result.get("PYTHONPATH")
     result["PYTHONPATH"] = str(WAY_IN) + (os.pathsep + before if before else "")
-    settings: dict[str, object] = {
-        "rings": str(rings),
-        "windows": str(windows) if windows is not None else None,
-        "budget": budget,
-    }
-    if folder is not None:
-        settings["folder"] = str(folder.absolute())
-    if tracer is not None:
-        settings["tracer"] = tracer
-    result[VARIABLE] = json.dumps(settings if trial is None else {**settings, "trial": trial})
+    result[VARIABLE] = json.dumps(settings)
     return result
 
 
@@ -447,16 +441,15 @@ def record(
     job = the_job(words, os.environ, os.uname().nodename)
     try:
         seat = place.join(out, name, job)
-        folder, part = seat.folder, seat.part
-        rings = place.make_rings(folder.absolute(), part)  # the program may change its folder
+        rings = place.make_rings(seat.folder.absolute(), seat.part)  # the program may change its folder
     except ProfilerError as error:
         return _run_only(argv, f"Nothing is recorded. {error}")
     try:
-        window_folder = place.make_windows(folder, part) if windows else None
-        env = environment(rings, window_folder, budget, trial, folder, os.getpid() if stacks else None)
+        tracer = os.getpid() if stacks else None
+        folder = str(seat.folder.absolute())
+        env = environment(agent_settings(seat, rings, budget, windows, trial=trial, folder=folder, tracer=tracer))
     except ProfilerError as error:
-        place.forget(folder, rings, part)
-        place.restore(seat.earlier)
+        place.leave(seat, rings)
         return _run_only(argv, f"Nothing is recorded. {error}")
     if warning := seat.warning:
         say(warning)
@@ -465,8 +458,7 @@ def record(
     try:
         child = Child(argv, env)
     except ProfilerError as error:
-        place.forget(folder, rings, part)
-        place.restore(seat.earlier)
+        place.leave(seat, rings)
         if isinstance(error, NoProcess):
             _become(argv, error)
         if isinstance(error, NoRoom):
@@ -486,7 +478,7 @@ def record(
         notes.append(
             f"{argv[0]}, which ran the program, has no torch. Activate the program's environment, or install torch."
         )
-    return Recorded(folder=folder, status=child.status, notes=tuple(notes))
+    return Recorded(folder=seat.folder, status=child.status, notes=tuple(notes))
 
 
 def _has_torch(interpreter: str) -> bool:

@@ -144,15 +144,12 @@ class profile:
             say(note)
         rings = place.make_rings(self.folder, seat.part)
         try:
-            environment = self._begin_recorder(self.folder, rings, seat.part)
-        except OSError as error:
-            place.forget(self.folder, rings, seat.part)
-            place.restore(self._earlier)
+            environment = self._begin_recorder(self.folder, rings, seat)
+        except (OSError, ProfilerError) as error:
+            place.leave(seat, rings)
+            if isinstance(error, ProfilerError):
+                raise
             raise ProfilerError(f"The recorder could not be started: {error}.", "End other processes.") from error
-        except ProfilerError:
-            place.forget(self.folder, rings, seat.part)
-            place.restore(self._earlier)
-            raise
         self._set_environment(environment)
         self._pid = os.getpid()
         atexit.register(self._end_with_the_program)
@@ -161,15 +158,15 @@ class profile:
         self._agent = start
         wait.wait_for_torch(environment[launch.VARIABLE])
 
-    def _begin_recorder(self, folder: Path, rings: Path, part: str) -> dict[str, str]:
-        windows = place.make_windows(folder, part) if self.windows else None
+    def _begin_recorder(self, folder: Path, rings: Path, seat: place.Seat) -> dict[str, str]:
+        settings = launch.agent_settings(seat, rings, self.budget, self.windows, folder=str(folder))
         from profiler.agent import yama
         from profiler.agent.redact import redact_command  # only now: it compiles its patterns
 
         origin = time.perf_counter_ns()
-        environment = launch.environment(rings, windows, self.budget, folder=folder)
+        environment = launch.environment(settings)
         arguments = [str(folder), str(rings), str(os.getpid()), str(origin), str(self.rate), str(self.budget)]
-        arguments += ["1" if self.stacks else "0", part, self.job.id if self.job else ""]
+        arguments += ["1" if self.stacks else "0", seat.part, self.job.id if self.job else ""]
         self._recorder = subprocess.Popen(
             [*python(_RECORD), *arguments, *redact_command(self.command)],
             stdin=subprocess.PIPE,

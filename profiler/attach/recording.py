@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
+from profiler import launch
 from profiler.agent.redact import redact_command
 from profiler.attach import rights, target
 from profiler.attach.inject import LONG, PATIENCE, Injector
@@ -165,11 +166,10 @@ def record(wanted: Wanted, say: Say) -> tuple[Path, tuple[str, ...]]:
     hooked = _Hooked(say)
     with _stop_signals() as stop:
         try:
-            notes += _begin(wanted, folder, rings, hooked, stop)
+            notes += _begin(wanted, seat, rings, hooked, stop)
         except BaseException:
             hooked.end()
-            place.forget(folder, rings)
-            place.restore(seat.earlier)
+            place.leave(seat, rings)
             raise
         ended = False
         try:
@@ -186,16 +186,10 @@ def record(wanted: Wanted, say: Say) -> tuple[Path, tuple[str, ...]]:
     return folder, tuple(notes)
 
 
-def _begin(wanted: Wanted, folder: Path, rings: Path, hooked: _Hooked, stop: _Stop) -> list[str]:
+def _begin(wanted: Wanted, seat: place.Seat, rings: Path, hooked: _Hooked, stop: _Stop) -> list[str]:
     if wanted.outside:
         return []
-    windows = place.make_windows(folder) if wanted.windows else None
-    settings: dict[str, object] = {
-        "rings": str(rings),
-        "windows": None if windows is None else str(windows),
-        "budget": wanted.budget,
-        "recorder": os.getpid(),
-    }
+    settings = launch.agent_settings(seat, rings, wanted.budget, wanted.windows, recorder=os.getpid())
     candidates = target.ranks(wanted.pid) if wanted.tree else [wanted.pid]
     notes = []
     for pid in candidates:

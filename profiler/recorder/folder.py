@@ -153,21 +153,19 @@ def join(out: Path | None, name: str, job: Job | None) -> Seat:
     if out is None or seat.folder != out:
         notice = None if out is None else f"{out} {_why_not(out)}; this run is kept in {seat.folder}."
         return replace(seat, notice=notice)
-    notes = [seat.notice] if seat.notice else []
-    notes += _seen_by_others(seat.folder)
-    return replace(seat, notice=" ".join(notes) or None)
+    return replace(seat, notice=" ".join(filter(None, (seat.notice, _seen_by_others(seat.folder)))) or None)
 
 
-def _seen_by_others(folder: Path) -> list[str]:
+def _seen_by_others(folder: Path) -> str | None:
     """Return a note if others can access a folder that the user chose.
 
     Such a folder keeps its mode; the files of the run are private all the same.
     """
     mode = folder.stat().st_mode
     if not mode & 0o077:
-        return []
+        return None
     can = "write into it, too" if mode & 0o022 else "look into it"
-    return [f"Others can {can}: {folder} was there and keeps its permissions; the files of this run are yours alone."]
+    return f"Others can {can}: {folder} was there and keeps its permissions; the files of this run are yours alone."
 
 
 def _seat(wanted: Path, job: Job | None, *, chosen: bool) -> Seat:
@@ -208,7 +206,7 @@ def _part(folder: Path, job: Job | None, *, chosen: bool) -> tuple[str | None, P
 
     The suffix is None if the recorder may not write there.
     """
-    other = next((note for note in _notes(folder) if is_live(folder, note)), None)
+    other = next((note for note in notes(folder) if is_live(folder, note)), None)
     if other is None:
         if _why_not(folder) is not None:
             return None, None
@@ -358,7 +356,7 @@ def _why_not(folder: Path) -> str | None:
 
 def _holds_run(folder: Path) -> bool:
     """Return whether a run was recorded into this folder, or was about to be."""
-    return any(map(_is_ours, _recordings(folder))) or next(_notes(folder), None) is not None
+    return any(map(_is_ours, _recordings(folder))) or bool(notes(folder))
 
 
 def _is_ours(path: Path) -> bool:
@@ -385,10 +383,10 @@ def _set_aside(folder: Path) -> Path | None:
         return None
     logs = [each for path in _recordings(folder) if _is_ours(path) for each in _with_logs(path)]
     windows = [path for path in (folder / "windows").rglob(WINDOWS) if path.is_file()]
-    notes = [path for path in _note_files(folder) if _note_in(path)]
+    written = [path for path in _note_files(folder) if _note_in(path)]
     lists = [path for path in (folder / ours.LIST, folder / JOB) if path.is_file()]
     earlier = Path(tempfile.mkdtemp(prefix="earlier-", dir=folder))
-    for path in (*logs, *windows, *notes, *ours.unchanged(folder), *lists):
+    for path in (*logs, *windows, *written, *ours.unchanged(folder), *lists):
         target = earlier / path.relative_to(folder)
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.rename(target)
@@ -565,8 +563,9 @@ def remove_rings(rings: Path) -> None:
         rings.rmdir()
 
 
-def forget(folder: Path, rings: Path, part: str = "") -> None:
-    """Remove all traces of a recording that did not begin."""
+def leave(seat: Seat, rings: Path) -> None:
+    """Remove all traces of a recording that did not begin, and restore the one that was set aside."""
+    folder, part = seat.folder, seat.part
     remove_rings(rings)
     if not store_of(folder, part).exists():
         remove_note(folder, part)
@@ -575,6 +574,7 @@ def forget(folder: Path, rings: Path, part: str = "") -> None:
     for each in (windows_of(folder, part), folder / "windows", folder):
         with contextlib.suppress(OSError):
             each.rmdir()
+    restore(seat.earlier)
 
 
 def write_note(folder: Path, note: RecordingNote) -> None:
@@ -627,21 +627,15 @@ def _note_in(path: Path) -> RecordingNote | None:
     return note
 
 
-def notes(folder: Path) -> list[RecordingNote]:
-    """Return the notes of all recorders that write into the folder, or were cut off there."""
-    return list(_notes(folder))
-
-
 def _note_files(folder: Path) -> list[Path]:
     return sorted((*folder.glob(NOTE), *folder.glob("recording-*.json")))
 
 
-def _notes(folder: Path) -> Iterator[RecordingNote]:
-    for path in _note_files(folder):
-        part = path.name[len("recording") : -len(".json")]
-        note = read_note(folder, part[1:]) if part[:1] in ("", "-") else None
-        if note is not None:
-            yield note
+def notes(folder: Path) -> list[RecordingNote]:
+    """Return the notes of all recorders that write into the folder, or were cut off there."""
+    parts = (path.name[len("recording") : -len(".json")] for path in _note_files(folder))
+    found = (read_note(folder, part[1:]) for part in parts if part[:1] in ("", "-"))
+    return [note for note in found if note is not None]
 
 
 def here() -> str | None:
@@ -704,7 +698,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 def is_running(folder: Path) -> bool:
     """Return whether a live recorder writes into this folder."""
-    return any(is_live(folder, note) for note in _notes(folder))
+    return any(is_live(folder, note) for note in notes(folder))
 
 
 def is_shared(folder: Path) -> bool:

@@ -28,7 +28,7 @@ print("trained", os.getuid())
 
 def test_python_is_led_to_our_own_installation_and_nowhere_else(tmp_path, monkeypatch):
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    found = launch.environment(tmp_path, None, 0.01)
+    found = launch.environment({"rings": str(tmp_path), "budget": 0.01})
 
     assert found["PYTHONPATH"] == str(
         ROOT / "profiler" / "agent" / "way_in"
@@ -36,7 +36,7 @@ def test_python_is_led_to_our_own_installation_and_nowhere_else(tmp_path, monkey
     assert [path.name for path in launch.WAY_IN.glob("*.py")] == ["sitecustomize.py"]
     assert all(path.stat().st_mode & 0o022 == 0 for path in (ROOT / "profiler" / "agent").rglob("*.py"))
     assert set(found) - set(os.environ) == {"PYTHONPATH", launch.VARIABLE}
-    assert json.loads(found[launch.VARIABLE]).keys() == {"rings", "windows", "budget"}
+    assert json.loads(found[launch.VARIABLE]) == {"rings": str(tmp_path), "budget": 0.01}
 
 
 @pytest.mark.process
@@ -54,7 +54,7 @@ def test_an_installation_whose_name_python_would_read_as_two_is_refused(tmp_path
     monkeypatch.setattr(launch, "WAY_IN", Path("/opt/a:b/way_in"))
 
     with pytest.raises(ProfilerError, match="':' in it"):
-        launch.environment(tmp_path, None, 0.01)
+        launch.environment({"rings": str(tmp_path), "budget": 0.01})
 
 
 def test_files_in_the_programs_folder_are_not_taken_for_ours(script, run_profiled, tmp_path):

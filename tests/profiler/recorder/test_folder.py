@@ -208,7 +208,7 @@ def test_of_many_that_wait_for_a_killed_one_each_has_its_turn_alone(tmp_path):
 
 def test_nothing_recorded_leaves_nothing(tmp_path):
     seat = place.join(tmp_path / "run", "train.py", NODES[0])
-    place.forget(seat.folder, place.make_rings(seat.folder, seat.part), seat.part)
+    place.leave(seat, place.make_rings(seat.folder, seat.part))
     assert not (tmp_path / "run").exists()
 
 
@@ -292,8 +292,7 @@ def test_where_nothing_is_recorded_the_earlier_recording_comes_back(tmp_path):
     recorded(out, "completed")
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     seat = place.join(out, "train.py", JOB)
-    place.forget(out, place.make_rings(out))
-    place.restore(seat.earlier)
+    place.leave(seat, place.make_rings(out))
 
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
