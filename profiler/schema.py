@@ -6,6 +6,8 @@ and holds their *means* (or sums, if its docstring says so). So the size of a re
 columns they do not know; a newer `SCHEMA_VERSION` is refused with a remedy.
 """
 
+from __future__ import annotations  # docs/store.md shows them as they are written
+
 from dataclasses import dataclass, field
 from typing import Literal
 
