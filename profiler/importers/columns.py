@@ -199,7 +199,8 @@ class Builder:
     def columns(self) -> EventColumns:
         """Return everything added, sorted by start; of ranges that start together the longer comes first."""
         if not self._pieces:
-            return EventColumns(*(np.empty(0, np.int64) for _ in fields(EventColumns)))
+            nothing: Any = np.empty(0, np.int64)
+            return EventColumns(*(nothing for _ in fields(EventColumns)))
         columns = ([getattr(piece, each.name) for piece in self._pieces] for each in fields(EventColumns))
         whole = EventColumns(*map(np.concatenate, columns))
         self._pieces.clear()
