@@ -1,6 +1,7 @@
 """Format numbers for readers: three significant digits and a unit."""
 
 import math
+from collections.abc import Sequence
 from datetime import datetime, timezone
 
 
@@ -65,6 +66,16 @@ def utc(unix: float | None) -> str:
 def count(number: int, one: str) -> str:
     """Return a count with its noun: "1 step" or "1,200 steps"."""
     return f"{number:,} {one}{'' if number == 1 else 's'}"
+
+
+def inline(text: str) -> str:
+    """Return a label, title or sentence as it stands within a sentence; an acronym keeps its capitals."""
+    return text if text[1:2].isupper() else f"{text[:1].lower()}{text[1:]}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """Join words as "a, b and c"."""
+    return " and ".join([*([", ".join(words[:-1])] if words[:-1] else []), words[-1]])
 
 
 def quantity(value: float, unit: str | None) -> str:

@@ -20,7 +20,7 @@ from advisor.compare.comparison import compare
 from advisor.models.anatomy import Anatomy, MemorySettings
 from advisor.models.memory import States
 from advisor.report.code import Call, CallTree, Code
-from advisor.report.render import html, section_html
+from advisor.report.render import html
 from advisor.report.render.compare_view import sections
 from advisor.report.render.section import Page
 from advisor.report.timeline import Chart, Curve
@@ -83,7 +83,7 @@ def pages(tmp_path_factory):
     }
     reports["code"] = replace(golden(), code=CODE)
     sources = {name: html.render(report) for name, report in reports.items()}
-    sources["comparison"] = section_html.render(sections(comparison()), PAGE)
+    sources["comparison"] = html.render_sections(sections(comparison()), PAGE)
     for name, source in sources.items():
         (folder / f"{name}.html").write_text(source, encoding="utf-8")
     assert main(["plan", *PLAN, "--out", str(folder / "plan.html")]) == 0

@@ -65,13 +65,13 @@ def _rendered(sections: Sequence[Section], as_json: Callable[[], str], page: Pag
     if form == "json":
         return as_json()
     if form == "markdown":
-        from advisor.report.render import section_markdown
+        from advisor.report.render import markdown
 
-        return section_markdown.render(sections)
+        return markdown.render_sections(sections)
     if form == "html":
-        from advisor.report.render import section_html
+        from advisor.report.render import html
 
-        return section_html.render(sections, page)
+        return html.render_sections(sections, page)
     from advisor.report.render.section_text import written
 
     return written(sections)

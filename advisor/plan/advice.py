@@ -5,7 +5,7 @@ from advisor.plan.activations import ordinal
 from advisor.plan.memory import Choice, MemoryPlan
 from advisor.plan.placement import Offload, Placement
 from advisor.plan.quantities import gb, in_gb, parameters
-from advisor.units import seconds, share
+from advisor.units import listed, seconds, share
 
 _PLACED = {
     Placement(1): "shard the optimizer state (ZeRO 1)",
@@ -26,7 +26,7 @@ def headline(plan: MemoryPlan) -> str:
         return f"Nothing fits {_room(plan)}: {_needed(plan)}"
     steps = changes(plan, choice)
     if steps:
-        what = _joined(steps)
+        what = listed(steps)
         return f"{what[:1].upper()}{what[1:]}: {_fill(plan, choice)}."
     whole = "Training fits as it is" if plan.activations else "The model's states fit as they are"
     return f"{whole}: {_fill(plan, choice)}."
@@ -204,7 +204,3 @@ def _without_host(plan: MemoryPlan) -> str:
 
 def _samples(number: int) -> str:
     return "1 sample" if number == 1 else f"{number} samples"
-
-
-def _joined(steps: list[str]) -> str:
-    return steps[0] if len(steps) == 1 else f"{', '.join(steps[:-1])} and {steps[-1]}"

@@ -1,7 +1,6 @@
 """What a report says of the whole run, in sentences."""
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import PurePath
 
 from advisor.judging.judge import Gain
@@ -10,7 +9,7 @@ from advisor.models.effects import LAUNCHED
 from advisor.report.code import LEAST_SAMPLES, NAMED_LOW
 from advisor.report.conclusion import LARGE_OTHER, NAMED_BY_STACKS, conclude, hidden_gain, named, too_short
 from advisor.report.report import NOTHING, Recommendation, Report
-from advisor.units import digits, seconds, share, span
+from advisor.units import digits, inline, listed, seconds, share, span
 
 COSTLY = 3.0
 """Times its budget that a recording may cost before that deserves a comment."""
@@ -222,7 +221,7 @@ def assumed(report: Report) -> str:
         *(["no larger batch or model is needed"] if not report.goals.more_memory else []),
         *(["the quality must not change"] if report.goals.quality is None else []),
     ]
-    return f"Assumed because not declared: {_listed(instead)}." if instead else ""
+    return f"Assumed because not declared: {listed(instead)}." if instead else ""
 
 
 def unanswered(report: Report) -> str:
@@ -235,7 +234,7 @@ def unanswered(report: Report) -> str:
         for need, (one, several, what) in (_NEEDS_OF_TRACES if report.imported else _NEEDS).items()
         if needs[need]
     ]
-    return f"{needs.total()} of {len(report.checked)} rules could not be checked: {_listed(parts)}."
+    return f"{needs.total()} of {len(report.checked)} rules could not be checked: {listed(parts)}."
 
 
 def remarks(report: Report) -> str:
@@ -300,7 +299,7 @@ def _of_traces(report: Report) -> str:
     gap = worst.single_gap
     single = f" One gap of {seconds(gap)} is most of that; it may not repeat." if gap else ""
     whose = f" of rank {worst.rank}" if len(report.traces) > 1 else ""
-    return f"The GPU{whose} {_listed(of)}.{single}"
+    return f"The GPU{whose} {listed(of)}.{single}"
 
 
 def _why_unseen(report: Report) -> str:
@@ -326,8 +325,8 @@ def _named(report: Report, item: Recommendation) -> str:
     """Return the title of advice as it reads within a sentence, with its line unless the first sentence has it."""
     place = named(report)
     if item.place is None or (place and item.place == (place.file, place.line)):
-        return _inside(item.title)
-    return f"{_inside(item.title)} ({PurePath(item.place[0]).name}:{item.place[1]})"
+        return inline(item.title)
+    return f"{inline(item.title)} ({PurePath(item.place[0]).name}:{item.place[1]})"
 
 
 def _doubt(report: Report) -> str:
@@ -369,14 +368,4 @@ def _what_a_step_is(report: Report) -> str:
     if not report.extended:
         return "A step"
     parts = [_BETWEEN_INSIDE[phase.name] for phase in report.between if phase.share]
-    return f"A step with its share of {_listed(parts or list(_BETWEEN_INSIDE.values()))}"
-
-
-def _listed(words: Sequence[str]) -> str:
-    """Join words as "a, b and c"."""
-    return " and ".join([*([", ".join(words[:-1])] if words[:-1] else []), words[-1]])
-
-
-def _inside(title: str) -> str:
-    """Return a title as it reads within a sentence."""
-    return title if title[1:2].isupper() else f"{title[:1].lower()}{title[1:]}"
+    return f"A step with its share of {listed(parts or list(_BETWEEN_INSIDE.values()))}"

@@ -21,7 +21,7 @@ from advisor.metrics.settings import primary_rank
 from advisor.metrics.step import step_time_mean
 from advisor.rules.base import Intervention, Safety
 from advisor.runs.load import load
-from advisor.units import count
+from advisor.units import count, inline
 from advisor.verify import kept
 from advisor.verify.arm import TrialFailed
 from advisor.verify.kept import Verified
@@ -112,7 +112,7 @@ def fit(program: Program, folder: Path, how: TuningOptions, watcher: TuningWatch
                 steps=steps,
                 processes=1,
                 why=f"With {'this' if len(found) == 1 else 'these together'} the program took {steps} steps; without, "
-                f"{before.why[:1].lower()}{before.why[1:]}",
+                f"{inline(before.why)}",
                 applied=True,
             ),
         )

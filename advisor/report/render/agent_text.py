@@ -96,7 +96,7 @@ def _advice(report: Report) -> Iterator[str]:
         yield f"  risk: {item.risk}"
         yield from (f"  {name}: {text}" for name, text in _aside(item) if text)
         for change in item.changes:
-            yield f"  change: {view.where(change)} {view.differences(change, '->')}".rstrip()
+            yield f"  change: {view.place(change)} {view.differences(change, '->')}".rstrip()
             yield from (f"    {line}" for line in change.code.splitlines())
 
 

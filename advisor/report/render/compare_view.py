@@ -11,8 +11,7 @@ from advisor.compare.comparison import LEAST_STEPS, ComparedQuantity, Comparison
 from advisor.compare.lines import FunctionChange
 from advisor.compare.settings import Difference
 from advisor.report.render.operator_changes_view import section as operator_section
-from advisor.report.render.part import BarPart
-from advisor.report.render.section import Bar, Section, Table
+from advisor.report.render.section import Bar, BarPart, Section, Table
 from advisor.report.render.view import ENDINGS, View
 from advisor.report.report import LABELS
 from advisor.runs.environment import Row as Fact

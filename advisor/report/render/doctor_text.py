@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from advisor.doctor.finding import CheckResult, CheckState
+from advisor.units import count
 from profiler.printable import printable
 
 _STYLES = {CheckState.OK: "green", CheckState.WARNING: "yellow", CheckState.FIX: "bold red"}
@@ -21,8 +22,11 @@ def show(findings: Iterable[CheckResult], console: Console | None = None) -> lis
         console.print(_line(each))
         shown.append(each)
     counts = {state: sum(one.state is state for one in shown) for state in CheckState}
-    warnings = f"{counts[CheckState.WARNING]} warning{'' if counts[CheckState.WARNING] == 1 else 's'}"
-    parts = [f"{counts[CheckState.FIX]} to fix", warnings, f"{counts[CheckState.OK]} ok"]
+    parts = [
+        f"{counts[CheckState.FIX]} to fix",
+        count(counts[CheckState.WARNING], "warning"),
+        f"{counts[CheckState.OK]} ok",
+    ]
     console.print(Text(f"\n{', '.join(parts)}."))
     return shown
 

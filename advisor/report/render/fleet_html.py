@@ -9,7 +9,7 @@ from advisor.fleet.overview import MOST_CELLS, MOST_ROWS, Fleet, Look, Part
 from advisor.fleet.queries import DIMENSIONS
 from advisor.report.render.html import as_data, as_read, policy, text_of
 from advisor.report.render.templates import environment
-from advisor.units import digits, money, share
+from advisor.units import digits, inline, money, share
 from profiler.version import __version__
 
 WEEKS = 26
@@ -96,7 +96,7 @@ class FleetView:
             return f"{digits(self.total.hours)} {self.unit}; lost time was not measured."
         worst = self.worst(self.total)
         return f"{lost} of {digits(self.total.measured)} measured {self.unit} were lost" + (
-            f", mostly to {worst[0].lower()}{worst[1:]}." if worst else "."
+            f", mostly to {inline(worst)}." if worst else "."
         )
 
     @property

@@ -11,11 +11,16 @@ from advisor.compare.comparison import Comparison
 from advisor.report.one_step import OneStep
 from advisor.report.render import charts
 from advisor.report.render.compare_view import sections
+from advisor.report.render.section import Page, Section
 from advisor.report.render.templates import environment, folder
 from advisor.report.render.view import View
 from advisor.report.render.what_if import PARTS, controls
 from advisor.report.report import Report
 from advisor.report.wording import gain_text
+from profiler.version import __version__
+
+# Bars are drawn by inline styles; without requests they can tell nobody anything.
+_WITHOUT_SCRIPTS = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'"
 
 
 def render(report: Report, compared: Comparison | None = None) -> str:
@@ -56,6 +61,13 @@ def render(report: Report, compared: Comparison | None = None) -> str:
             memory_model=Markup(memory) if memory else None,
         )
     )
+
+
+def render_sections(sections: Sequence[Section], page: Page) -> str:
+    """Return the page of a plan or a comparison, which runs no script."""
+    template = environment().get_template("sections.html")
+    style = Markup(text_of("report.css"))
+    return template.render(sections=sections, page=page, policy=_WITHOUT_SCRIPTS, style=style, version=__version__)
 
 
 def _steps(found: OneStep, view: View) -> dict[str, object]:

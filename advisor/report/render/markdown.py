@@ -1,11 +1,14 @@
 """Render report.md: the report in short, for a pull request or a terminal."""
 
 import re
+from collections.abc import Sequence
 
+from jinja2 import Template
 from markupsafe import Markup
 
 from advisor.compare.comparison import Comparison
 from advisor.report.render.compare_view import sections
+from advisor.report.render.section import Section
 from advisor.report.render.templates import environment
 from advisor.report.render.view import View
 from advisor.report.report import Report
@@ -21,10 +24,19 @@ _SPAN = re.compile(r"(?<!`)`([^`|]+)`(?!`)")
 
 def render(report: Report, compared: Comparison | None = None) -> str:
     """Return GitHub-flavored Markdown in which external text is only text."""
+    found = sections(compared) if compared else ()
+    return _template("report.md").render(report=report, view=View(report), gain=gain_text, compared=found)
+
+
+def render_sections(sections: Sequence[Section]) -> str:
+    """Return the sections of a plan or a comparison in the same way."""
+    return _template("sections.md").render(sections=sections)
+
+
+def _template(name: str) -> Template:
     made = environment()
     made.filters |= {"text": text, "code": code, "fence": fence}
-    found = sections(compared) if compared else ()
-    return made.get_template("report.md").render(report=report, view=View(report), gain=gain_text, compared=found)
+    return made.get_template(name)
 
 
 def text(value: object) -> Markup:

@@ -9,8 +9,7 @@ from advisor.plan.placement import Account
 from advisor.plan.plan import Plan
 from advisor.plan.quantities import gb, in_gb, parameters
 from advisor.plan.settings import settings
-from advisor.report.render.part import BarPart
-from advisor.report.render.section import Bar, Section, Table
+from advisor.report.render.section import Bar, BarPart, Section, Table
 from advisor.units import digits, seconds, share
 
 UNKNOWN = "?"

@@ -6,7 +6,6 @@ All forms but JSON show the same.
 from dataclasses import dataclass
 
 from advisor.plan.settings import Setting
-from advisor.report.render.part import BarPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +22,16 @@ class Table:
     """The mark of each row: "better", "worse" or empty; () marks none."""
     words: bool = False
     """Whether the other columns hold words instead of numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class BarPart:
+    """A part of a stacked bar."""
+
+    name: str
+    label: str
+    amount: float
+    text: str
 
 
 @dataclass(frozen=True, slots=True)

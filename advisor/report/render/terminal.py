@@ -158,7 +158,7 @@ def _advice(view: View, advice: list[Recommendation], console: Console) -> None:
             console.print(Padding(Text(printable(item.past), style="dim"), (0, 0, 0, 3)))
         for change in item.changes:
             arrow = "->" if console.options.ascii_only else "\u2192"
-            _change(view.where(change), view.differences(change, arrow), console)
+            _change(view.place(change), view.differences(change, arrow), console)
     if len(advice) > MOST_ADVICE:
         console.print(Text(f"   and {len(advice) - MOST_ADVICE} more in the report."))
 

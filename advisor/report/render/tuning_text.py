@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from advisor.report.render.markdown import code, fence, text
 from advisor.report.render.tried import outcome
-from advisor.units import seconds
+from advisor.units import inline, seconds
 from advisor.verify.fitting import Fitted
 from advisor.verify.tuning import KeptChange, Tuned
 from profiler.printable import printable
@@ -35,7 +35,7 @@ def _tuned(tuned: Tuned) -> Iterator[str]:
 
 def _fitted(fitted: Fitted) -> Iterator[str]:
     """Yield how the program failed, the changes it needs to survive, and what else was tried."""
-    yield f"Without changes: {_small(fitted.before.why)}"
+    yield f"Without changes: {inline(fitted.before.why)}"
     if fitted.after is None:
         yield "No set of changes that `fit` can apply makes the program fit."
     else:
@@ -49,7 +49,7 @@ def _fitted(fitted: Fitted) -> Iterator[str]:
     for chosen, ending in fitted.tried:
         if [remedy.change for remedy in chosen] != made:
             names = " + ".join(remedy.name for remedy in chosen)
-            yield f"  tried: {names}: {'it fits, too.' if ending.fits else _small(ending.why)}"
+            yield f"  tried: {names}: {'it fits, too.' if ending.fits else inline(ending.why)}"
     for left_out in fitted.left_out:
         yield f"  not tried: {left_out}"
 
@@ -107,10 +107,6 @@ def _value(value: object) -> str:
     if isinstance(value, str):
         return json.dumps(printable(value), ensure_ascii=False)
     return json.dumps("" if value is None else value)
-
-
-def _small(sentence: str) -> str:
-    return f"{sentence[:1].lower()}{sentence[1:]}"
 
 
 def _bar(name: str, time: float, longest: float) -> str:

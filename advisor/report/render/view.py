@@ -10,7 +10,7 @@ from advisor.models.cost import SAVING_OF
 from advisor.report.code import LEAST_SAMPLES, NAMED, NAMED_LOW, Place
 from advisor.report.ranks import Named
 from advisor.report.render.operators_view import OperatorView
-from advisor.report.render.part import BarPart
+from advisor.report.render.section import BarPart
 from advisor.report.render.tried import outcome
 from advisor.report.report import LABELS, Measured, Note, Phase, Recommendation, Report
 from advisor.report.wording import gain_text, is_nothing
@@ -19,7 +19,7 @@ from advisor.runs.environment import Row
 from advisor.runs.source import is_cell
 from advisor.runs.traces import PARTS as TRACED_PARTS
 from advisor.runs.traces import Traced
-from advisor.units import count, digits, money, quantity, seconds, share, size
+from advisor.units import count, digits, inline, money, quantity, seconds, share, size
 
 _OF_WINDOWS = {"h2d": "h2d_fraction", "communication": "exposed_comm_fraction", "sync": "sync_fraction"}
 """Metrics that measure a phase in profiler windows if steps do not separate it."""
@@ -166,13 +166,13 @@ class View:
     @property
     def unmeasured(self) -> list[str]:
         """Return the parts of a step that neither steps nor profiler windows measured."""
-        return [_inline(phase.label) for phase in self._not_of_steps if self._in_windows(phase) is None]
+        return [inline(phase.label) for phase in self._not_of_steps if self._in_windows(phase) is None]
 
     @property
     def windowed(self) -> list[str]:
         """Return the parts that only profiler windows measured, with their shares of the step."""
         shares = [(phase.label, self._in_windows(phase)) for phase in self._not_of_steps]
-        return [f"{_inline(label)} {share(part)}" for label, part in shares if part is not None]
+        return [f"{inline(label)} {share(part)}" for label, part in shares if part is not None]
 
     @property
     def _not_of_steps(self) -> list[Phase]:
@@ -235,9 +235,17 @@ class View:
         found = self.report.code.places if self.report.code else ()
         return [place for place in found if place.share >= NOTABLE][:MOST_PLACES]
 
-    def place(self, place: Place) -> str:
-        """Return a place's file and line, relative to the folder in which the run was started."""
-        return self._short(place.file, place.line)
+    def place(self, of: Place | Change) -> str:
+        """Return a file and line, relative to the folder in which the run was started; empty if not known."""
+        if of.file is None:
+            return ""
+        file = CELL if is_cell(of.file) else of.file
+        if file.startswith(CELL):
+            return f"{file}, line {of.line}" if of.line else file
+        path = PurePath(file)
+        inside = bool(self.report.run.cwd) and path.is_relative_to(self.report.run.cwd)
+        short = path.relative_to(self.report.run.cwd) if inside else path
+        return f"{short}:{of.line}" if of.line else str(short)
 
     @staticmethod
     def phase_name(name: str) -> str:
@@ -452,25 +460,6 @@ class View:
                 found.append(Tile(label, f"{'frees' if amount < 0 else 'takes'} about {size(abs(amount))} (estimated)"))
         return found
 
-    def where(self, change: Change) -> str:
-        """Return the file and line of a change; empty if not known.
-
-        The path is relative to the folder in which the program was started.
-        """
-        if change.file is None:
-            return ""
-        return self._short(change.file, change.line)
-
-    def _short(self, file: str, line: int | None) -> str:
-        """Return a file and line, relative to the folder in which the run was started."""
-        file = CELL if is_cell(file) else file
-        if file.startswith(CELL):
-            return f"{file}, line {line}" if line else file
-        path = PurePath(file)
-        inside = bool(self.report.run.cwd) and path.is_relative_to(self.report.run.cwd)
-        short = path.relative_to(self.report.run.cwd) if inside else path
-        return f"{short}:{line}" if line else str(short)
-
     @staticmethod
     def differences(change: Change, arrow: str = "\u2192") -> str:
         """Return the new settings, such as "num_workers: 0 -> 5" with the given arrow.
@@ -514,8 +503,3 @@ def _in_plan(item: Recommendation) -> str:
         return gain_text(item.in_plan)
     alone = item.alone is not None and not is_nothing(item.alone)
     return "no further gain in step time after the changes above" if alone else "no gain in step time"
-
-
-def _inline(label: str) -> str:
-    """Return a label as it stands within a sentence."""
-    return f"{label[:1].lower()}{label[1:]}"

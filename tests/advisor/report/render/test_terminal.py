@@ -142,9 +142,9 @@ def test_a_notebook_is_called_one_and_its_cells_have_lines():
     cell = Change(language="python", code="x", file="notebook cell 2", line=9)
 
     assert "ipykernel" not in View(report).command
-    assert View(report).where(cell) == "notebook cell 2, line 9"
+    assert View(report).place(cell) == "notebook cell 2, line 9"
     of_stacks = replace(NORMALIZE, file="/tmp/ipykernel_28895/2516830660.py", line=9)
-    assert View(report).place(of_stacks) == View(report).where(replace(cell, file="notebook cell"))
+    assert View(report).place(of_stacks) == View(report).place(replace(cell, file="notebook cell"))
     assert "ipykernel" not in of_stacks.where
 
 
