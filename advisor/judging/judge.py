@@ -336,10 +336,11 @@ class _Plan:
             self._dropped[rule.id] = _crashed(rule, error)
             return None
         confidence = self._past.confidence(rule.id, (advice.confidence or rule.confidence).value)
+        severity, held_back = self._severity(rule, advice, worth)
         return Finding(
             rule=rule,
-            severity=self._severity(rule, advice, worth),
-            held_back=self._held_back(rule, advice, worth),
+            severity=severity,
+            held_back=held_back,
             evidence=fired.evidence,
             advice=advice,
             alone=alone,
@@ -384,10 +385,19 @@ class _Plan:
             return None
         return saving(share, self._metrics.goals.gpu_price)
 
-    def _severity(self, rule: Rule, advice: Advice, gain: Gain | None) -> Severity:
-        if self._is_too_uncertain(rule, advice, gain):
-            return Severity.INFO
-        return min(self._deserved(rule, advice, gain), rule.cap, key=list(Severity).index)
+    def _severity(self, rule: Rule, advice: Advice, gain: Gain | None) -> tuple[Severity, str]:
+        """Return the severity, and why it is less than the gain deserves; empty if it is not."""
+        if self._distorting and gain is None and advice.effect and not advice.fault:
+            first = ", ".join(other.id for other in self._distorting)
+            why = f"the measured steps are distorted. Follow {first} and record again."
+            return Severity.INFO, f"Its gain cannot be predicted, because {why}"
+        deserved = min(self._deserved(rule, advice, gain), rule.cap, key=list(Severity).index)
+        if deserved is Severity.INFO or not self._is_too_uncertain(rule, advice, gain):
+            return deserved, ""
+        if self._few_steps or self._noise is None or gain is None:
+            return Severity.INFO, "There are too few steady steps to be sure. Record more steps."
+        noise = max(ACTION_LOW, NOISE_MARGIN * self._noise)
+        return Severity.INFO, f"Low-end gain {gain.low:.1%} is within this run's noise of \u00b1{noise:.1%}."
 
     def _is_too_uncertain(self, rule: Rule, advice: Advice, gain: Gain | None) -> bool:
         """Return whether the timings are too uncertain to insist on the advice.
@@ -400,27 +410,10 @@ class _Plan:
         clear = gain is not None and self._is_clear(gain)
         return (self._uncertain and self._few_steps) or ((self._uncertain or self._crowded) and not clear)
 
-    def _held_back(self, rule: Rule, advice: Advice, gain: Gain | None) -> str:
-        if self._distorting and gain is None and advice.effect and not advice.fault:
-            first = ", ".join(other.id for other in self._distorting)
-            return (
-                f"Its gain cannot be predicted, because the measured steps are distorted. Follow {first} and record "
-                "again."
-            )
-        deserved = min(self._deserved(rule, advice, gain), rule.cap, key=list(Severity).index)
-        if deserved is Severity.INFO or not self._is_too_uncertain(rule, advice, gain):
-            return ""
-        if self._few_steps or self._noise is None or gain is None:
-            return "There are too few steady steps to be sure. Record more steps."
-        noise = max(ACTION_LOW, NOISE_MARGIN * self._noise)
-        return f"Low-end gain {gain.low:.1%} is within this run's noise of \u00b1{noise:.1%}."
-
     def _deserved(self, rule: Rule, advice: Advice, gain: Gain | None) -> Severity:
         if advice.fault:
             return Severity.ACTION
-        if (tried := self._tried.get(rule.id)) and tried.verdict.is_against:
-            return Severity.INFO
-        if gain is None:
+        if gain is None or ((tried := self._tried.get(rule.id)) and tried.verdict.is_against):
             return Severity.INFO
         if self._is_clear(gain) and gain.expected >= ACTION_EXPECTED:
             return Severity.ACTION

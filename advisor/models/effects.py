@@ -3,6 +3,9 @@
 Every share and divisor is a triple for the low, expected and high gain (10th, 50th and 90th percentile). Effects act
 on the step as earlier changes left it, so two changes that save the same seconds save them once. Shares may be
 negative; the change then costs time.
+
+A ValueError is raised for shares that do not ascend or lie above 1, for divisors that do not ascend or are not
+positive, for a portion outside 0 to 1, and for negative seconds.
 """
 
 from collections.abc import Iterable
@@ -47,9 +50,6 @@ def remove(*parts: str, shares: Triple, portion: float = 1.0) -> Effect:
     """Return the effect of removing these shares of phases, or of the time between steps.
 
     With `portion`, only that part of them is affected. GPU work in forward and backward shrinks with the phases.
-
-    Raises:
-        ValueError: a share is above 1, the shares do not ascend, or `portion` is outside 0 to 1.
     """
     _check(shares)
     _check_portion(portion)
@@ -61,11 +61,7 @@ def remove(*parts: str, shares: Triple, portion: float = 1.0) -> Effect:
 
 
 def divide(*parts: str, by: Triple, portion: float = 1.0) -> Effect:
-    """Return the effect of dividing the time of a `portion` of these parts.
-
-    Raises:
-        ValueError: `by` is not positive and ascending, or `portion` is outside 0 to 1.
-    """
+    """Return the effect of dividing the time of a `portion` of these parts."""
     return remove(*parts, shares=shares_of(by), portion=portion)
 
 
@@ -73,9 +69,6 @@ def divide_step(by: Triple) -> Effect:
     """Return the effect of dividing the time of everything except transferring batches.
 
     The loader's pace remains a lower limit.
-
-    Raises:
-        ValueError: `by` is not positive and ascending.
     """
     shares = shares_of(by)
 
@@ -90,9 +83,6 @@ def remove_run(shares: Triple) -> Effect:
     """Return the effect of removing these shares of the whole run, whatever its steps contain.
 
     Examples are steps that are skipped, recompiled, or no longer trained.
-
-    Raises:
-        ValueError: a share is above 1, or the shares do not ascend.
     """
     _check(shares)
 
@@ -117,9 +107,6 @@ def remove_seconds(*parts: str, seconds: float, shares: Triple) -> Effect:
     """Return the effect of removing shares of some seconds that are spread over the parts.
 
     It never removes more than the parts have.
-
-    Raises:
-        ValueError: `seconds` is negative, a share is above 1, or the shares do not ascend.
     """
     _check(shares)
     if seconds < 0:
@@ -147,11 +134,7 @@ def lengthen(phase: str, seconds: Triple) -> Effect:
 
 
 def divide_matmul(by: Triple, portion: float = 1.0) -> Effect:
-    """Return the effect of dividing the time of a `portion` of the matmuls and convolutions.
-
-    Raises:
-        ValueError: `by` is not positive and ascending, or `portion` is outside 0 to 1.
-    """
+    """Return the effect of dividing the time of a `portion` of the matmuls and convolutions."""
     shares = shares_of(by)
     _check_portion(portion)
 
@@ -163,11 +146,7 @@ def divide_matmul(by: Triple, portion: float = 1.0) -> Effect:
 
 
 def divide_membound(by: Triple, portion: float = 1.0) -> Effect:
-    """Return the effect of dividing the time of a `portion` of the memory-bound kernels.
-
-    Raises:
-        ValueError: `by` is not positive and ascending, or `portion` is outside 0 to 1.
-    """
+    """Return the effect of dividing the time of a `portion` of the memory-bound kernels."""
     shares = shares_of(by)
     _check_portion(portion)
 
@@ -182,9 +161,6 @@ def remove_launch_idle(shares: Triple) -> Effect:
     """Return the effect of less host work for launches.
 
     The GPU idles less, and the host's lower limit on the step falls by the same shares.
-
-    Raises:
-        ValueError: a share is above 1, or the shares do not ascend.
     """
     _check(shares)
 
@@ -200,9 +176,6 @@ def relieve_host(shares: Triple) -> Effect:
     """Return the effect of less host time to enqueue a step.
 
     Only the host's lower limit falls; the step itself becomes shorter only with another change.
-
-    Raises:
-        ValueError: a share is above 1, or the shares do not ascend.
     """
     _check(shares)
 
@@ -216,9 +189,6 @@ def remove_wait(shares: Triple) -> Effect:
     """Return the effect of removing these shares of the time in which no batch is ready.
 
     The wait may be serial with the step or set its pace.
-
-    Raises:
-        ValueError: a share is above 1, or the shares do not ascend.
     """
     _check(shares)
 
@@ -241,9 +211,6 @@ def faster_batches(share: float, removed: Triple, *, reading: bool = False) -> E
 
     `share` is the stage's share of a worker's time per batch. With `reading`, the time removed is waiting for storage:
     the CPU work per batch stays, and the storage's lower limit falls by the same share.
-
-    Raises:
-        ValueError: `share` is outside 0 to 1, a removed share is above 1, or they do not ascend.
     """
     _check(removed)
     _check_portion(share)
@@ -264,11 +231,7 @@ def faster_batches(share: float, removed: Triple, *, reading: bool = False) -> E
 
 
 def shares_of(by: Triple) -> Triple:
-    """Return 1 - 1/s, the share of time removed by a speed-up of s.
-
-    Raises:
-        ValueError: the speed-ups are not positive and ascending.
-    """
+    """Return 1 - 1/s, the share of time removed by a speed-up of s."""
     if not 0 < by[0] <= by[1] <= by[2]:
         raise ValueError(f"speed-ups are positive and ascend from low to high gain: {by}")
     low, expected, high = (1 - 1 / s for s in by)

@@ -81,8 +81,6 @@ def _freed(m: Metrics) -> float:
 RULE = Rule(
     title="Keep the inputs of checkpointed blocks in the host's memory",
     area=Area.OFFLOAD,
-    when=when,
-    then=then,
     confidence=Confidence.HEURISTIC,
     difficulty=2,
     cap=Severity.SUGGEST,

@@ -66,11 +66,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Compute small matmuls together",
-    area=Area.KERNELS,
-    when=when,
-    then=then,
-    confidence=Confidence.ROOFLINE,
-    difficulty=2,
-)
+RULE = Rule(title="Compute small matmuls together", area=Area.KERNELS, confidence=Confidence.ROOFLINE, difficulty=2)

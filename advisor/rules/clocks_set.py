@@ -37,13 +37,12 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then reset the GPU's clocks, unless the setting is deliberate."""
     clock = m[set_clock_ratio]
-    low, expected, high = (max(0.0, 1 - clock) * part for part in RECOVERED)
     return Advice(
         then=f"Reset the GPU's clocks, unless the setting is deliberate: it keeps them at {share(clock)} of the "
         "maximum.",
         changes=(bash(CODE),),
         basis="Forward, backward and optimizer regain 0, 40 or 90 % of the lost clock speed.",
-        effect=remove(*LAUNCHED, shares=(low, expected, high)),
+        effect=remove(*LAUNCHED, shares=RECOVERED, portion=max(0.0, 1 - clock)),
         memory=0,
         risk="None for the program; the GPU draws more power.",
     )
@@ -52,8 +51,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Reset the GPU's clocks",
     area=Area.KERNELS,
-    when=when,
-    then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=1,
     cap=Severity.SUGGEST,

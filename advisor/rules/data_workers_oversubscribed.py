@@ -13,10 +13,11 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device
 from advisor.metrics.host import cores_available, cores_per_rank, cpu_saturation, local_ranks, worker_cpu
 from advisor.metrics.input import loader, queue_empty_fraction, worker_demand
-from advisor.models.state import Effect, Scenario, State
+from advisor.models.effects import remove
 from advisor.rules._spelling import spelling
 from advisor.rules._workers import PREFETCH, loader_intervention, right_number, workers_memory
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measured
+from profiler.schema import PHASES
 
 MIN_SATURATION = Threshold(0.95, "Below this, a core is usually idle, so no process waits for one.")
 
@@ -58,21 +59,12 @@ def then(m: Metrics, found: Evidence) -> Advice:
         changes=spelling(m).loader(num_workers=number),
         basis="0, 5 or 25 % of the time in phases that run on the CPU is saved; with 16 workers on 2 cores it was 22 "
         "% (measured).",
-        effect=_effect(tuple(HOST_PHASES) if m.get(device) else None),
+        effect=remove(*(HOST_PHASES if m.get(device) else PHASES), shares=REMOVED),
         memory=0,
         host_memory=workers_memory(m, number, prefetch) - workers_memory(m, fact.num_workers, prefetch),
         intervention=loader_intervention(fact, num_workers=number),
         risk="Low: if fetches start to find the queue empty, add half of the removed workers back.",
     )
-
-
-def _effect(phases: tuple[str, ...] | None) -> Effect:
-    def effect(state: State, scenario: Scenario) -> State:
-        for phase in phases or tuple(state.phases):
-            state = state.scaled(phase, 1 - scenario.of(REMOVED))
-        return state
-
-    return effect
 
 
 RULE = Rule(

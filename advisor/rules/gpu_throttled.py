@@ -11,7 +11,7 @@ Source: NVIDIA: NVML API Reference, clocks event reasons, https://docs.nvidia.co
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.hardware import sm_clock_ratio, thermal_throttle_share, throttle_reasons, throttled_gpu
-from advisor.models.state import Effect, Scenario, State
+from advisor.models.effects import LAUNCHED, remove
 from advisor.rules._spelling.call import bash
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
 from advisor.units import share
@@ -22,8 +22,6 @@ MAX_CLOCK = Threshold(0.9, "Clock divided by its maximum; above this, less than 
 
 # Share of the lost clock that comes back as speed: what is bound by memory hardly follows the clock (assumption).
 RECOVERED = (0.5, 0.8, 1.0)
-
-PHASES = ("forward", "backward", "optimizer")
 
 
 def when(m: Metrics) -> Evidence | None:
@@ -43,21 +41,12 @@ def then(m: Metrics, found: Evidence) -> Advice:
         "its maximum.",
         changes=(bash(f"nvidia-smi -i {index} -q -d PERFORMANCE,TEMPERATURE,POWER,CLOCK  # during training\n"),),
         basis="Forward, backward and optimizer regain 50, 80 or 100 % of the lost clock speed.",
-        effect=_effect(1 - m[sm_clock_ratio]),
+        effect=remove(*LAUNCHED, shares=RECOVERED, portion=1 - m[sm_clock_ratio]),
         memory=0,
         risk="None for the program; the machine must be inspected. All other predictions are valid only after this "
         "repair.",
         fault=True,
     )
-
-
-def _effect(lost: float) -> Effect:
-    def effect(state: State, scenario: Scenario) -> State:
-        for phase in PHASES:
-            state = state.scaled(phase, 1 - lost * scenario.of(RECOVERED))
-        return state
-
-    return effect
 
 
 RULE = Rule(title="GPU is thermal throttling", area=Area.VALIDITY, confidence=Confidence.ROOFLINE, difficulty=2)

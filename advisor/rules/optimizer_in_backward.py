@@ -75,8 +75,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 RULE = Rule(
     title="Update parameters in the backward pass",
     area=Area.MEMORY,
-    when=when,
-    then=then,
     confidence=Confidence.EMPIRICAL,
     difficulty=2,
     cap=Severity.SUGGEST,

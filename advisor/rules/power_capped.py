@@ -39,14 +39,12 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then raise the limit to the GPU's default, unless it is deliberate."""
     clock = m[capped_clock_ratio]
-    lost = max(0.0, 1 - clock)
-    low, expected, high = (lost * part for part in RECOVERED)
     return Advice(
         then=f"Raise the power limit to the default, unless it is deliberate: it is {share(m[power_cap])} of what the "
         f"GPU is sold with, and the clock runs at {share(clock)} of its maximum.",
         changes=(bash(CODE),),
         basis="Forward, backward and optimizer regain 0, 40 or 90 % of the lost clock speed.",
-        effect=remove(*LAUNCHED, shares=(low, expected, high)),
+        effect=remove(*LAUNCHED, shares=RECOVERED, portion=max(0.0, 1 - clock)),
         memory=0,
         risk="None for the program; power supply and cooling must be made for the default limit.",
     )

@@ -71,11 +71,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Fuse the RMS normalization",
-    area=Area.KERNELS,
-    when=when,
-    then=then,
-    confidence=Confidence.ROOFLINE,
-    difficulty=1,
-)
+RULE = Rule(title="Fuse the RMS normalization", area=Area.KERNELS, confidence=Confidence.ROOFLINE, difficulty=1)
