@@ -6,14 +6,13 @@ from math import prod
 
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.operators import Product, products, shaped_operators
+from advisor.models.activations import LOGIT_BYTES
 
 MULTIPLES = {"fp16": 8, "bf16": 8, "fp8": 16}
 """Elements in the 16 bytes that tensor cores load at once.
 
 Dimensions that are not a multiple of it use slower kernels (NVIDIA, Matrix Multiplication Background).
 """
-LOGIT_BYTES = 6
-"""Bytes per logit: in 16 bits, and once more in fp32 for the loss (Korthikanti et al.)."""
 LARGE = 2048
 """Shortest dimension for fp8: in smaller matmuls, converting takes what the faster tensor cores save (torchao)."""
 SHORTEST = 64

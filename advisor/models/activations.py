@@ -1,22 +1,20 @@
 """The activations a transformer keeps for its backward pass, and the cost of not keeping them.
 
 All sizes are in bytes. The formulas are those of Korthikanti et al., "Reducing Activation Recomputation in Large
-Transformer Models", MLSys 2023, with s tokens per sequence, b sequences, h hidden size, a heads, t ranks of tensor
-parallelism. Other architectures keep more or less (24 to 48 copies of the hidden state per layer); a measured size
-takes precedence over the formulas.
+Transformer Models", MLSys 2023, with s tokens per sequence, b sequences, h hidden size, a heads. Other architectures
+keep more or less (24 to 48 copies of the hidden state per layer); a measured size takes precedence over the formulas.
 """
 
 from dataclasses import dataclass
 from enum import Enum
 
-# Bytes of a layer over sbh at 16 bits: all of it without the scores of attention, those of them that tensor
-# parallelism leaves whole on every rank (layer norms, dropouts, the inputs), the input alone, the scores over as/h.
-WHOLE, REPLICATED, INPUT, SCORES = 34, 10, 2, 5
+# Bytes of a layer over sbh at 16 bits: all of it without attention's scores, the input alone, the scores over as/h.
+WHOLE, INPUT, SCORES = 34, 2, 5
 
 # Matrix products of a layer over 24 bsh^2, forward: s/6h of attention's core, which selective recomputation repeats.
 CORE_OF_PRODUCTS = 6
 
-# Logits in 16 bits, and once more in fp32 for the loss.
+# Bytes per logit: in 16 bits, and once more in fp32 for the loss (Korthikanti et al.).
 LOGIT_BYTES = 6
 
 
@@ -46,25 +44,10 @@ class Layer:
         """Return 5as/h, the bytes of attention scores over sbh; everything else is 34."""
         return SCORES * self.heads * self.sequence / self.hidden
 
-    def activations(
-        self, keeps: KeptParts = KeptParts.SCORES, *, element: int = 2, ranks: int = 1, sequence_parallel: bool = False
-    ) -> float:
-        """Return the bytes each of `ranks` tensor-parallel ranks keeps for the backward pass.
-
-        Tensor parallelism alone shards what is inside attention and feed-forward; with sequence parallelism everything
-        is sharded. `element` is the bytes per number.
-
-        Raises:
-            ValueError: `ranks` or `element` is below 1.
-        """
-        if ranks < 1 or element < 1:
-            raise ValueError(f"{element} bytes a number over {ranks} ranks")
+    def activations(self, keeps: KeptParts = KeptParts.SCORES, *, element: int = 2) -> float:
+        """Return the bytes kept for the backward pass; `element` is the bytes per number."""
         scores = self.scores_ratio if keeps is KeptParts.SCORES else 0.0
-        if keeps is KeptParts.INPUT:
-            whole, sharded = INPUT, 0.0
-        else:
-            whole, sharded = REPLICATED, WHOLE - REPLICATED + scores
-        ratio = (whole + sharded) / ranks if sequence_parallel else whole + sharded / ranks
+        ratio = INPUT if keeps is KeptParts.INPUT else WHOLE + scores
         return ratio * self.sequence * self.batch * self.hidden * element / 2
 
     @property

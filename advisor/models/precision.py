@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from advisor.models.effects import Triple, computing_phases, shorter
 from advisor.models.gpus import Peaks
+from advisor.models.roofline import EMPTY_KERNEL
 from advisor.models.state import Effect, Scenario, State
 
 # Share of the data sheet's peak that real training attains, for the low, expected and high gain. The best measured
@@ -30,11 +31,6 @@ UNCHANGED: Triple = (1.0, 1.0, 1.0)
 ASSUMED_FP32 = 0.8
 CUT_FP32 = 0.65
 
-SHORTEST = 3e-6
-"""Minimum seconds of a matmul kernel, however little it computes (assumption).
-
-It has to start, fill and drain.
-"""
 HALF_BYTES, FP32_BYTES = 2, 4
 
 # Share of the activations' bytes that autocast saves, and bytes a parameter of the copies it caches.
@@ -131,7 +127,7 @@ def _parts(share: float, by: Triple, calls: Sequence[Call], peaks: Peaks, width:
     parts = []
     for call in calls:
         moving = width * call.numbers / peaks.bandwidth if peaks.bandwidth else 0.0
-        most = max(1.0, call.seconds / max(SHORTEST, moving))
+        most = max(1.0, call.seconds / max(EMPTY_KERNEL, moving))
         low, expected, high = (min(most, each) for each in by)
         parts.append(MatmulPart(share * call.share, (low, expected, high)))
     return parts

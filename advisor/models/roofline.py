@@ -14,7 +14,7 @@ from advisor.models.gpus import Peaks
 TENSOR_KINDS = frozenset({"matmul", "attention", "convolution"})
 """Kinds whose rate depends on the dtype; the others compute in fp32."""
 EMPTY_KERNEL = 3e-6
-"""Seconds of a kernel, however little it does: it has to start, fill and drain (assumption, as precision.SHORTEST)."""
+"""Seconds of a kernel, however little it does: it has to start, fill and drain (assumption)."""
 IMPOSSIBLE = 1.05
 """Share of the peak above which the dtype must be another than was assumed, such as TF32 instead of fp32."""
 

@@ -14,7 +14,7 @@ Source: NVIDIA: Matrix Multiplication Background, wave quantization, https://doc
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.batching import Batchable, batchable, batchable_share
 from advisor.metrics.gpu import gpu_computing_fraction, launch_bound_index, matmul_share
-from advisor.models.effects import PARTLY, Triple, divide_matmul, in_turn, remove_launch_idle
+from advisor.models.effects import PARTLY, divide_matmul, in_turn, remove_launch_idle, up_to
 from advisor.rules._spelling.call import python
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule
 from advisor.units import digits, share
@@ -54,14 +54,13 @@ def then(m: Metrics, found: Evidence) -> Advice:
     how = "one grouped matmul for all experts" if those.experts else "torch.bmm"
     part = min(1.0, those.share / m[matmul_share]) if m[matmul_share] else 0.0
     low, expected, high = (1 / (1 - min(0.99, one * those.saved)) for one in PARTLY)
-    gaps: Triple = (PARTLY[0] * those.late, PARTLY[1] * those.late, PARTLY[2] * those.late)
     return Advice(
         then=f"Use {how}: {digits(those.calls)} small matmuls per step run one by one, {digits(those.together)} in a "
         f"row, mostly {found.note}. They take {share(those.share)} of the GPU's time.",
         changes=(python(GROUP if those.experts else BATCH),),
         basis="50, 80 or 100 % of the time above what one call takes at 70 % of the peak rate or 80 % of the bandwidth "
         "is saved, and of the idle time before their launches.",
-        effect=in_turn(divide_matmul((low, expected, high), portion=part), remove_launch_idle(gaps)),
+        effect=in_turn(divide_matmul((low, expected, high), portion=part), remove_launch_idle(up_to(those.late))),
         risk="Low: the same products, summed in another order. Stacking copies the operands unless they are kept so.",
     )
 

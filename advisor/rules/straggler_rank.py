@@ -24,7 +24,7 @@ from advisor.metrics.stragglers import (
     unequal_conditions,
     waits,
 )
-from advisor.models.effects import PARTLY, remove_seconds, remove_wait
+from advisor.models.effects import PARTLY, remove_seconds, remove_wait, up_to
 from advisor.models.state import Effect
 from advisor.rules._exposed import remove_exposed
 from advisor.rules._line_kinds import KINDS
@@ -200,8 +200,7 @@ def _effect(m: Metrics, lost: float) -> Effect:
         return remove_exposed("communication", waits, PARTLY, within=("backward",))
     phase, own = _phase(m), slowest.phases[_phase(m)]
     if phase == "data_wait":
-        low, expected, high = (part * min(1.0, lost / own) for part in PARTLY)
-        return remove_wait((low, expected, high))
+        return remove_wait(up_to(min(1.0, lost / own)))
     longer = [each for each, more in _excess(m).items() if more > 0 and each != "data_wait"]
     return remove_seconds(*longer, seconds=lost, shares=PARTLY)
 

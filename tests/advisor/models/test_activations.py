@@ -24,14 +24,12 @@ def test_selective_recomputation(layer: Layer, saving: float, overhead: float):
     assert layer.selective_overhead == pytest.approx(overhead, abs=5e-5)
 
 
-def test_tensor_parallelism_by_its_formula():
-    """sbh (10 + 24/t + 5as/(ht)), and all of it over t with sequence parallelism."""
+def test_by_the_formula():
+    """sbh (34 + 5as/h)."""
     sbh = 2048 * 12288
-    assert GPT3.activations(ranks=8) == pytest.approx(sbh * (10 + 24 / 8 + 80 / 8))
-    assert GPT3.activations(KeptParts.NO_SCORES, ranks=8) == pytest.approx(sbh * (10 + 24 / 8))
-    assert GPT3.activations(ranks=8, sequence_parallel=True) == pytest.approx(sbh * (34 + 80) / 8)
-    assert GPT3.activations(KeptParts.INPUT, ranks=8) == pytest.approx(2 * sbh)
-    assert GPT3.activations(KeptParts.INPUT, ranks=8, sequence_parallel=True) == pytest.approx(2 * sbh / 8)
+    assert GPT3.activations() == pytest.approx(sbh * (34 + 80))
+    assert GPT3.activations(KeptParts.NO_SCORES) == pytest.approx(sbh * 34)
+    assert GPT3.activations(KeptParts.INPUT) == pytest.approx(2 * sbh)
 
 
 def test_four_bytes_a_number_are_twice_as_many():
@@ -58,14 +56,10 @@ sizes = st.builds(
 )
 
 
-@given(sizes, st.sampled_from([1, 2, 4, 8]))
-def test_keeping_less_and_sharding_more_never_takes_more(layer: Layer, ranks: int):
-    kept = [layer.activations(keeps, ranks=ranks) for keeps in (KeptParts.INPUT, KeptParts.NO_SCORES, KeptParts.SCORES)]
+@given(sizes)
+def test_keeping_less_never_takes_more(layer: Layer):
+    kept = [layer.activations(keeps) for keeps in (KeptParts.INPUT, KeptParts.NO_SCORES, KeptParts.SCORES)]
     assert kept == sorted(kept)
-    for keeps in KeptParts:
-        sharded = layer.activations(keeps, ranks=ranks, sequence_parallel=True)
-        assert sharded <= layer.activations(keeps, ranks=ranks) <= layer.activations(keeps)
-        assert sharded == pytest.approx(layer.activations(keeps) / ranks)
     assert 0 < layer.selective_overhead < 1
 
 
@@ -73,7 +67,6 @@ def test_keeping_less_and_sharding_more_never_takes_more(layer: Layer, ranks: in
     "nonsense",
     [
         lambda: Layer(sequence=0, batch=1, hidden=1, heads=1),
-        lambda: GPT3.activations(ranks=0),
         lambda: logits(1, 0, 1),
     ],
 )
