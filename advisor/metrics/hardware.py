@@ -22,6 +22,7 @@ SLOWED = 0.9
 
 The sample must also have seen a throttle reason.
 """
+_HOPPER = "Run on a Hopper or newer GPU."
 CLOCK_SETTING, POWER_CAP = 0x2, 0x4
 """NVML clocks event reasons: clocks that somebody has set (nvidia-smi -lgc, -ac), and the power limit."""
 MOSTLY = 0.5
@@ -56,25 +57,25 @@ def sm_active(m: Metrics) -> float:
     This is the mean over multiprocessors and busy samples, or over all samples if no GPU was ever busy.
     """
     samples = m.get(busy_samples) or _samples(m)
-    return _mean_of(samples, lambda sample: sample.sm_active, "SM activity", "Run on a Hopper or newer GPU.")
+    return _mean_of(samples, lambda sample: sample.sm_active, "SM activity", _HOPPER)
 
 
 @metric("1", "SM occupancy")
 def sm_occupancy(m: Metrics) -> float:
     """Resident warps divided by the maximum, mean over busy samples (Hopper or newer)."""
-    return _mean_of(_busy(m), lambda sample: sample.sm_occupancy, "SM occupancy", "Run on a Hopper or newer GPU.")
+    return _mean_of(m[busy_samples], lambda sample: sample.sm_occupancy, "SM occupancy", _HOPPER)
 
 
 @metric("1", "tensor cores active")
 def tensor_active(m: Metrics) -> float:
     """Share of cycles in which tensor cores were active, mean over busy samples (Hopper or newer)."""
-    return _mean_of(_busy(m), lambda sample: sample.tensor_active, "Tensor activity", "Run on a Hopper or newer GPU.")
+    return _mean_of(m[busy_samples], lambda sample: sample.tensor_active, "Tensor activity", _HOPPER)
 
 
 @metric("1", "memory bandwidth in use")
 def dram_active(m: Metrics) -> float:
     """Share of the peak memory bandwidth in use, mean over busy samples (Hopper or newer)."""
-    return _mean_of(_busy(m), lambda sample: sample.dram_active, "DRAM activity", "Run on a Hopper or newer GPU.")
+    return _mean_of(m[busy_samples], lambda sample: sample.dram_active, "DRAM activity", _HOPPER)
 
 
 @metric(None)
@@ -85,7 +86,7 @@ def throttled_gpu(m: Metrics) -> Gpu:
     """
     gpus = {gpu.index: gpu for gpu in m.profile.gpus}
     busy: dict[int, list[GpuSample]] = {}
-    for sample in _busy(m):
+    for sample in m[busy_samples]:
         if sample.gpu in gpus and sample.throttle is not None:
             busy.setdefault(sample.gpu, []).append(sample)
     candidates = [i for i in gpus if i in busy]
@@ -102,7 +103,7 @@ def sm_clock_ratio(m: Metrics) -> float:
     gpu = m[throttled_gpu]
     if not gpu.sm_clock_max:
         raise Missing("The GPU's highest clock is unknown", "Run with a driver that reports it.")
-    samples = [sample for sample in _busy(m) if sample.gpu == gpu.index]
+    samples = [sample for sample in m[busy_samples] if sample.gpu == gpu.index]
     return _mean_of(samples, lambda sample: sample.sm_clock, "The GPU's clock") / gpu.sm_clock_max
 
 
@@ -114,14 +115,14 @@ def thermal_throttle_share(m: Metrics) -> float:
     is also low and the power cap cannot be the reason, all of its samples count; otherwise one counts.
     """
     gpu = m[throttled_gpu]
-    return _throttled_share([s for s in _busy(m) if s.gpu == gpu.index and s.throttle is not None], gpu)
+    return _throttled_share([s for s in m[busy_samples] if s.gpu == gpu.index and s.throttle is not None], gpu)
 
 
 @metric(None)
 def throttle_reasons(m: Metrics) -> tuple[str, ...]:
     """All clock limits of the most throttled GPU that were seen while it was busy."""
     seen = 0
-    for sample in _busy(m):
+    for sample in m[busy_samples]:
         if sample.gpu == m[throttled_gpu].index:
             seen |= sample.throttle or 0
     return tuple(name for bit, name in REASONS.items() if seen & bit)
@@ -136,13 +137,13 @@ def power_ratio(m: Metrics) -> float:
         limit = limits.get(sample.gpu)
         return sample.power / limit if sample.power is not None and limit else None
 
-    return _mean_of(_busy(m), ratio, "GPU power")
+    return _mean_of(m[busy_samples], ratio, "GPU power")
 
 
 @metric("1", "GPU power limit divided by the power it is sold with")
 def power_cap(m: Metrics) -> float:
     """Power limit in force divided by the board's power on its data sheet, of the GPU with the lowest."""
-    used = {sample.gpu for sample in _busy(m)}
+    used = {sample.gpu for sample in m[busy_samples]}
     known = [(gpu, peaks(gpu.name)) for gpu in m.profile.gpus if gpu.index in used and gpu.power_limit]
     ratios = [(gpu.power_limit or 0.0) / board.watts for gpu, board in known if board and board.watts]
     if not ratios:
@@ -167,7 +168,7 @@ def set_clock_ratio(m: Metrics) -> float:
 def _clock_while(m: Metrics, limits: Callable[[int], bool]) -> float:
     """Return the clock of busy GPUs while these throttle reasons hold, divided by the maximum; 1 if they seldom do."""
     highest = {gpu.index: gpu.sm_clock_max for gpu in m.profile.gpus if gpu.sm_clock_max}
-    busy = [sample for sample in _busy(m) if sample.throttle is not None and sample.gpu in highest]
+    busy = [sample for sample in m[busy_samples] if sample.throttle is not None and sample.gpu in highest]
     limited = [sample for sample in busy if limits(sample.throttle or 0)]
     if not busy:
         raise Missing("Throttle reasons were not sampled", NVML, gpu_need(m))
@@ -181,7 +182,7 @@ def pcie_ratio(m: Metrics) -> float:
     """Width times speed of the PCIe link under load, divided by its maximum: the best sample of the worst GPU."""
     best: dict[int, float] = {}
     limits = {gpu.index: (gpu.pcie_generation_max, gpu.pcie_width_max) for gpu in m.profile.gpus}
-    for sample in _busy(m):
+    for sample in m[busy_samples]:
         generation, width = limits.get(sample.gpu, (None, None))
         if None in (generation, width, sample.pcie_generation, sample.pcie_width):
             continue
@@ -262,10 +263,6 @@ def busy_clock(profile: Profile, rank: Rank, least: int = 1) -> float | None:
     ]
     number = sum(count for _, count in clocks)
     return sum(clock * count for clock, count in clocks) / number if number >= least else None
-
-
-def _busy(m: Metrics) -> list[GpuSample]:
-    return m[busy_samples]
 
 
 @metric(None)

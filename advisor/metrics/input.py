@@ -46,6 +46,18 @@ def loader(m: Metrics) -> LoaderFact:
     return max(training, key=lambda fact: (fact.training is True, made[fact.id]))
 
 
+def batch_size(m: Metrics) -> int:
+    """Return the samples per batch of the main loader.
+
+    Raises:
+        Missing: the program makes the batches, not the loader.
+    """
+    size = m[loader].batch_size
+    if not size:
+        raise Missing("The loader's batch size is unknown", "Let the DataLoader create the batches: batch_size=N.")
+    return size
+
+
 @metric("count", "DataLoaders created on the same line")
 def loaders_made(m: Metrics) -> int:
     """Number of DataLoaders created on the same line of code as the main one.

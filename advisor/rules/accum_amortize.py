@@ -14,9 +14,9 @@ Source: Bekman, Machine Learning Engineering, https://github.com/stas00/ml-engin
 Source: McCandlish et al., An Empirical Model of Large-Batch Training, 2018, https://arxiv.org/abs/1812.06162
 """
 
-from advisor.metrics.base import Metrics, Missing, Threshold
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.goals import target_per_rank
-from advisor.metrics.input import loader
+from advisor.metrics.input import batch_size
 from advisor.metrics.settings import world_size
 from advisor.metrics.step import exposed_comm_fraction, micro_steps_per_step, optimizer_fraction, step_time_mean
 from advisor.models.accumulation import amortized_share
@@ -53,7 +53,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     times = _times(m, m[target_per_rank] or 0)
     k = round(times * m[micro_steps_per_step])
     return Advice(
-        then=f"Update once every {k} micro-batches of {m[loader].batch_size} samples: the optimizer and the "
+        then=f"Update once every {k} micro-batches of {batch_size(m)} samples: the optimizer and the "
         f"gradient reduction then run once for {times} times as many samples.",
         changes=spelling(m).accumulate(k),
         basis=f"Per sample, 1 - 1/{times} of the update's cost is saved; forward and backward passes cost the same.",
@@ -67,10 +67,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 def _times(m: Metrics, wanted: int) -> int:
     """Return how many of the present batches make up the wanted one."""
-    size = m[loader].batch_size
-    if not size:
-        raise Missing("The loader's batch size is unknown", "Let the DataLoader create the batches: batch_size=N.")
-    return int(wanted / (size * max(1.0, m[micro_steps_per_step])))
+    return int(wanted / (batch_size(m) * max(1.0, m[micro_steps_per_step])))
 
 
 def _communication(m: Metrics) -> float:

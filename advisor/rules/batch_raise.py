@@ -13,18 +13,18 @@ Source: NVIDIA DCGM user guide: profiling metrics, https://docs.nvidia.com/datac
 
 from dataclasses import replace
 
-from advisor.metrics.base import Metrics, Missing, Threshold
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.goals import target_per_rank
 from advisor.metrics.gpu import device, launch_bound_index, reached_multiprocessors
 from advisor.metrics.hardware import sm_active
-from advisor.metrics.input import loader
+from advisor.metrics.input import batch_size
 from advisor.metrics.memory import mem_activations, mem_headroom, used
 from advisor.metrics.settings import optimizer
 from advisor.metrics.step import data_wait_fraction, micro_steps_per_step
 from advisor.models.memory import Slope, slope_of_one
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, measured
 
 MIN_HEADROOM = Threshold(0.25, "With less free memory, the next larger batch would leave too little in reserve.")
 
@@ -46,18 +46,15 @@ def when(m: Metrics) -> Evidence | None:
     """If at least 25 % of GPU memory is free, and the GPU waits for launches for at least 20 % of the time or its
     multiprocessors are active for less than 80 % of the time outside data wait,
     """
-    headroom = m[mem_headroom]
-    if headroom < m[MIN_HEADROOM]:
+    headroom = measured(m, mem_headroom, ">=", MIN_HEADROOM)
+    if not headroom.holds or (idle := _idle(m)) is None or _larger(m) <= batch_size(m):
         return None
-    idle = _idle(m)
-    if idle is None or _larger(m) <= _batch(m):
-        return None
-    return Evidence((Measurement(mem_headroom, headroom, m[MIN_HEADROOM]), idle))
+    return Evidence((headroom, idle))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then raise the batch size as far as memory allows, and the learning rate with it."""
-    batch, larger = _batch(m), _larger(m)
+    batch, larger = batch_size(m), _larger(m)
     return Advice(
         then=f"Raise the batch size from {batch} to {larger}; given the memory per sample, that fits.",
         changes=(*spelling(m).batch_size(larger), *_learning_rate(m, larger / batch)),
@@ -78,7 +75,7 @@ def _idle(m: Metrics) -> Measurement | None:
     """
     late = m.get(launch_bound_index)
     if late is not None and late >= m[MIN_LAUNCH_BOUND]:
-        return Measurement(launch_bound_index, late, m[MIN_LAUNCH_BOUND])
+        return measured(m, launch_bound_index, ">=", MIN_LAUNCH_BOUND)
     active = _active(m)
     if active is not None and active < m[SM_BUSY]:
         activity = reached_multiprocessors if m.get(sm_active) is None else sm_active
@@ -100,20 +97,13 @@ def _active(m: Metrics) -> float | None:
     return active if fed <= active else active / fed
 
 
-def _batch(m: Metrics) -> int:
-    size = m[loader].batch_size
-    if not size:
-        raise Missing("The loader's batch size is unknown", "Let the DataLoader create the batches: batch_size=N.")
-    return size
-
-
 def _slope(m: Metrics) -> Slope:
-    return slope_of_one(_batch(m), used(m), m[mem_activations])
+    return slope_of_one(batch_size(m), used(m), m[mem_activations])
 
 
 def _larger(m: Metrics) -> int:
     """Return the largest multiple of 8 that fits, up to 4 times the batch and no more than is wanted."""
-    slope, batch = _slope(m), _batch(m)
+    slope, batch = _slope(m), batch_size(m)
     most = MOST * batch
     if slope.each > 0:
         most = min(most, slope.largest(m[device].memory_total))

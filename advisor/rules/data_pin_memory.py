@@ -19,7 +19,7 @@ from advisor.rules._exposed import remove_exposed
 from advisor.rules._spelling import spelling
 from advisor.rules._spelling.call import python
 from advisor.rules._workers import loader_intervention
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, evidence, measured
 from advisor.units import share
 
 MIN_H2D = Threshold(0.03, "The expected saving is half of this share; less than 1.5 % of the step is within the noise.")
@@ -42,18 +42,13 @@ def when(m: Metrics) -> Evidence | None:
     copies, blocked = m[h2d_fraction], m.get(blocking_copy_fraction) or 0.0
     m[device]
     if m.get(is_trace):
-        most = m[h2d_pageable_share]
-        if copies < m[MIN_H2D] or most < m[MIN_PAGEABLE] or not m[steady_step_count]:
-            return None
-        return Evidence(
-            (Measurement(h2d_fraction, copies, m[MIN_H2D]), Measurement(h2d_pageable_share, most, m[MIN_PAGEABLE]))
-        )
+        found = evidence(measured(m, h2d_fraction, ">=", MIN_H2D), measured(m, h2d_pageable_share, ">=", MIN_PAGEABLE))
+        return found if found and m[steady_step_count] else None
     fact = m[loader]
     if copies + blocked < m[MIN_H2D] or not (fact.batch_device or "cpu").startswith("cpu"):
         return None
     if fact.pin_memory:
-        found = (Measurement(blocking_copy_fraction, blocked, m[MIN_H2D]),)
-        return Evidence(found, "its copies block") if blocked >= m[MIN_H2D] else None
+        return evidence(Measurement(blocking_copy_fraction, blocked, m[MIN_H2D]), note="its copies block")
     pageable = m.get(h2d_pageable_share)
     if pageable is not None and pageable < m[MIN_PAGEABLE]:
         return None
@@ -63,7 +58,7 @@ def when(m: Metrics) -> Evidence | None:
         if value
     ]
     if pageable is not None:
-        seen.append(Measurement(h2d_pageable_share, pageable, m[MIN_PAGEABLE]))
+        seen.append(measured(m, h2d_pageable_share, ">=", MIN_PAGEABLE))
     return Evidence(tuple(seen), "the loader has pin_memory=False")
 
 

@@ -19,7 +19,7 @@ from advisor.metrics.step import data_wait_fraction, steady_step_count, steady_s
 from advisor.metrics.traced import traced_workers
 from advisor.models.effects import Triple, remove_wait
 from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
 from advisor.units import share
 
 MIN_WAIT = Threshold(0.05, "A smaller wait cannot give a gain of 5 %.")
@@ -47,10 +47,9 @@ def when(m: Metrics) -> Evidence | None:
     again = sum(each for each, _ in waits) / max(sum(duration for _, duration in waits), SHORTEST)
     if min(wait, again) < m[MIN_WAIT] or number < m[MIN_STEPS] or m[traced_kernels] < m[MIN_KERNELS]:
         return None
-    return Evidence(
-        (Measurement(data_wait_fraction, wait, m[MIN_WAIT]), Measurement(steady_step_count, number, m[MIN_STEPS])),
-        "the loader has worker processes" if workers else "the training process prepares the batches",
-    )
+    note = "the loader has worker processes" if workers else "the training process prepares the batches"
+    facts = measured(m, data_wait_fraction, ">=", MIN_WAIT), measured(m, steady_step_count, ">=", MIN_STEPS)
+    return evidence(*facts, note=note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

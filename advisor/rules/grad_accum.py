@@ -13,10 +13,10 @@ Source: transformers, Fix gradient accumulation (PR 34191), https://github.com/h
 Source: Bekman, Machine Learning Engineering, https://github.com/stas00/ml-engineering
 """
 
-from advisor.metrics.base import Metrics, Missing
+from advisor.metrics.base import Metrics
 from advisor.metrics.goals import target_per_rank
 from advisor.metrics.gpu import device, launch_bound_index
-from advisor.metrics.input import loader
+from advisor.metrics.input import batch_size, loader
 from advisor.metrics.memory import mem_activations, mem_grads, memory_pressure, used
 from advisor.metrics.settings import data_parallel_size
 from advisor.metrics.step import micro_steps_per_step
@@ -31,7 +31,7 @@ from profiler.schema import LoaderFact
 
 def when(m: Metrics) -> Evidence | None:
     """If memory is under pressure or the declared batch does not fit, and the batch has more than one sample,"""
-    batch = _batch(m)
+    batch = batch_size(m)
     wanted = m[target_per_rank] or 0
     if batch <= 1 or not (m[memory_pressure] or wanted > batch * _accumulated(m)):
         return None
@@ -43,7 +43,7 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then split the batch into micro-batches and accumulate their gradients."""
-    batch, before = _batch(m), _accumulated(m)
+    batch, before = batch_size(m), _accumulated(m)
     whole = max(m[target_per_rank] or 0, round(batch * before))
     # Where the present size has failed, it is too large whatever the slope says.
     fit = _largest(m, _in_micro_batches(m))
@@ -75,31 +75,24 @@ def in_pieces(fact: LoaderFact, k: int) -> Intervention | None:
     return Intervention(name="micro_batch", settings=settings, safety=Safety.TRAJECTORY)
 
 
-def _batch(m: Metrics) -> int:
-    size = m[loader].batch_size
-    if not size:
-        raise Missing("The loader's batch size is unknown", "Let the DataLoader create the batches: batch_size=N.")
-    return size
-
-
 def _accumulated(m: Metrics) -> float:
     return max(1.0, m.get(micro_steps_per_step) or 1.0)
 
 
 def _largest(m: Metrics, slope: Slope) -> int:
     """Return how many samples fit, by the memory that one takes."""
-    return slope.largest(m[device].memory_total) if slope.each > 0 else _batch(m)
+    return slope.largest(m[device].memory_total) if slope.each > 0 else batch_size(m)
 
 
 def _at_once(m: Metrics) -> Slope:
     """Return the memory peak as a function of batch size, with batches made as now."""
-    return slope_of_one(_batch(m), used(m), m[mem_activations])
+    return slope_of_one(batch_size(m), used(m), m[mem_activations])
 
 
 def _in_micro_batches(m: Metrics) -> Slope:
     """Return the memory peak as a function of micro-batch size, if an update has several micro-batches."""
     staying = 0 if _accumulated(m) > 1 else m[mem_grads]
-    return slope_of_one(_batch(m), used(m), m[mem_activations], staying)
+    return slope_of_one(batch_size(m), used(m), m[mem_activations], staying)
 
 
 def _effect(times: float) -> Effect:

@@ -21,7 +21,7 @@ from advisor.models.effects import COMPUTE, Triple, divide, in_turn, shorter
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
 from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measured
 from advisor.units import digits, seconds
 from profiler.schema import OptimizerFact
 
@@ -74,12 +74,12 @@ def when(m: Metrics) -> Evidence | None:
     """
     share = m[optimizer_fraction]
     if m.get(is_trace):
-        return _in_trace(m, share)
+        return _in_trace(m)
     fact = m[optimizer]
     if share < m[MIN_FRACTION] or fact.fused or not _fusible(fact) or _speedup(m, fact) is None:
         return None
     note = f"{fact.name} updates {fact.tensors} tensors of {_mean(fact):,.0f} elements on average, not fused"
-    return Evidence((Measurement(optimizer_fraction, share, m[MIN_FRACTION]),), note)
+    return evidence(measured(m, optimizer_fraction, ">=", MIN_FRACTION), note=note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -107,11 +107,11 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-def _in_trace(m: Metrics, share: float) -> Evidence | None:
+def _in_trace(m: Metrics) -> Evidence | None:
     fact = m[trace]
-    if share < m[MIN_FRACTION] or fact.fused is not False or fact.optimizer not in ADAMS:
+    if fact.fused is not False or fact.optimizer not in ADAMS:
         return None
-    return Evidence((Measurement(optimizer_fraction, share, m[MIN_FRACTION]),), f"{fact.optimizer} is not fused")
+    return evidence(measured(m, optimizer_fraction, ">=", MIN_FRACTION), note=f"{fact.optimizer} is not fused")
 
 
 def _advice_for_trace(m: Metrics) -> Advice:

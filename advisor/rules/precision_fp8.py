@@ -18,7 +18,7 @@ from advisor.metrics.peaks import peak_rates
 from advisor.models.effects import divide_matmul
 from advisor.models.precision import fp8_speedup
 from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measured
 from advisor.units import share
 
 # Ada and Hopper: the first with fp8 tensor cores. Blackwell of data centers: the first with scales in hardware.
@@ -53,10 +53,9 @@ def when(m: Metrics) -> Evidence | None:
     """
     if m[compute_capability] < CAPABILITY or m[peak_rates].fp8 is None or m[peak_rates].bandwidth is None:
         return None
-    part = m[large_bf16_share]
-    if part * m[gpu_computing_fraction] < m[MIN_SHARE]:
+    if m[large_bf16_share] * m[gpu_computing_fraction] < m[MIN_SHARE]:
         return None
-    return Evidence((Measurement(large_bf16_share, part, m[MIN_SHARE]),), m[device].name)
+    return evidence(measured(m, large_bf16_share, ">=", MIN_SHARE), note=m[device].name)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
