@@ -5,9 +5,9 @@
 Each program in programs/ has one slow place, on lines marked "# planted", or none (healthy_*). It is recorded as a user
 does. The first line that the report names, in its first sentence or its first advice, must be a planted one; of a
 healthy program none may be named. With --verify each program is recorded once more with `--fixed`, which takes the
-fault out, and the gain by the two recordings must lie in the interval that the advice on the line predicted. Advice
-that `verify` can follow is another change than the one made by hand, so it counts only where there is none by hand. On
-a busy machine the gain is that in CPU time per step.
+fault out, and the gain must lie in the interval that the advice on the line predicted. Advice that `verify` can follow
+is another change than the one made by hand, so it counts only where there is none by hand. The gain is by the clock of
+the program, without the time for which it waited for a core that other programs used.
 
 FOLDER keeps the recordings; those already there are judged again. A program whose library is not installed is skipped.
 """
@@ -15,6 +15,7 @@ FOLDER keeps the recordings; those already there are judged again. A program who
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import subprocess
@@ -26,20 +27,15 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
 
 from checkout import COMMAND
 
-from advisor.metrics.base import Metrics
-from advisor.metrics.host import process_cpu
 from advisor.publish import report_of
 from advisor.report.conclusion import conclude, named
 from advisor.report.report import Report
-from advisor.runs.load import load
 
 PROGRAMS = Path(__file__).resolve().with_name("programs")
 RIGHT = 22 / 24
 """Share of the faulty programs whose planted line is named first, at least. Of a healthy one no line may be named."""
 COVERED = 0.8
 """Share of the predictions whose interval holds the measured gain, at least."""
-WAITS = ("callback",)
-"""Programs whose fault takes time and no CPU."""
 SLACK = 0.03
 """Share of the step by which two recordings of one program differ."""
 
@@ -51,6 +47,7 @@ def recorded(name: str, folder: Path, seconds: float, *words: str) -> Report | N
         line = [*COMMAND, "--out", str(run), str(PROGRAMS / f"{name}.py"), *words]
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PROFILE_TRAIN")}
         environment |= {"SECONDS": str(seconds), "OMP_NUM_THREADS": "1", "PROFILE_TRAIN_CALIBRATION": os.devnull}
+        environment["SECONDS_PER_STEP"] = str(folder / f"{run.name}.seconds")
         with tempfile.TemporaryDirectory() as here, open(folder / f"{run.name}.log", "w+") as log:
             status = subprocess.run(line, cwd=here, env=environment, stdout=log, stderr=log, check=False).returncode
             log.seek(0)
@@ -74,15 +71,10 @@ def prediction(report: Report, lines: set[int]) -> tuple[float, float] | None:
     return next(((item.alone.low, item.alone.high) for item in found if item.alone), None)
 
 
-def gain(name: str, folder: Path, before: Report, after: Report) -> float | None:
-    """Return the share of a step that goes without the fault; None if no step was timed."""
-    if not before.before or not after.before:
-        return None
-    cores = [Metrics(load(folder / run)).get(process_cpu) for run in (name, f"{name}-fixed")]
-    busy = any(report.cores and report.cores.is_crowded for report in (before, after))
-    if busy and cores[0] and cores[1] and name not in WAITS:
-        return 1 - after.before * cores[1] / (before.before * cores[0])
-    return 1 - after.before / before.before
+def gain(name: str, folder: Path) -> float:
+    """Return the share of a step that goes without the fault."""
+    before, after = (json.loads((folder / f"{run}.seconds").read_text()) for run in (name, f"{name}-fixed"))
+    return 1 - after / before
 
 
 def main() -> int:
@@ -93,7 +85,7 @@ def main() -> int:
     asked.add_argument("--verify", action="store_true")
     asked.add_argument("--seconds", type=float, default=8.0)
     options = asked.parse_args()
-    folder = options.folder or Path(tempfile.mkdtemp())
+    folder = options.folder.resolve() if options.folder else Path(tempfile.mkdtemp())
     folder.mkdir(parents=True, exist_ok=True)
     names = options.only.split(",") if options.only else sorted(each.stem for each in PROGRAMS.glob("*.py"))
     hits = faulty = alarms = covered = predicted = 0
@@ -114,8 +106,8 @@ def main() -> int:
         if options.verify and lines:
             after = recorded(name, folder, options.seconds, "--fixed")
             interval = prediction(report, lines)
-            measured = gain(name, folder, report, after) if after else None
-            if measured is not None:
+            if after:
+                measured = gain(name, folder)
                 inside = interval is not None and interval[0] - SLACK <= measured <= interval[1] + SLACK
                 predicted += interval is not None
                 covered += inside

@@ -1,5 +1,6 @@
 """What the programs share: for how long they train, and whether their fault is taken out (`--fixed`)."""
 
+import json
 import os
 import sys
 import time
@@ -7,12 +8,25 @@ import time
 FIXED = "--fixed" in sys.argv
 WARM_UP = 3
 """Calls before the time counts: the first step imports much of torch."""
-_calls, _end = 0, float("inf")
+_calls, _begin, _end = 0, 0.0, float("inf")
 
 
 def running():
-    global _calls, _end
+    """Return whether to train on; at the end, write the mean seconds from one call to the next to $SECONDS_PER_STEP."""
+    global _calls, _begin, _end
     _calls += 1
     if _calls == WARM_UP:
+        _begin = _undisturbed()
         _end = time.monotonic() + float(os.environ.get("SECONDS", "8"))
-    return time.monotonic() < _end
+    if time.monotonic() < _end:
+        return True
+    if path := os.environ.pop("SECONDS_PER_STEP", ""):
+        with open(path, "w") as file:
+            json.dump((_undisturbed() - _begin) / (_calls - WARM_UP), file)
+    return False
+
+
+def _undisturbed():
+    """Return the time without that in which this thread waited for a core, which other programs used."""
+    with open("/proc/thread-self/schedstat") as file:
+        return time.monotonic() - int(file.read().split()[1]) / 1e9
