@@ -145,6 +145,17 @@ def t_g(m: Metrics) -> float:
     return m[step_time_mean] * (1.0 - m[data_wait_fraction])
 
 
+@metric("s", "wait for data without preparing batches")
+def wait_beside_batches(m: Metrics) -> float:
+    """Seconds per step for which a loop without workers waits for data while no batch is prepared.
+
+    Mostly this is a sampler, which draws the indices of a batch in the training process even with workers.
+    """
+    if m[loader].num_workers:
+        return 0.0
+    return max(0.0, m[step_time_mean] * m[data_wait_fraction] - m[batches_per_step] * m[t_w])
+
+
 @metric("count", "ready batches in the queue")
 def queue_depth(m: Metrics) -> float:
     """Mean number of ready batches at the moment one is requested."""

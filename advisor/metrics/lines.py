@@ -71,6 +71,7 @@ KNOWN = {
 CALLS = {
     **{"time.sleep": "sleep", "gc.collect": "gc", "acquire": "lock", "double": "float64", "deepcopy": "copy"},
     "index": "search",
+    **dict.fromkeys(("dump", "dumps", "to_csv", "writerow", "writerows"), "file"),
 }
 """Kinds by what the hottest line calls."""
 
@@ -364,7 +365,7 @@ def _with_kinds(m: Metrics, places: Iterable[Place]) -> tuple[Place, ...]:
         if text:
             place = _in_a_loop(place, text)
             around = syntax(text, place.line)
-        known.append(replace(place, kind=kind_of(place, around, forwards, evaluates=evaluates)))
+        known.append(replace(place, kind=place.kind or kind_of(place, around, forwards, evaluates=evaluates)))
     return tuple(known)
 
 
@@ -390,6 +391,8 @@ def kind_of(place: Place, around: Syntax | None, forwards: float, *, evaluates: 
         return called
     if place.library in KNOWN:
         return KNOWN[place.library] or place.library
+    if "open" in around.calls and not place.library:
+        return "file"
     if not place.whole:
         return ""
     if evaluates and around.no_grad and place.share_in("forward"):
@@ -406,7 +409,7 @@ def kind_of(place: Place, around: Syntax | None, forwards: float, *, evaluates: 
     # A loop over modules is the model; so is a line that only calls other functions of the program.
     least = LITTLE if place.phase in OUTSIDE else OWN
     if around.loop and place.own >= least and not place.called.endswith("_call_impl"):
-        return "loop"
+        return "parameters" if around.parameters else "loop"
     return "values" if place.phase in OUTSIDE and around.calls & VALUES else ""
 
 
@@ -523,10 +526,17 @@ def _place(key: _Part, rows: list[Stack], total: float, count: int) -> Place:
         called=called,
         phases=by_phase,
         own=_own_part(rows, (file, function)),
+        kind="sampler" if not key[3] and sum(row.total for row in rows if _samples(row)) > seconds / 2 else "",
         outer=outer,
         inner=inner,
         near=tuple(near),
     )
+
+
+def _samples(row: Stack) -> bool:
+    """Return whether a loader draws the indices of its next batch."""
+    names = ((file, function.rpartition(".")[2]) for file, _, function, library in row.frames if library == "torch")
+    return any(file == "torch/utils/data/sampler.py" or name == "_next_index" for file, name in names)
 
 
 def _passes(row: Stack, key: _Key) -> bool:

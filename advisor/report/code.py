@@ -153,7 +153,8 @@ def evidence(rule: str, found: Code | None) -> Behind | None:
         return None
     for name, of in _OF.items():
         phases = _EVIDENCE.get(rule, ())
-        known = [place for place in getattr(found, name) if place.phase in phases or place.kind in phases]
+        places = (place for place in getattr(found, name) if place.kind != "sampler")  # it prepares no batch
+        known = [place for place in places if place.phase in phases or place.kind in phases]
         if not known:
             continue
         # What torch's loader does by itself is no line to look at where the program's own takes about as long.

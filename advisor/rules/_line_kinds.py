@@ -11,8 +11,8 @@ MOST: Triple = (0.4, 0.85, 1.0)
 SELDOM: Triple = (0.8, 0.97, 1.0)
 """Where it is done every hundredth step instead (assumption: a part of it may have to stay in each step)."""
 
-WORKERS = "or do it in a Dataset, whose loader workers (num_workers) run it during the step"
-IN_WORKERS = "let loader workers (num_workers) run it during the step"
+WORKERS = "or, if it needs only data, do it in a Dataset, whose loader workers (num_workers) run it during the step"
+IN_WORKERS = "or let loader workers (num_workers) run it during the step"
 """The same of what a Dataset does already."""
 
 
@@ -64,6 +64,21 @@ KINDS = {
         (0.3, 0.8, 1.0),
         BATCHES,
     ),
+    "parameters": LineKind(
+        ", a loop over the model's parameters",
+        "Handle all parameters in one call: AveragedModel of torch.optim.swa_utils or torch._foreach_lerp_ averages "
+        "them, clip_grad_norm_ returns the norm of all gradients. Or do it every hundredth step.",
+    ),
+    "sampler": LineKind(
+        ", a sampler, which runs in the training process even if the loader has workers",
+        "Draw the indices of a whole epoch at once, by tensor operations (torch.randperm, torch.multinomial), and "
+        "update weights every hundredth step.",
+    ),
+    "file": LineKind(
+        ", which reads or writes a file",
+        "Write every hundredth step, and append: rewriting a growing file takes longer each time. Read a file once, "
+        f"before the loop, {WORKERS}.",
+    ),
     "one_row": LineKind(
         ", which calls the model with one row at a time",
         "Give the model the observations of several environments, or of a whole episode, in one call.",
@@ -82,8 +97,9 @@ KINDS = {
         ", which runs Python's garbage collector", "Call gc.collect() once per epoch, or not at all.", SELDOM
     ),
     "lock": LineKind(
-        ", which waits for a lock or a queue",
-        "Run the work that it waits for ahead of time, in a thread or a loader worker.",
+        ", which waits for another thread or process",
+        "Make the work that it waits for faster, or let several loader workers (num_workers) do it: threads that run "
+        "Python code take turns.",
         SOME,
     ),
     "float64": LineKind(", in float64", "Use float32 if it is precise enough: float64 takes twice the memory.", SOME),
@@ -110,7 +126,7 @@ KINDS = {
     "PIL": LineKind(
         ", in Pillow",
         "Decode once and store smaller images, or decode with torchvision.io.decode_jpeg, which may be faster; "
-        f"Image.draft() reads a JPEG at a smaller size. Or {WORKERS.removeprefix('or ')}.",
+        f"Image.draft() reads a JPEG at a smaller size; {WORKERS}.",
         SOME,
     ),
     "cv2": LineKind(

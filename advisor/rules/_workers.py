@@ -5,7 +5,16 @@ from dataclasses import replace
 
 from advisor.metrics.base import Metrics
 from advisor.metrics.host import cores_allowed, cores_available, cores_per_rank
-from advisor.metrics.input import batch_bytes, batch_tensors, compute_threads, loader, t_g, t_w, u_w
+from advisor.metrics.input import (
+    batch_bytes,
+    batch_tensors,
+    compute_threads,
+    loader,
+    t_g,
+    t_w,
+    u_w,
+    wait_beside_batches,
+)
 from advisor.metrics.step import batches_per_step
 from advisor.models.input_pipeline import FEW_TENSORS, contention, transfer_time
 from advisor.models.state import Effect, Scenario, State, Workers
@@ -63,6 +72,7 @@ def expected_time(m: Metrics) -> float:
 
 
 def _with_workers(m: Metrics, compute: float) -> float:
+    compute += m.get(wait_beside_batches) or 0.0
     return max(compute, right_workers(m).supply(compute))
 
 

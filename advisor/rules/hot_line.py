@@ -128,7 +128,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     place = m[hot_place]
     kind = KINDS[place.kind or (place.library if place.library in KINDS else "")]
     if place.phase == "data_wait":
-        kind = replace(kind, then=kind.then.replace(WORKERS.removeprefix("or "), IN_WORKERS))
+        kind = replace(kind, then=kind.then.replace(WORKERS, IN_WORKERS))
     calls = m.get(forwards_per_step) if place.kind in MANY else None
     times = f" ({digits(calls)} calls per step)" if calls else ""
     # Where no forward pass was seen, the line may be the model; on a GPU the host may only wait there.
@@ -198,7 +198,10 @@ def _effect(m: Metrics, place: Place, kind: LineKind) -> Effect:
             passes = max(passes, excess * removed)
         after = after.scaled("backward", 1 - passes)
         # Without workers all waiting is serial: making batches faster makes the step faster.
-        after = replace(after, load=max(0.0, after.load - measured["data_wait"] * gone["data_wait"]))
+        wait = measured["data_wait"] * gone["data_wait"]
+        beside = min(wait, after.phases.get("loader_overhead", 0.0)) if place.kind == "sampler" else 0.0
+        after = after.without("loader_overhead", beside)
+        after = replace(after, load=max(0.0, after.load - (wait - beside)))
         saved = 1 - after.time / state.time if state.time else 0.0
         return _warmer(after, scenario.of(WARMER) * saved, coldest)
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_PARAMETERS = frozenset(("parameters", "named_parameters", "state_dict"))
 _WITHOUT_GRADIENTS = frozenset(("no_grad", "inference_mode"))
 
 
@@ -24,6 +25,8 @@ class Syntax:
     """Whether the function yields."""
     statement_loop: bool = False
     """Whether a `for` or `while` statement repeats it, not only a comprehension."""
+    parameters: bool = False
+    """Whether the innermost loop is one over a model's parameters, their gradients or its state."""
     calls: frozenset[str] = frozenset()
     """Names of the functions and methods that the line calls; of a module's or object's with its name, too."""
     one_row: bool = False
@@ -54,6 +57,7 @@ def syntax(lines: Sequence[str], number: int) -> Syntax | None:
         statement_loop=any(isinstance(loop, (ast.For, ast.AsyncFor, ast.While)) for loop in loops),
         recurrent=any(_recurs(loop) for loop in loops),
         no_grad=_has_no_grad(around[: last + 1], inside),
+        parameters=bool(loops) and any(_name(one.func) in _PARAMETERS for one in _iterated(loops[-1])),
         generator=any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in within),
         calls=frozenset(name for node in of_line if isinstance(node, ast.Call) for name in _names(node.func)),
         one_row=any(_adds_a_row(node) for node in within),
@@ -80,6 +84,13 @@ def _repeats(loop: ast.AST, number: int) -> bool:
         return True
     body = getattr(loop, "body", None)
     return not isinstance(body, list) or any(one.lineno <= number <= (one.end_lineno or 0) for one in body)
+
+
+def _iterated(loop: ast.AST) -> Iterator[ast.Call]:
+    """Yield the calls in what a loop iterates over."""
+    for part in (loop, *getattr(loop, "generators", ())):
+        if isinstance(part, (ast.For, ast.AsyncFor, ast.comprehension)):
+            yield from (node for node in ast.walk(part.iter) if isinstance(node, ast.Call))
 
 
 def _recurs(loop: ast.AST) -> bool:

@@ -14,7 +14,13 @@ from advisor.metrics.base import Goals, Missing, Threshold, metric
 from advisor.metrics.between import between_seconds, checkpoint_save_seconds, epoch_start_share
 from advisor.metrics.gpu import device, host_launch, launch_bound_index
 from advisor.metrics.host import CoreUse, core_use
-from advisor.metrics.input import epoch_restart_share, loader, queue_empty_fraction, worker_efficiency
+from advisor.metrics.input import (
+    epoch_restart_share,
+    loader,
+    queue_empty_fraction,
+    wait_beside_batches,
+    worker_efficiency,
+)
 from advisor.metrics.settings import flags, world_size
 from advisor.metrics.step import (
     exposed_comm_fraction,
@@ -562,6 +568,13 @@ def test_where_the_data_wait_goes(workers: int, empty: float, busy: object, load
     state = baseline(gpu_metrics(changes, phases=WAITS))
     assert (state.load, state.supply) == pytest.approx((load, supply))
     assert "data_wait" not in state.phases
+    assert state.time == pytest.approx(0.1)
+
+
+def test_a_sampler_stays_in_the_step_whoever_prepares_batches():
+    changes = {loader: replace(LOADER, num_workers=0), wait_beside_batches: 0.01}
+    state = baseline(gpu_metrics(changes, phases=WAITS))
+    assert (state.load, state.phases["loader_overhead"]) == pytest.approx((0.03, 0.01))
     assert state.time == pytest.approx(0.1)
 
 

@@ -199,6 +199,15 @@ def test_workers_and_what_lies_between_steps_have_places_of_their_own():
     assert m[stack_samples] == 300
 
 
+@pytest.mark.parametrize("frame", [("dataloader.py", "_next_index"), ("sampler.py", "BatchSampler.__iter__")])
+def test_what_draws_indices_is_a_sampler(frame):
+    draws = ("/home/me/data.py", 9, "Curriculum.__iter__", "")
+    above = (MAIN, (f"torch/utils/data/{frame[0]}", 715, frame[1], "torch"))
+    fetches = stack("data_wait", 9.0, MAIN, FETCH, ITEM)
+    kinds = {one.function: one.kind for one in of(*STEP, stack("data_wait", 9.0, *above, draws), fetches)[hot_places]}
+    assert (kinds["Curriculum.__iter__"], kinds["D.__getitem__"]) == ("sampler", "")
+
+
 def test_without_stacks_the_remedy_says_how_to_get_them():
     with pytest.raises(Missing) as missing:
         of()[hot_place]
@@ -239,6 +248,11 @@ def test_the_interval_of_forty_samples():
         ({}, Syntax(loop=True, calls=frozenset(("torch.tensor",))), 0.0, "lists"),  # of a comprehension
         ({}, Syntax(loop=True, statement_loop=True, calls=frozenset(("torch.tensor",))), 0.0, "loop"),
         ({"phase": "forward"}, Syntax(calls=frozenset(("tensor", "torch.tensor"))), 0.0, ""),
+        ({}, Syntax(loop=True, parameters=True), 0.0, "parameters"),
+        ({"library": "json"}, Syntax(calls=frozenset(("dump", "json.dump"))), 0.0, "file"),
+        ({"library": "json"}, Syntax(calls=frozenset(("loads", "json.loads"))), 0.0, "json"),
+        ({}, Syntax(loop=True, calls=frozenset(("open",))), 0.0, "file"),
+        ({"library": "PIL"}, Syntax(calls=frozenset(("open", "Image.open"))), 0.0, "PIL"),
         ({}, Syntax(loop=True, calls=frozenset(("index", "words.index"))), 0.0, "search"),
         ({"phase": "forward"}, Syntax(loop=True, one_row=True, no_grad=True), 40.0, "one_row"),
         ({"phase": "forward"}, Syntax(loop=True, no_grad=True), 40.0, "evaluation"),

@@ -94,6 +94,11 @@ def test_the_programs_own_line_stands_for_a_wait_before_that_of_torchs_loader(pa
     assert evidence("data-workers-zero", Code(samples=450, places=(loader, mine))).place.line == line
 
 
+def test_a_sampler_prepares_no_batch():
+    sampler = replace(PLACE, phase="data_wait", kind="sampler")
+    assert evidence("data-workers-zero", Code(samples=450, places=(sampler,))) is None
+
+
 def test_an_evaluation_is_known_by_its_kind_where_no_framework_runs_it():
     place = replace(PLACE, phase="data_wait", kind="evaluation")
     assert evidence("eval-less-often", Code(samples=450, places=(PLACE, place))).place is place

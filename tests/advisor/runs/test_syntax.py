@@ -65,6 +65,20 @@ def test_a_recurrence_is_no_sum(statement, recurrent):
     assert not syntax(lines, 4).recurrent
 
 
+@pytest.mark.parametrize(
+    ("loop", "parameters"),
+    [
+        ("for name, p in model.named_parameters():", True),
+        ("for a, b in zip(old.parameters(), new.parameters()):", True),
+        ("for p in model.parameters(): total = sum(", False),
+        ("for row in batch:", False),
+    ],
+)
+def test_the_innermost_loop_is_over_parameters(loop, parameters):
+    inner = "abs(x) for x in p.tolist())" if loop.endswith("(") else "x = p.norm()"
+    assert syntax(["def f(model):", f"    {loop}", f"        {inner}"], 3).parameters is parameters
+
+
 def test_the_condition_of_a_while_loop_is_evaluated_each_turn():
     lines = ["def f(x):", "    while x > 1:", "        x -= 1", "    return x"]
     assert [syntax(lines, number).loop for number in (2, 3, 4)] == [True, True, False]
