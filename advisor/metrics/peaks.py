@@ -5,7 +5,7 @@ from advisor.metrics.gpu import FEW_CONVOLUTIONS, conv_share, device, matmul_sha
 from advisor.metrics.operators import products, shaped_operators
 from advisor.metrics.settings import primary_rank
 from advisor.models.gpus import Peaks, derived, peaks
-from advisor.models.precision import Call
+from advisor.models.precision import MatmulCall
 
 
 @metric(None)
@@ -28,7 +28,7 @@ def peak_rates(m: Metrics) -> Peaks:
 
 
 @metric(None)
-def matmul_calls(m: Metrics) -> tuple[Call, ...]:
+def matmul_calls(m: Metrics) -> tuple[MatmulCall, ...]:
     """The matmuls and convolutions of the profiler windows, with the duration and the elements moved per call.
 
     They are grouped by operator and shape if shapes were recorded and there are few convolutions, otherwise by kernel.
@@ -42,4 +42,4 @@ def matmul_calls(m: Metrics) -> tuple[Call, ...]:
     total = sum(seconds for seconds, _, _ in timed)
     if total <= 0:
         raise Missing("No matmul was recorded", "Run on a GPU, for long enough to open a profiler window.")
-    return tuple(Call(seconds / total, seconds / calls, numbers) for seconds, calls, numbers in timed if calls)
+    return tuple(MatmulCall(seconds / total, seconds / calls, numbers) for seconds, calls, numbers in timed if calls)

@@ -49,7 +49,7 @@ ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class MatmulCall:
     """Matmuls of one kind, with the quantities that limit their speed-up."""
 
     share: float
@@ -92,7 +92,7 @@ def attained_tf32(peaks: Peaks) -> Triple:
 
 
 def to_half(
-    share_fp32: float, share_tf32: float, peaks: Peaks, achieved: float | None, calls: Sequence[Call] = ()
+    share_fp32: float, share_tf32: float, peaks: Peaks, achieved: float | None, calls: Sequence[MatmulCall] = ()
 ) -> Effect:
     """Return the effect of running the forward pass in 16-bit autocast.
 
@@ -111,13 +111,13 @@ def to_half(
     return faster(parts, MEMBOUND_SPEEDUP)
 
 
-def to_tf32(share_fp32: float, peaks: Peaks, achieved: float | None, calls: Sequence[Call] = ()) -> Effect:
+def to_tf32(share_fp32: float, peaks: Peaks, achieved: float | None, calls: Sequence[MatmulCall] = ()) -> Effect:
     """Return the effect of allowing TF32 for fp32 matmuls without tensor cores; arguments as in `to_half`."""
     by = speedup(attained_tf32(peaks), peaks.tf32 or 0.0, _now(peaks, achieved))
     return faster(_parts(share_fp32, by, calls, peaks, FP32_BYTES), UNCHANGED)
 
 
-def _parts(share: float, by: Triple, calls: Sequence[Call], peaks: Peaks, width: int) -> list[MatmulPart]:
+def _parts(share: float, by: Triple, calls: Sequence[MatmulCall], peaks: Peaks, width: int) -> list[MatmulPart]:
     """Return the matmuls with their speed-ups.
 
     No call becomes shorter than its bytes take to move, or than any kernel is.

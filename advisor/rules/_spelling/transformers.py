@@ -46,7 +46,7 @@ class Transformers(OwnLoop):
         return self._arguments({precision: True, **off})
 
     def tf32(self) -> tuple[Change, ...]:
-        """Return the `tf32` argument."""
+        """Return the argument that lets fp32 matmuls run in TF32."""
         return self._arguments({"tf32": True})
 
     def compile(self, mode: str | None = None) -> tuple[Change, ...]:

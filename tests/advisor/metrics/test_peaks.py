@@ -4,7 +4,7 @@ from profiles import metrics, nvml_uuid, rank, torch_uuid
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import device
 from advisor.metrics.peaks import matmul_calls, peak_rates
-from advisor.models.precision import Call
+from advisor.models.precision import MatmulCall
 from profiler.schema import DeviceFact, Gpu, Kernel, MemoryFact, Operator, Window
 
 
@@ -68,8 +68,8 @@ def test_matmuls_by_shape_or_else_by_kernel():
         pid=1, window=0, device="cuda", name="aten::mm", inputs=((8, 16), (16, 4)), dtype="fp32", calls=4, total=0.02
     )
 
-    assert windowed(product)[matmul_calls] == (Call(1.0, 0.005, 8 * 16 + 16 * 4 + 8 * 4),)
-    by_kernel = (Call(0.75, pytest.approx(0.003)), Call(0.25, pytest.approx(0.005)))
+    assert windowed(product)[matmul_calls] == (MatmulCall(1.0, 0.005, 8 * 16 + 16 * 4 + 8 * 4),)
+    by_kernel = (MatmulCall(0.75, pytest.approx(0.003)), MatmulCall(0.25, pytest.approx(0.005)))
     assert windowed()[matmul_calls] == by_kernel
     assert windowed(product, kind="convolution")[matmul_calls] == by_kernel, "the shapes are of a part only"
     with pytest.raises(Missing):
