@@ -2,7 +2,7 @@
 
 from advisor.metrics.base import Metrics
 from advisor.metrics.memory import alloc_retries, mem_headroom, oom_count
-from advisor.rules.base import Measurement, measured
+from advisor.rules.base import Measurement, measure
 
 
 def pressure(m: Metrics) -> tuple[Measurement, ...]:
@@ -10,4 +10,4 @@ def pressure(m: Metrics) -> tuple[Measurement, ...]:
 
     They carry no limits, because any one of them may be the reason.
     """
-    return measured(m, oom_count), measured(m, alloc_retries), measured(m, mem_headroom)
+    return measure(m, oom_count), measure(m, alloc_retries), measure(m, mem_headroom)

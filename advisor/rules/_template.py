@@ -10,7 +10,7 @@ Source: TODO: the title of the source, https://example.org
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.step import other_fraction
 from advisor.models.effects import remove, up_to
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.05, "TODO: why this value, or its source.")
@@ -18,14 +18,14 @@ MIN_SHARE = Threshold(0.05, "TODO: why this value, or its source.")
 
 def when(m: Metrics) -> Evidence | None:
     """If TODO: at least 5 % of the step goes into it,"""
-    return evidence(measured(m, other_fraction, ">=", MIN_SHARE))
+    return evidence(measure(m, other_fraction, ">=", MIN_SHARE))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then TODO: the change."""
     return Advice(
         then=f"TODO: the change in this run, with its numbers: {share(m[other_fraction])} of the step.",
-        changes=(Change(language="python", code="# TODO: code to copy"),),
+        changes=(python("# TODO: code to copy"),),
         basis="TODO: how the gain is predicted.",
         effect=remove("other", shares=up_to(1.0)),
         risk="TODO: what else changes.",

@@ -23,7 +23,7 @@ from advisor.models.accumulation import amortized_share
 from advisor.models.effects import in_turn, remove, remove_seconds
 from advisor.models.state import Effect
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure
 from advisor.units import share
 
 MIN_SHARE = Threshold(
@@ -43,7 +43,7 @@ def when(m: Metrics) -> Evidence | None:
         return None
     several = (exposed_comm_fraction,) if m[world_size] > 1 else ()
     return evidence(
-        *(measured(m, metric) for metric in (optimizer_fraction, *several, micro_steps_per_step)),
+        *(measure(m, metric) for metric in (optimizer_fraction, *several, micro_steps_per_step)),
         note=f"together {share(paid_once)} of the step; the target is {m.goals.target_batch} samples per update",
     )
 

@@ -20,8 +20,7 @@ from advisor.models.effects import lengthen
 from advisor.models.memory import LAYER_OVER_BOUNDARY
 from advisor.models.sharding import PCIE
 from advisor.rules._pressure import pressure
-from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, measure, python
 from advisor.units import seconds, size
 
 MIN_SHARE = Threshold(0.25, "Below this share of the peak, offloading frees too little for its cost (assumption).")
@@ -46,7 +45,7 @@ def when(m: Metrics) -> Evidence | None:
     needed = freed * m[local_ranks]
     if freed < limit or room < needed:
         return None
-    facts = (measured(m, mem_activations, ">=", limit), measured(m, host_memory_available, ">=", needed), *pressure(m))
+    facts = (measure(m, mem_activations, ">=", limit), measure(m, host_memory_available, ">=", needed), *pressure(m))
     return Evidence(facts, f"the inputs of {m[model].blocks} {m[model].block} blocks")
 
 

@@ -15,8 +15,7 @@ from advisor.metrics.gpu import allocation_stall_fraction
 from advisor.metrics.step import modelled_phases, steady_step_count
 from advisor.models.effects import in_turn, relieve_host, up_to
 from advisor.rules._exposed import PASSES, remove_exposed
-from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 
 MIN_STALL = Threshold(0.03, "A smaller share of the step is within its noise.")
@@ -33,7 +32,7 @@ CODE = """\
 def when(m: Metrics) -> Evidence | None:
     """If the GPU is idle for at least 3 % of the step while the host allocates or frees device memory,"""
     return evidence(
-        measured(m, allocation_stall_fraction, ">=", MIN_STALL), measured(m, steady_step_count, ">=", MIN_STEPS)
+        measure(m, allocation_stall_fraction, ">=", MIN_STALL), measure(m, steady_step_count, ">=", MIN_STEPS)
     )
 
 

@@ -14,8 +14,7 @@ Source: Bekman, Machine Learning Engineering, https://github.com/stas00/ml-engin
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.memory import alloc_retries, fragmentation_ratio, mem_peak_allocated, mem_peak_reserved, oom_count
 from advisor.metrics.settings import flags, primary_rank
-from advisor.rules._spelling.call import bash
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, bash, evidence, measure
 
 MIN_FRAGMENTATION = Threshold(
     0.15, "In a regular step, rounding and caching leave less than a seventh of the memory reserved but unused."
@@ -30,8 +29,8 @@ OFF = "expandable_segments:False"
 
 def when(m: Metrics) -> Evidence | None:
     """If allocations failed or were retried while at least 15 % of the reserved memory held no tensor,"""
-    unused, retries = measured(m, fragmentation_ratio, ">=", MIN_FRAGMENTATION), measured(m, alloc_retries)
-    failures, settings = measured(m, oom_count), m.get(flags)
+    unused, retries = measure(m, fragmentation_ratio, ">=", MIN_FRAGMENTATION), measure(m, alloc_retries)
+    failures, settings = measure(m, oom_count), m.get(flags)
     if (settings and SETTING in (settings.allocator_config or "")) or retries.value + failures.value == 0:
         return None
     return evidence(unused, retries, failures)

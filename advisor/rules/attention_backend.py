@@ -19,8 +19,7 @@ from advisor.metrics.gpu import gpu_computing_fraction
 from advisor.metrics.peaks import peak_rates
 from advisor.metrics.step import modelled_phases
 from advisor.models.effects import ANYWHERE, Triple, remove_seconds, shares_of
-from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import digits, share
 
 MIN_SHARE = Threshold(0.10, "A smaller share of the step cannot gain 5 %, even at twice the speed.")
@@ -74,7 +73,7 @@ def when(m: Metrics) -> Evidence | None:
     if _efficiency(m, found) >= m[MAX_EFFICIENCY]:
         return None
     note = f"{found.keys} tokens, {share(_efficiency(m, found))} of the peak"
-    return evidence(measured(m, slower_backend_share, ">=", MIN_SHARE), note=note)
+    return evidence(measure(m, slower_backend_share, ">=", MIN_SHARE), note=note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

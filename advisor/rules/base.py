@@ -5,13 +5,14 @@ Neither stops the other rules.
 """
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal
 
 from advisor.metrics.base import Metric, Metrics, Threshold
 from advisor.models.state import Effect
+from profiler.schema import Place
 
 
 class Area(Enum):
@@ -87,7 +88,7 @@ class Evidence:
     """Details that are not numbers, as plain text: which GPU, which loader, which throttle reason."""
 
 
-def measured(
+def measure(
     m: Metrics, metric: Metric[Any], relation: Relation = ">=", limit: Threshold | float | None = None
 ) -> Measurement:
     """Return the value of a metric, and the limit it is compared with if there is one."""
@@ -118,6 +119,17 @@ class Change:
     line: int | None = None
     differences: tuple[CodeDifference, ...] = ()
     """The changed settings whose current values are known."""
+
+
+def python(code: str, place: Place | None = None, differences: Iterable[CodeDifference] = ()) -> Change:
+    """Return a Python change with its location, if known, and the settings it changes."""
+    file, line = (place.file, place.line) if place else (None, None)
+    return Change(language="python", code=code, file=file, line=line, differences=tuple(differences))
+
+
+def bash(code: str) -> Change:
+    """Return a change made on the command line or in the environment."""
+    return Change(language="shell", code=code)
 
 
 class Safety(Enum):

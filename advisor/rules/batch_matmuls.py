@@ -15,8 +15,7 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.batching import Batchable, batchable, batchable_share
 from advisor.metrics.gpu import gpu_computing_fraction, launch_bound_index, matmul_share
 from advisor.models.effects import PARTLY, divide_matmul, in_turn, remove_launch_idle, up_to
-from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, python
 from advisor.units import digits, share
 
 MIN_SAVED = Threshold(0.05, "Share of the step that is left to save; a smaller gain is within the noise of most runs.")

@@ -24,7 +24,7 @@ from advisor.metrics.step import data_wait_fraction, micro_steps_per_step
 from advisor.models.memory import Slope, slope_of_one
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, measured
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, measure
 
 MIN_HEADROOM = Threshold(0.25, "With less free memory, the next larger batch would leave too little in reserve.")
 
@@ -46,7 +46,7 @@ def when(m: Metrics) -> Evidence | None:
     """If at least 25 % of GPU memory is free, and the GPU waits for launches for at least 20 % of the time or its
     multiprocessors are active for less than 80 % of the time outside data wait,
     """
-    headroom = measured(m, mem_headroom, ">=", MIN_HEADROOM)
+    headroom = measure(m, mem_headroom, ">=", MIN_HEADROOM)
     if not headroom.holds or (idle := _idle(m)) is None or _larger(m) <= batch_size(m):
         return None
     return Evidence((headroom, idle))
@@ -75,7 +75,7 @@ def _idle(m: Metrics) -> Measurement | None:
     """
     late = m.get(launch_bound_index)
     if late is not None and late >= m[MIN_LAUNCH_BOUND]:
-        return measured(m, launch_bound_index, ">=", MIN_LAUNCH_BOUND)
+        return measure(m, launch_bound_index, ">=", MIN_LAUNCH_BOUND)
     active = _active(m)
     if active is not None and active < m[SM_BUSY]:
         activity = reached_multiprocessors if m.get(sm_active) is None else sm_active

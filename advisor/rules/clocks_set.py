@@ -11,8 +11,7 @@ Source: NVIDIA: NVML API Reference, clocks event reasons, https://docs.nvidia.co
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.hardware import set_clock_ratio
 from advisor.models.effects import LAUNCHED, Triple, remove
-from advisor.rules._spelling.call import bash
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, bash, evidence, measure
 from advisor.units import share
 
 MAX_CLOCK = Threshold(0.9, "Clock divided by its maximum; above this, less than a tenth can be gained (assumption).")
@@ -31,7 +30,7 @@ def when(m: Metrics) -> Evidence | None:
     """If a setting of clocks is all that limits the GPU in half of its busy time, and keeps its clock below 90 % of the
     maximum,
     """
-    return evidence(measured(m, set_clock_ratio, "<", MAX_CLOCK))
+    return evidence(measure(m, set_clock_ratio, "<", MAX_CLOCK))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

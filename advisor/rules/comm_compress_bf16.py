@@ -20,8 +20,7 @@ from advisor.metrics.step import step_time_mean
 from advisor.models.communication import BUCKET
 from advisor.models.effects import PARTLY
 from advisor.rules._exposed import remove_exposed
-from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure, python
 from advisor.units import seconds, share, size
 
 MIN_SHARE = Threshold(
@@ -64,8 +63,8 @@ def when(m: Metrics) -> Evidence | None:
     if fact.comm_hook is not None or "float32" not in fact.dtypes or fact.backend not in (None, "nccl"):
         return None
     return evidence(
-        measured(m, exposed_transfer, ">=", limit),
-        measured(m, world_size, ">=", MIN_RANKS),
+        measure(m, exposed_transfer, ">=", limit),
+        measure(m, world_size, ">=", MIN_RANKS),
         note=f"{share(m[exposed_transfer] / m[step_time_mean])} of the step; {size(fact.gradient_bytes)} of gradients",
     )
 

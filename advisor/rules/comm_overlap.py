@@ -24,8 +24,7 @@ from advisor.metrics.settings import world_size
 from advisor.metrics.step import modelled_phases
 from advisor.models.effects import COMPUTE, Triple
 from advisor.rules._exposed import remove_exposed
-from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.10, "Share of the step: hiding 40 % of a smaller share gains less than 4 % (assumption).")
@@ -95,7 +94,7 @@ def when(m: Metrics) -> Evidence | None:
     """
     if m[world_size] < MIN_RANKS:
         return None
-    exposed, longest = measured(m, exposed_collectives, ">=", MIN_SHARE), m[exposed_collective]
+    exposed, longest = measure(m, exposed_collectives, ">=", MIN_SHARE), m[exposed_collective]
     return evidence(exposed, note=f"mostly {longest.name}") if m.get(ddp) is None else None
 
 

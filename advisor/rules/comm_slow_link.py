@@ -18,8 +18,7 @@ from advisor.metrics.settings import world_size
 from advisor.metrics.step import exposed_comm_fraction, modelled_phases
 from advisor.models.effects import Triple
 from advisor.rules._exposed import PASSES, remove_exposed
-from advisor.rules._spelling.call import bash
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, bash, evidence, measure
 from advisor.units import share, size
 
 MIN_SHARE = Threshold(0.10, "Share of the step: removing 40 % of a smaller share gains less than 4 % (assumption).")
@@ -51,8 +50,8 @@ def when(m: Metrics) -> Evidence | None:
     """If exposed collectives of at least a megabyte take at least 10 % of the step and reach less than 5 GB/s,"""
     if m[world_size] < MIN_RANKS:
         return None
-    exposed, longest = measured(m, exposed_comm_fraction, ">=", MIN_SHARE), m[exposed_collective]
-    speed = measured(m, exposed_bandwidth, "<", MAX_BANDWIDTH)
+    exposed, longest = measure(m, exposed_comm_fraction, ">=", MIN_SHARE), m[exposed_collective]
+    speed = measure(m, exposed_bandwidth, "<", MAX_BANDWIDTH)
     large = (longest.bytes or 0) >= m[MIN_BYTES] * longest.calls
     return evidence(exposed, speed, note=longest.name) if large else None
 

@@ -19,7 +19,7 @@ from advisor.metrics.normalization import unfused_norm_share
 from advisor.models.effects import divide_membound, in_turn, remove_launch_idle
 from advisor.rules._compile import CAPABILITY, compile_intervention
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, measure
 
 MIN_MEMBOUND = Threshold(0.25, "Making a quarter of the time 1.2 to 2.5 times as fast saves 4 to 15 % (assumption).")
 
@@ -45,8 +45,8 @@ def when(m: Metrics) -> Evidence | None:
     """
     if m[is_compiled] or m[compute_capability] < CAPABILITY:
         return None
-    late = measured(m, launch_bound_index, ">=", MIN_LAUNCH_BOUND)
-    membound = measured(m, membound_share, ">=", MIN_MEMBOUND)
+    late = measure(m, launch_bound_index, ">=", MIN_LAUNCH_BOUND)
+    membound = measure(m, membound_share, ">=", MIN_MEMBOUND)
     if m[matmul_share] > m[MAX_MATMUL] and late.value < m[LEAST_LAUNCH_BOUND]:
         return None
     reached = tuple(fact for fact in (membound, late) if fact.holds)

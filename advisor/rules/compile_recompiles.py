@@ -14,8 +14,7 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.between import recompile_share, recompiles
 from advisor.metrics.settings import flags
 from advisor.models.effects import remove_run, up_to
-from advisor.rules._spelling.call import bash, python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, bash, evidence, measure, python
 from advisor.units import share
 
 MIN_RECOMPILES = Threshold(
@@ -38,8 +37,8 @@ def when(m: Metrics) -> Evidence | None:
     """If torch.compile created graphs in 7 or more steps after the first,"""
     if not m[flags].compile:
         return None
-    number = measured(m, recompiles, ">=", MIN_RECOMPILES)
-    return evidence(number, measured(m, recompile_share)) if number.holds else None
+    number = measure(m, recompiles, ">=", MIN_RECOMPILES)
+    return evidence(number, measure(m, recompile_share)) if number.holds else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

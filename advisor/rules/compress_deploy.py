@@ -16,8 +16,7 @@ Source: MLCommons: MLPerf Inference Rules, https://github.com/mlcommons/inferenc
 from advisor.metrics.base import Metrics, Missing, Need
 from advisor.metrics.goals import declared_goals
 from advisor.metrics.memory import memory_pressure
-from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity, python
 
 
 def when(m: Metrics) -> Evidence | None:

@@ -25,8 +25,7 @@ from advisor.metrics.threads import (
     threads_from,
 )
 from advisor.models.effects import divide
-from advisor.rules._spelling.call import bash, python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, bash, measure, python
 
 MIN_GAIN = Threshold(1.3, "On busy machines, repeated timings of one matmul differ by up to a fifth (measured).")
 
@@ -46,12 +45,12 @@ def when(m: Metrics) -> Evidence | None:
     """
     if not m[on_cpu] or m[threads_from] == "program" or m[compute_fraction] < m[MIN_COMPUTE]:
         return None
-    gain, demand = measured(m, thread_gain, ">=", MIN_GAIN), measured(m, thread_demand, ">", m[cores_allowed])
+    gain, demand = measure(m, thread_gain, ">=", MIN_GAIN), measure(m, thread_demand, ">", m[cores_allowed])
     facts = [gain] if gain.holds else []
     crowded = m[local_ranks] > 1 or gain.value >= m[MIN_GAIN_ALONE]
     if demand.holds and m[best_threads] < m[threads] and crowded:
         facts.append(demand)
-    return evidence(*facts, measured(m, best_threads), note=_who(m)) if facts else None
+    return Evidence((*facts, measure(m, best_threads)), _who(m)) if facts else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

@@ -14,7 +14,7 @@ from advisor.metrics.gpu import conv_share, device, matmul_share
 from advisor.metrics.settings import flags
 from advisor.models.effects import divide_matmul
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure
 
 MIN_CONV = Threshold(0.3, "With fewer convolutions, their algorithm is not the bottleneck.")
 
@@ -25,7 +25,7 @@ SPEEDUP = (1.0, 1 / 0.96, 1 / 0.85)
 def when(m: Metrics) -> Evidence | None:
     """If convolutions take at least 30 % of GPU time, cudnn.benchmark is off, and determinism is not requested,"""
     m[device]
-    settings, convolutions = m[flags], measured(m, conv_share, ">=", MIN_CONV)
+    settings, convolutions = m[flags], measure(m, conv_share, ">=", MIN_CONV)
     if settings.cudnn_benchmark is None:
         raise Missing("The value of cudnn.benchmark was not read", "Let the run continue past its first ten steps.")
     if settings.cudnn_benchmark or settings.deterministic:

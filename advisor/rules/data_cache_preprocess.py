@@ -19,8 +19,7 @@ from advisor.metrics.preprocessing import epochs_begun, preprocess_share
 from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import faster_batches
 from advisor.rules._batches import gain
-from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import seconds, share
 
 MIN_WAIT = Threshold(0.05, "About 20 steps can confirm a gain of 5 % or more; a smaller wait cannot give that gain.")
@@ -64,14 +63,14 @@ def when(m: Metrics) -> Evidence | None:
     """If the step waits for data, regions marked as preprocessing take at least 40 % of batch preparation, caching
     their results should save at least 5 % of the step, and the data set is read more than once,
     """
-    wait = measured(m, data_wait_fraction, ">=", MIN_WAIT)
-    stage = measured(m, preprocess_share, ">=", MIN_STAGE)
+    wait = measure(m, data_wait_fraction, ">=", MIN_WAIT)
+    stage = measure(m, preprocess_share, ">=", MIN_STAGE)
     if not (wait.holds and stage.holds) or m[epochs_begun] < m[MIN_EPOCHS]:
         return None
     if gain(m, faster_batches(stage.value, REMOVED)) < m[MIN_WAIT]:
         return None
     note = f"{m[loader].dataset} preprocesses each sample in every epoch"
-    return evidence(wait, stage, measured(m, epochs_begun, ">=", MIN_EPOCHS), note=note)
+    return evidence(wait, stage, measure(m, epochs_begun, ">=", MIN_EPOCHS), note=note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

@@ -17,8 +17,7 @@ from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import faster_batches
 from advisor.models.state import Effect
 from advisor.rules._batches import gain
-from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import seconds, share
 
 MIN_WAIT = Threshold(0.05, "About 20 steps can confirm a gain of 5 % or more; a smaller wait cannot give that gain.")
@@ -52,7 +51,7 @@ def when(m: Metrics) -> Evidence | None:
     """If the step waits for data, collation takes at least 40 % of batch preparation, and speeding it up should
     save at least 5 % of the step,
     """
-    facts = measured(m, data_wait_fraction, ">=", MIN_WAIT), measured(m, collate_share, ">=", MIN_COLLATE)
+    facts = measure(m, data_wait_fraction, ">=", MIN_WAIT), measure(m, collate_share, ">=", MIN_COLLATE)
     found = evidence(*facts, note=f"{_name(m)} collates {m[loader].dataset}")
     return found if found and gain(m, _effect(m)) >= m[MIN_WAIT] else None
 

@@ -16,9 +16,8 @@ from advisor.metrics.input import files_per_sample, loader, t_w
 from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import faster_batches
 from advisor.rules._batches import gain
-from advisor.rules._spelling.call import python
 from advisor.rules._workers import right_number
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import digits, seconds
 
 MIN_WAIT = Threshold(0.05, "About 20 steps can confirm a gain of 5 % or more; a smaller wait cannot give that gain.")
@@ -59,7 +58,7 @@ def when(m: Metrics) -> Evidence | None:
     """If the step waits for data, a sample is read from at least 8 files, faster reading should save at least 5 %
     of the step, and more workers would not help,
     """
-    wait, files = measured(m, data_wait_fraction, ">=", MIN_WAIT), measured(m, files_per_sample, ">=", MIN_FILES)
+    wait, files = measure(m, data_wait_fraction, ">=", MIN_WAIT), measure(m, files_per_sample, ">=", MIN_FILES)
     found = evidence(wait, files, note=f"{m[loader].dataset} opens {digits(files.value)} files per sample")
     if not found or right_number(m) > m[loader].num_workers or gain(m, EFFECT) < m[MIN_WAIT]:
         return None

@@ -17,7 +17,7 @@ from advisor.models.input_pipeline import prefetch_factor
 from advisor.rules._batches import gain
 from advisor.rules._spelling import spelling
 from advisor.rules._workers import PREFETCH, loader_intervention, workers_memory
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure
 from advisor.units import count, seconds, share
 
 MIN_WAIT = Threshold(
@@ -53,7 +53,7 @@ def when(m: Metrics) -> Evidence | None:
     hidden = SURE * _hidden(m)
     if _hidden(m) < m[MIN_HIDDEN] or gain(m, remove_wait((hidden, hidden, hidden))) < m[MIN_WAIT]:
         return None
-    facts = measured(m, data_wait_fraction, ">=", MIN_WAIT), measured(m, t_w_p99, ">", m[MIN_RATIO] * mean)
+    facts = measure(m, data_wait_fraction, ">=", MIN_WAIT), measure(m, t_w_p99, ">", m[MIN_RATIO] * mean)
     return evidence(*facts, note=f"{count(fact.num_workers, 'worker')}, each up to {_prefetch(m)} ahead")
 
 

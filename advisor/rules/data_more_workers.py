@@ -26,7 +26,7 @@ from advisor.rules._workers import (
     workers_effect,
     workers_memory,
 )
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure
 from advisor.units import seconds, share
 
 MIN_WAIT = Threshold(
@@ -46,8 +46,8 @@ def when(m: Metrics) -> Evidence | None:
     if not fact.num_workers:
         return None
     found = evidence(
-        measured(m, data_wait_fraction, ">=", MIN_WAIT),
-        measured(m, worker_efficiency, ">=", MIN_EFFICIENCY),
+        measure(m, data_wait_fraction, ">=", MIN_WAIT),
+        measure(m, worker_efficiency, ">=", MIN_EFFICIENCY),
         note=f"{fact.dataset} is read with num_workers={fact.num_workers}",
     )
     if not found or right_number(m) <= fact.num_workers:

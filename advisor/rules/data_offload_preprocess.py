@@ -17,7 +17,7 @@ from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import remove_wait
 from advisor.rules._batches import gain
 from advisor.rules._workers import right_number
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, evidence, measure
 from advisor.units import share
 
 MIN_WAIT = Threshold(0.05, "About 20 steps can confirm a gain of 5 % or more; a smaller wait cannot give that gain.")
@@ -53,9 +53,9 @@ def when(m: Metrics) -> Evidence | None:
     """
     m[device]
     found = evidence(
-        measured(m, data_wait_fraction, ">=", MIN_WAIT),
-        measured(m, worker_efficiency, ">=", MIN_EFFICIENCY),
-        measured(m, u_w, ">=", MIN_CPU),
+        measure(m, data_wait_fraction, ">=", MIN_WAIT),
+        measure(m, worker_efficiency, ">=", MIN_EFFICIENCY),
+        measure(m, u_w, ">=", MIN_CPU),
         note=f"{m[loader].dataset} is read with num_workers={m[loader].num_workers}: no core is left",
     )
     if not found or right_number(m) > m[loader].num_workers:

@@ -19,7 +19,7 @@ from advisor.metrics.input import epoch_restart_share, epoch_start_seconds, load
 from advisor.models.effects import in_turn, remove
 from advisor.rules._spelling import spelling
 from advisor.rules._workers import loader_intervention
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure
 from advisor.units import count, seconds, share
 
 MIN_SHARE = Threshold(0.03, "Share of the run. Below this, epochs are so long that worker start-up does not matter.")
@@ -35,10 +35,10 @@ def when(m: Metrics) -> Evidence | None:
         return None
     if m[epoch_restart_share] * _start_up(m) < m[MIN_SHARE]:
         return None
-    settling = (measured(m, epoch_settling_share),) if _settling(m) else ()
+    settling = (measure(m, epoch_settling_share),) if _settling(m) else ()
     return evidence(
-        measured(m, epoch_restart_share, ">=", MIN_SHARE),
-        measured(m, epoch_start_seconds),
+        measure(m, epoch_restart_share, ">=", MIN_SHARE),
+        measure(m, epoch_start_seconds),
         *settling,
         note=f"{count(fact.num_workers, 'worker')} started for every epoch",
     )

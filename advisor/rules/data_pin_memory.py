@@ -17,9 +17,8 @@ from advisor.metrics.settings import is_trace
 from advisor.metrics.step import blocking_copy_fraction, h2d_fraction, steady_step_count, step_time_mean
 from advisor.rules._exposed import remove_exposed
 from advisor.rules._spelling import spelling
-from advisor.rules._spelling.call import python
 from advisor.rules._workers import loader_intervention
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, evidence, measure, python
 from advisor.units import share
 
 MIN_H2D = Threshold(0.03, "The expected saving is half of this share; less than 1.5 % of the step is within the noise.")
@@ -42,7 +41,7 @@ def when(m: Metrics) -> Evidence | None:
     copies, blocked = m[h2d_fraction], m.get(blocking_copy_fraction) or 0.0
     m[device]
     if m.get(is_trace):
-        found = evidence(measured(m, h2d_fraction, ">=", MIN_H2D), measured(m, h2d_pageable_share, ">=", MIN_PAGEABLE))
+        found = evidence(measure(m, h2d_fraction, ">=", MIN_H2D), measure(m, h2d_pageable_share, ">=", MIN_PAGEABLE))
         return found if found and m[steady_step_count] else None
     fact = m[loader]
     if copies + blocked < m[MIN_H2D] or not (fact.batch_device or "cpu").startswith("cpu"):
@@ -58,7 +57,7 @@ def when(m: Metrics) -> Evidence | None:
         if value
     ]
     if pageable is not None:
-        seen.append(measured(m, h2d_pageable_share, ">=", MIN_PAGEABLE))
+        seen.append(measure(m, h2d_pageable_share, ">=", MIN_PAGEABLE))
     return Evidence(tuple(seen), "the loader has pin_memory=False")
 
 

@@ -18,8 +18,7 @@ from advisor.metrics.gpu import traced_kernels
 from advisor.metrics.step import data_wait_fraction, steady_step_count, steady_steps
 from advisor.metrics.traced import traced_workers
 from advisor.models.effects import Triple, remove_wait
-from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 
 MIN_WAIT = Threshold(0.05, "A smaller wait cannot give a gain of 5 %.")
@@ -48,7 +47,7 @@ def when(m: Metrics) -> Evidence | None:
     if min(wait, again) < m[MIN_WAIT] or number < m[MIN_STEPS] or m[traced_kernels] < m[MIN_KERNELS]:
         return None
     note = "the loader has worker processes" if workers else "the training process prepares the batches"
-    facts = measured(m, data_wait_fraction, ">=", MIN_WAIT), measured(m, steady_step_count, ">=", MIN_STEPS)
+    facts = measure(m, data_wait_fraction, ">=", MIN_WAIT), measure(m, steady_step_count, ">=", MIN_STEPS)
     return evidence(*facts, note=note)
 
 

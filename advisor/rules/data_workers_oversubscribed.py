@@ -16,7 +16,7 @@ from advisor.metrics.input import loader, queue_empty_fraction, worker_demand
 from advisor.models.effects import remove
 from advisor.rules._spelling import spelling
 from advisor.rules._workers import PREFETCH, loader_intervention, right_number, workers_memory
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure
 from profiler.schema import PHASES
 
 MIN_SATURATION = Threshold(0.95, "Below this, a core is usually idle, so no process waits for one.")
@@ -38,9 +38,9 @@ def when(m: Metrics) -> Evidence | None:
     if fact.num_workers <= m[cores_per_rank]:
         return None
     found = evidence(
-        measured(m, worker_demand, ">", m[cores_available]),
-        measured(m, cpu_saturation, ">", MIN_SATURATION),
-        measured(m, queue_empty_fraction, "<=", MAX_EMPTY),
+        measure(m, worker_demand, ">", m[cores_available]),
+        measure(m, cpu_saturation, ">", MIN_SATURATION),
+        measure(m, queue_empty_fraction, "<=", MAX_EMPTY),
         note=f"{fact.num_workers} workers on {m[cores_per_rank]:g} cores",
     )
     # A queue may be full only because workers leave the step too little of the cores: fewer would be too slow for it.

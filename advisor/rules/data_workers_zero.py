@@ -29,7 +29,7 @@ from advisor.rules._workers import (
     workers_effect,
     workers_memory,
 )
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure
 from advisor.units import count, seconds, share
 
 MIN_WAIT = Threshold(
@@ -54,7 +54,7 @@ def when(m: Metrics) -> Evidence | None:
     least = m[MIN_HAND_OVERS] * hand_over(m)
     if m[t_w] <= least or time_with_workers(m) > (1 - m[MIN_GAIN]) * m[step_time_mean]:
         return None
-    facts = measured(m, data_wait_fraction, ">=", MIN_WAIT), measured(m, t_w, ">", least)
+    facts = measure(m, data_wait_fraction, ">=", MIN_WAIT), measure(m, t_w, ">", least)
     return evidence(*facts, note=f"{fact.dataset} is read with num_workers=0")
 
 

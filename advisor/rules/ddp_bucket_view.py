@@ -14,8 +14,7 @@ from advisor.metrics.communication import ddp
 from advisor.metrics.copies import gradient_copies, gradient_copy_fraction
 from advisor.metrics.step import modelled_phases
 from advisor.models.effects import COMPUTE, PARTLY, in_turn, remove_launch_idle, remove_seconds, up_to
-from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.02, "A smaller share of the step is within its noise.")
@@ -29,7 +28,7 @@ def when(m: Metrics) -> Evidence | None:
     """If copies of gradients from DistributedDataParallel's buckets, and waiting for their launches, take at least 2 %
     of the step,
     """
-    return evidence(measured(m, gradient_copy_fraction, ">=", MIN_SHARE))
+    return evidence(measure(m, gradient_copy_fraction, ">=", MIN_SHARE))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

@@ -19,7 +19,7 @@ from advisor.models.effects import PARTLY, Triple
 from advisor.models.state import Effect
 from advisor.rules._exposed import remove_exposed
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure
 from advisor.units import seconds
 
 MIN_MICRO_STEPS = Threshold(1.9, "About two micro-batches per update; the last update of an epoch may have fewer.")
@@ -39,9 +39,9 @@ def when(m: Metrics) -> Evidence | None:
         return None
     place = m[ddp].place
     return evidence(
-        measured(m, reductions_per_step, ">=", MIN_REDUCTIONS),
-        measured(m, micro_steps_per_step, ">=", MIN_MICRO_STEPS),
-        measured(m, world_size, ">=", MIN_RANKS),
+        measure(m, reductions_per_step, ">=", MIN_REDUCTIONS),
+        measure(m, micro_steps_per_step, ">=", MIN_MICRO_STEPS),
+        measure(m, world_size, ">=", MIN_RANKS),
         note=f"DistributedDataParallel created in {place.file}, line {place.line}" if place else "",
     )
 

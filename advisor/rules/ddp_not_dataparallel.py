@@ -18,8 +18,7 @@ from advisor.metrics.input import loader
 from advisor.metrics.settings import flags, world_size
 from advisor.metrics.step import step_time_mean
 from advisor.models.effects import divide_step, in_turn, relieve_host, shares_of
-from advisor.rules._spelling.call import bash, python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, bash, evidence, measure, python
 
 # DataParallel serves one process; with a single GPU it passes the call on and costs nothing.
 MIN_GPUS = 2
@@ -45,7 +44,7 @@ def when(m: Metrics) -> Evidence | None:
     if not m[flags].data_parallel or m[world_size] > 1 or m[device].count < MIN_GPUS:
         return None
     note = f"nn.DataParallel in one process, {m[device].count} GPUs"
-    return evidence(measured(m, step_time_mean), note=note)
+    return evidence(measure(m, step_time_mean), note=note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

@@ -17,8 +17,7 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import compute_capability, matmul_share
 from advisor.metrics.matmul import misaligned_efficiency, misaligned_length, misaligned_matmul_share
 from advisor.models.effects import Triple, divide_matmul
-from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.10, "With a smaller share of the GPU's time, even doubling the speed gains less than 5 %.")
@@ -51,8 +50,8 @@ def when(m: Metrics) -> Evidence | None:
     """
     if m[compute_capability] < CAPABILITY:
         return None
-    part = measured(m, misaligned_matmul_share, ">=", MIN_SHARE)
-    return evidence(part, measured(m, misaligned_efficiency, "<", MAX_EFFICIENCY)) if part.holds else None
+    part = measure(m, misaligned_matmul_share, ">=", MIN_SHARE)
+    return evidence(part, measure(m, misaligned_efficiency, "<", MAX_EFFICIENCY)) if part.holds else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

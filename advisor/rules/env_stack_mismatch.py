@@ -12,8 +12,7 @@ Source: PyTorch: Start Locally, https://pytorch.org/get-started/locally/
 
 from advisor.metrics.base import Metrics
 from advisor.metrics.stack import ARCHITECTURE, CPU_BUILD, OLD_DRIVER, stack_mismatches
-from advisor.rules._spelling.call import bash
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, bash
 
 FOUND = {
     ARCHITECTURE: "this torch has no code for the GPU's compute capability",

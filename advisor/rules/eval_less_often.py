@@ -16,7 +16,7 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.between import evaluation_share, evaluations
 from advisor.models.effects import remove
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure
 from advisor.units import share
 
 MOST = Threshold(1 / 3, "Below this, most of the run is training, whatever the purpose of the evaluation (assumption).")
@@ -35,7 +35,7 @@ OMITTED = (0.8, 1.0, 1.0)
 
 def when(m: Metrics) -> Evidence | None:
     """If evaluation takes at least a third of the run, and happened at least twice,"""
-    return evidence(measured(m, evaluation_share, ">=", MOST), measured(m, evaluations, ">=", MIN_EVALUATIONS))
+    return evidence(measure(m, evaluation_share, ">=", MOST), measure(m, evaluations, ">=", MIN_EVALUATIONS))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

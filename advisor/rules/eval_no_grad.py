@@ -17,8 +17,7 @@ from advisor.metrics.base import Metrics
 from advisor.metrics.between import evaluation_share
 from advisor.metrics.settings import evaluation_grad
 from advisor.models.effects import remove
-from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure, python
 from advisor.units import share
 
 # Share of the evaluation's time that goes (assumption): keeping activations is cheap, running out of memory is not.
@@ -37,7 +36,7 @@ def when(m: Metrics) -> Evidence | None:
     """If evaluation runs with gradients enabled,"""
     if not m[evaluation_grad]:
         return None
-    return evidence(measured(m, evaluation_share, ">", 0.0), note="gradients were enabled in evaluation")
+    return evidence(measure(m, evaluation_share, ">", 0.0), note="gradients were enabled in evaluation")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

@@ -16,8 +16,7 @@ from advisor.metrics.gpu import device, fp16_matmul_share
 from advisor.metrics.settings import flags, scaler, skipped_step_fraction
 from advisor.models.effects import remove_run, up_to
 from advisor.rules._spelling import spelling
-from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 
 MAX_SKIPPED = Threshold(
@@ -50,11 +49,11 @@ def when(m: Metrics) -> Evidence | None:
     settings = m[flags]
     if settings.grad_scaler or m.get(scaler) is not None:
         note = f"{m[scaler].skipped} of {m[scaler].steps} steps were skipped"
-        return evidence(measured(m, skipped_step_fraction, ">", MAX_SKIPPED), note=note)
+        return evidence(measure(m, skipped_step_fraction, ">", MAX_SKIPPED), note=note)
     by_itself = settings.zero_stage is not None and not settings.fsdp  # DeepSpeed
     if not settings.autocast or settings.autocast_dtype != "float16" or by_itself:
         return None
-    return evidence(measured(m, fp16_matmul_share, ">=", MIN_FP16), note="fp16 autocast without a GradScaler")
+    return evidence(measure(m, fp16_matmul_share, ">=", MIN_FP16), note="fp16 autocast without a GradScaler")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

@@ -17,8 +17,7 @@ from advisor.metrics.memory import mem_peak_allocated
 from advisor.models.effects import COMPUTE, Triple, remove
 from advisor.rules._compile import CAPABILITY
 from advisor.rules._computing import of_computing
-from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share, size
 
 MIN_SHARE = Threshold(0.05, "Share of the step; a smaller share gains too little to be worth a change.")
@@ -51,12 +50,12 @@ def when(m: Metrics) -> Evidence | None:
     part = m[cross_entropy_share] * m[gpu_computing_fraction]
     if not part:  # no loss over classes, so no logits either
         return None
-    words = measured(m, vocabulary, ">=", MIN_VOCABULARY)
+    words = measure(m, vocabulary, ">=", MIN_VOCABULARY)
     if not words.holds:
         return None
     if part >= m[MIN_SHARE]:
-        return Evidence((measured(m, cross_entropy_share, ">=", MIN_SHARE), words))
-    return evidence(measured(m, logits_bytes, ">=", m[MIN_MEMORY] * m[mem_peak_allocated]), words)
+        return Evidence((measure(m, cross_entropy_share, ">=", MIN_SHARE), words))
+    return evidence(measure(m, logits_bytes, ">=", m[MIN_MEMORY] * m[mem_peak_allocated]), words)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

@@ -13,8 +13,7 @@ Source: Python: gc.freeze, https://docs.python.org/3/library/gc.html#gc.freeze
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.step import gc_fraction
 from advisor.models.effects import PARTLY, remove
-from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.03, "A smaller share of the step is within its noise.")
@@ -34,7 +33,7 @@ for step, batch in enumerate(loader):
 
 def when(m: Metrics) -> Evidence | None:
     """If Python's garbage collector takes at least 3 % of the step,"""
-    return evidence(measured(m, gc_fraction, ">=", MIN_SHARE))
+    return evidence(measure(m, gc_fraction, ">=", MIN_SHARE))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

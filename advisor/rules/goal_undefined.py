@@ -13,8 +13,7 @@ Source: MLCommons: MLPerf Inference Rules, https://github.com/mlcommons/inferenc
 from advisor.metrics.base import Metrics
 from advisor.metrics.goals import undeclared_goals
 from advisor.metrics.step import step_time_mean
-from advisor.rules._spelling.call import bash
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity, bash
 from advisor.units import seconds
 
 OPTIONS = {"goal": "--goal cost", "quality": '--quality "val_acc>=0.76"', "gpu_price": "--gpu-price 2.5"}

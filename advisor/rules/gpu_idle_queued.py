@@ -16,8 +16,7 @@ from advisor.metrics.gpu import device, idle_queued_fraction, idle_queued_us
 from advisor.metrics.step import modelled_phases
 from advisor.models.effects import Triple
 from advisor.rules._exposed import PASSES, remove_exposed
-from advisor.rules._spelling.call import bash
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, bash, evidence, measure
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.10, "A smaller share of the step gains less than 5 % (assumption).")
@@ -39,7 +38,7 @@ def when(m: Metrics) -> Evidence | None:
     """If the GPU is idle for at least 10 % of the step although work is queued, in gaps that are longer than 10 us per
     kernel on average,
     """
-    facts = measured(m, idle_queued_fraction, ">=", MIN_SHARE), measured(m, idle_queued_us, ">=", MIN_GAP_US)
+    facts = measure(m, idle_queued_fraction, ">=", MIN_SHARE), measure(m, idle_queued_us, ">=", MIN_GAP_US)
     known = m.get(device)
     return evidence(*facts, note=known.name if known and known.name else "GPU")
 

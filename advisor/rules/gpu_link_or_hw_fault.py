@@ -15,8 +15,7 @@ from advisor.metrics.hardware import pcie_ratio
 from advisor.metrics.step import h2d_fraction, step_time_mean
 from advisor.models.effects import up_to
 from advisor.rules._exposed import remove_exposed
-from advisor.rules._spelling.call import bash
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, bash, evidence, measure
 from advisor.units import share
 
 MIN_H2D = Threshold(0.03, "Below this, the link does not slow down the step.")
@@ -30,7 +29,7 @@ def when(m: Metrics) -> Evidence | None:
     """If a GPU's PCIe link stays below its width or speed under load, and exposed copies take at least
     3 % of the step,
     """
-    return evidence(measured(m, pcie_ratio, "<", WHOLE), measured(m, h2d_fraction, ">=", MIN_H2D))
+    return evidence(measure(m, pcie_ratio, "<", WHOLE), measure(m, h2d_fraction, ">=", MIN_H2D))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

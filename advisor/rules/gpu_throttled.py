@@ -12,8 +12,7 @@ Source: NVIDIA: NVML API Reference, clocks event reasons, https://docs.nvidia.co
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.hardware import sm_clock_ratio, thermal_throttle_share, throttle_reasons, throttled_gpu
 from advisor.models.effects import LAUNCHED, remove
-from advisor.rules._spelling.call import bash
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, bash, evidence, measure
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.05, "Share of the samples in which the GPU was busy; a smaller share is a short peak.")
@@ -28,7 +27,7 @@ def when(m: Metrics) -> Evidence | None:
     """If heat or the power brake slowed a GPU for more than 5 % of its busy time, to a clock below 90 % of
     its maximum,
     """
-    facts = measured(m, thermal_throttle_share, ">", MIN_SHARE), measured(m, sm_clock_ratio, "<", MAX_CLOCK)
+    facts = measure(m, thermal_throttle_share, ">", MIN_SHARE), measure(m, sm_clock_ratio, "<", MAX_CLOCK)
     gpu, reasons = m[throttled_gpu], m[throttle_reasons]
     return evidence(*facts, note=f"GPU {gpu.index}, {gpu.name}: {', '.join(reasons)}")
 

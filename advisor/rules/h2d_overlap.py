@@ -20,8 +20,7 @@ from advisor.metrics.input import batch_bytes, loader
 from advisor.metrics.settings import is_trace
 from advisor.metrics.step import h2d_fraction, steady_step_count, step_time_mean
 from advisor.rules._exposed import remove_exposed
-from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, python
 from advisor.units import share
 
 MIN_H2D = Threshold(0.03, "Less exposed copying than this is within the noise of the step.")

@@ -27,7 +27,7 @@ from advisor.metrics.step import batches_per_step, data_wait_fraction, other_fra
 from advisor.models.effects import Triple
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure
 from advisor.units import seconds, share
 
 MIN_OTHER = Threshold(
@@ -72,13 +72,13 @@ def when(m: Metrics) -> Evidence | None:
     output = m[output_share]
     budget = m[BUDGET] * _own(m)
     if output >= budget and output * step >= m[MIN_OUTPUT]:
-        return evidence(measured(m, other_fraction, ">=", MIN_OTHER), measured(m, output_share, ">=", budget))
+        return evidence(measure(m, other_fraction, ">=", MIN_OTHER), measure(m, output_share, ">=", budget))
     if other < m[LARGE_OTHER] or other * step < m[LARGE_OTHER_SECONDS]:
         return None
     # Without a DataLoader the other work is the data: a simulator, a replay buffer, a loader of one's own.
     if not m[batches_per_step]:
         return None
-    return evidence(measured(m, other_fraction, ">=", LARGE_OTHER), measured(m, writes_per_step, ">=", EVERY_STEP))
+    return evidence(measure(m, other_fraction, ">=", LARGE_OTHER), measure(m, writes_per_step, ">=", EVERY_STEP))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

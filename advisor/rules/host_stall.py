@@ -14,8 +14,7 @@ from advisor.metrics.gpu import host_stall_fraction, traced_kernels
 from advisor.metrics.step import modelled_phases, step_time_uncertainty
 from advisor.models.effects import Triple, in_turn, relieve_host
 from advisor.rules._exposed import PASSES, remove_exposed
-from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 
 MIN_STALL = Threshold(0.10, "Share of the step: removing 40 % of a smaller share gains less than 4 % (assumption).")
@@ -49,8 +48,8 @@ def when(m: Metrics) -> Evidence | None:
     """If the trace shows repeated gaps of more than a millisecond in which the host launches nothing and the GPU is
     idle, and they take at least 10 % of the step,
     """
-    kernels, stalled = m[traced_kernels], measured(m, host_stall_fraction, ">=", MIN_STALL)
-    uncertain = measured(m, step_time_uncertainty, "<=", MAX_UNCERTAINTY)
+    kernels, stalled = m[traced_kernels], measure(m, host_stall_fraction, ">=", MIN_STALL)
+    uncertain = measure(m, step_time_uncertainty, "<=", MAX_UNCERTAINTY)
     return evidence(stalled, uncertain) if kernels >= m[MIN_KERNELS] else None
 
 

@@ -16,8 +16,7 @@ from advisor.metrics.program import driver
 from advisor.metrics.step import modelled_phases, sync_causes, value_sync_fraction
 from advisor.models.effects import up_to
 from advisor.rules._exposed import PASSES, remove_exposed
-from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 
 MIN_SYNC = Threshold(
@@ -57,7 +56,7 @@ for step, (inputs, targets) in enumerate(loader):
 def when(m: Metrics) -> Evidence | None:
     """If the GPU is idle for at least 3 % of the step because the host waited for a value or for all GPU work,"""
     m[device]
-    return evidence(measured(m, value_sync_fraction, ">=", MIN_SYNC))
+    return evidence(measure(m, value_sync_fraction, ">=", MIN_SYNC))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

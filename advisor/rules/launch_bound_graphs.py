@@ -26,8 +26,7 @@ from advisor.metrics.settings import is_trace
 from advisor.models.effects import remove_launch_idle
 from advisor.rules._compile import CAPABILITY, compile_intervention
 from advisor.rules._spelling import spelling
-from advisor.rules._spelling.call import bash
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, bash, evidence, measure
 from advisor.units import share
 
 MIN_LAUNCH_BOUND = Threshold(
@@ -53,12 +52,12 @@ def when(m: Metrics) -> Evidence | None:
     """If late launches leave the GPU idle for at least 30 % of the time and half of the kernels take less than 10 us,
     or for at least 15 % in a trace of a compiled model, and the program does not replay CUDA graphs,
     """
-    late = measured(m, launch_bound_index, ">=", MIN_LAUNCH_BOUND)
-    short = measured(m, median_kernel_us, "<", MAX_KERNEL_US)
+    late = measure(m, launch_bound_index, ">=", MIN_LAUNCH_BOUND)
+    short = measure(m, median_kernel_us, "<", MAX_KERNEL_US)
     if m[compute_capability] < CAPABILITY or m.get(replays_graphs):
         return None
     if m.get(is_trace) and m.get(is_compiled) and late.value >= m[MIN_COMPILED]:
-        return evidence(measured(m, launch_bound_index, ">=", MIN_COMPILED), note=f"{m[device].name}, compiled")
+        return evidence(measure(m, launch_bound_index, ">=", MIN_COMPILED), note=f"{m[device].name}, compiled")
     return evidence(late, short, note=m[device].name)
 
 

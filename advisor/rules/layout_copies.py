@@ -14,8 +14,7 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.copies import layout_copies, layout_copy_share
 from advisor.metrics.gpu import gpu_computing_fraction, membound_share
 from advisor.models.effects import Triple, divide_membound
-from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.10, "Share of the step: halving a smaller share gains less than 5 %.")
@@ -37,7 +36,7 @@ def when(m: Metrics) -> Evidence | None:
     """If copies that only change the order of elements in memory take at least 10 % of the step,"""
     if m[layout_copy_share] * m[gpu_computing_fraction] < m[MIN_SHARE]:
         return None
-    return evidence(measured(m, layout_copy_share, ">=", MIN_SHARE), note=m[layout_copies].place)
+    return evidence(measure(m, layout_copy_share, ">=", MIN_SHARE), note=m[layout_copies].place)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

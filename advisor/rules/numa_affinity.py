@@ -15,8 +15,7 @@ from advisor.metrics.numa import gpu_node, near_cores, numa_nodes
 from advisor.metrics.settings import world_size
 from advisor.metrics.step import h2d_fraction
 from advisor.models.effects import in_turn, remove, remove_launch_idle
-from advisor.rules._spelling.call import bash
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, bash, evidence, measure
 from advisor.units import share
 
 MIN_NODES = Threshold(2, "With one node, all cores are equally close to the GPU.")
@@ -39,10 +38,10 @@ def when(m: Metrics) -> Evidence | None:
     """If the machine has several NUMA nodes, the process may run on cores outside its GPU's node, and copies to
     the GPU take at least 5 % of the step or the GPU waits for launches for at least 15 % of the time,
     """
-    count = measured(m, numa_nodes, ">=", MIN_NODES)
+    count = measure(m, numa_nodes, ">=", MIN_NODES)
     if not count.holds or m[near_cores] >= m[NEAR] or (busy := _busy(m)) is None:
         return None
-    return evidence(count, measured(m, near_cores, "<", NEAR), busy, note=f"the GPU is on node {m[gpu_node]}")
+    return evidence(count, measure(m, near_cores, "<", NEAR), busy, note=f"the GPU is on node {m[gpu_node]}")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -69,9 +68,9 @@ def _busy(m: Metrics) -> Measurement | None:
     """
     copies, late = m.get(h2d_fraction), m.get(launch_bound_index)
     if copies is not None and copies >= m[MIN_H2D]:
-        return measured(m, h2d_fraction, ">=", MIN_H2D)
+        return measure(m, h2d_fraction, ">=", MIN_H2D)
     if late is not None and late >= m[MIN_LAUNCH_BOUND]:
-        return measured(m, launch_bound_index, ">=", MIN_LAUNCH_BOUND)
+        return measure(m, launch_bound_index, ">=", MIN_LAUNCH_BOUND)
     m[h2d_fraction]
     m[launch_bound_index]  # unknown, it might have shown what copies do not
     return None

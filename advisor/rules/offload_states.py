@@ -24,7 +24,7 @@ from advisor.models.sharding import ALL, PCIE, exposed_offload, offload_time
 from advisor.models.state import Effect
 from advisor.rules._pressure import pressure
 from advisor.rules._sharding import deepspeed, fsdp
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, evidence, measure
 from advisor.units import seconds
 
 MIN_SHARE = Threshold(0.25, "Below this share of the peak, offloading frees too little for its cost (assumption).")
@@ -47,9 +47,9 @@ def when(m: Metrics) -> Evidence | None:
     if moved < limit or m[host_memory_available] < _host_memory(m):
         return None
     return evidence(
-        measured(m, mem_optim),
-        measured(m, mem_grads),
-        measured(m, host_memory_available, ">=", _host_memory(m)),
+        measure(m, mem_optim),
+        measure(m, mem_grads),
+        measure(m, host_memory_available, ">=", _host_memory(m)),
         *pressure(m),
         note=f"together {moved / m[mem_peak_allocated]:.0%} of the peak",
     )

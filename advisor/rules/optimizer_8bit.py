@@ -18,7 +18,7 @@ from advisor.models.effects import remove
 from advisor.models.memory import MOMENTS, eight_bit_moments
 from advisor.rules._pressure import pressure
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, Severity, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, Severity, measure
 from profiler.schema import OptimizerFact
 
 MIN_SHARE = Threshold(
@@ -45,7 +45,7 @@ def when(m: Metrics) -> Evidence | None:
     if held < limit or _freed(m, fact) <= 0:
         return None
     return Evidence(
-        (measured(m, mem_optim, ">=", limit), *pressure(m)),
+        (measure(m, mem_optim, ">=", limit), *pressure(m)),
         note=f"{fact.name} of {fact.parameters / 1e9:.2f} billion parameters",
     )
 

@@ -20,8 +20,7 @@ from advisor.metrics.traced import fused_update, trace
 from advisor.models.effects import COMPUTE, Triple, divide, in_turn, shorter
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
-from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure, python
 from advisor.units import digits, seconds
 from profiler.schema import OptimizerFact
 
@@ -79,7 +78,7 @@ def when(m: Metrics) -> Evidence | None:
     if share < m[MIN_FRACTION] or fact.fused or not _fusible(fact) or _speedup(m, fact) is None:
         return None
     note = f"{fact.name} updates {fact.tensors} tensors of {_mean(fact):,.0f} elements on average, not fused"
-    return evidence(measured(m, optimizer_fraction, ">=", MIN_FRACTION), note=note)
+    return evidence(measure(m, optimizer_fraction, ">=", MIN_FRACTION), note=note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -111,7 +110,7 @@ def _in_trace(m: Metrics) -> Evidence | None:
     fact = m[trace]
     if fact.fused is not False or fact.optimizer not in ADAMS:
         return None
-    return evidence(measured(m, optimizer_fraction, ">=", MIN_FRACTION), note=f"{fact.optimizer} is not fused")
+    return evidence(measure(m, optimizer_fraction, ">=", MIN_FRACTION), note=f"{fact.optimizer} is not fused")
 
 
 def _advice_for_trace(m: Metrics) -> Advice:

@@ -15,8 +15,7 @@ from advisor.metrics.settings import flags, optimizer, world_size
 from advisor.metrics.step import micro_steps_per_step
 from advisor.models.effects import Triple, remove
 from advisor.rules._pressure import pressure
-from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure, python
 from advisor.units import size
 
 MIN_SHARE = Threshold(0.15, "Below this share of the peak, gradients are not what fills the memory (assumption).")
@@ -54,7 +53,7 @@ def when(m: Metrics) -> Evidence | None:
     held, peak = m[mem_grads], m[mem_peak_allocated]
     if held < m[MIN_SHARE] * peak or m[mem_activations] >= m[MAX_ACTIVATIONS] * peak:
         return None
-    return evidence(measured(m, mem_grads, ">=", m[MIN_SHARE] * peak), *pressure(m), note=fact.name)
+    return evidence(measure(m, mem_grads, ">=", m[MIN_SHARE] * peak), *pressure(m), note=fact.name)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

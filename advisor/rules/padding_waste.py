@@ -20,8 +20,7 @@ from advisor.metrics.padding import padding, padding_beyond_longest, padding_was
 from advisor.metrics.settings import packs_sequences
 from advisor.models.effects import COMPUTE, divide
 from advisor.models.padding import Padding
-from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, python
 from advisor.units import share
 
 MIN_WASTE = Threshold(

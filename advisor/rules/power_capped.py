@@ -11,8 +11,7 @@ Source: NVIDIA: NVML API Reference, power management limit, https://docs.nvidia.
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.hardware import capped_clock_ratio, power_cap
 from advisor.models.effects import LAUNCHED, Triple, remove
-from advisor.rules._spelling.call import bash
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, bash, evidence, measure
 from advisor.units import share
 
 MAX_LIMIT = Threshold(0.9, "Variants of a board differ by a few percent from the data sheet (assumption).")
@@ -33,7 +32,7 @@ def when(m: Metrics) -> Evidence | None:
     """If the power limit is below 90 % of the power that the GPU is sold with, and the power cap keeps its clock below
     90 % of the maximum in half of its busy time,
     """
-    return evidence(measured(m, power_cap, "<", MAX_LIMIT), measured(m, capped_clock_ratio, "<", MAX_CLOCK))
+    return evidence(measure(m, power_cap, "<", MAX_LIMIT), measure(m, capped_clock_ratio, "<", MAX_CLOCK))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

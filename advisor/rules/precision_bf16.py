@@ -28,7 +28,7 @@ from advisor.metrics.settings import flags, model
 from advisor.models.precision import attained_half, memory_change, to_half
 from advisor.models.state import Effect
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure
 
 MIN_SHARE = Threshold(0.2, "Below a fifth, even infinitely fast matmuls save less than the casts may cost.")
 
@@ -76,7 +76,7 @@ def slow_products(m: Metrics, least: Threshold, late: Threshold) -> Evidence | N
     if settings and settings.autocast:
         return None
     found = evidence(
-        measured(m, fp32_matmul_share, ">=", least), measured(m, launch_bound_index, "<", late), note=m[device].name
+        measure(m, fp32_matmul_share, ">=", least), measure(m, launch_bound_index, "<", late), note=m[device].name
     )
     if found:
         m[peak_rates]  # without them nothing can be predicted

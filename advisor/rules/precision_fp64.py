@@ -14,8 +14,7 @@ from advisor.metrics.gpu import device, fp64_share, gpu_computing_fraction
 from advisor.metrics.settings import fp64_parameters, on_cpu
 from advisor.metrics.step import modelled_phases
 from advisor.models.effects import ANYWHERE, Triple, remove_seconds, shares_of
-from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure, python
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.05, "A smaller share cannot gain 3 %, even at twice the speed.")
@@ -43,8 +42,8 @@ def when(m: Metrics) -> Evidence | None:
     parameters are fp64,
     """
     if m.get(on_cpu):
-        return evidence(measured(m, fp64_parameters, ">=", MIN_PARAMETERS))
-    part = measured(m, fp64_share, ">=", MIN_SHARE)
+        return evidence(measure(m, fp64_parameters, ">=", MIN_PARAMETERS))
+    part = measure(m, fp64_share, ">=", MIN_SHARE)
     return evidence(part, note=m[device].name) if part.holds else None
 
 

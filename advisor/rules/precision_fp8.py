@@ -17,8 +17,7 @@ from advisor.metrics.matmul import large_bf16_matmuls, large_bf16_share
 from advisor.metrics.peaks import peak_rates
 from advisor.models.effects import divide_matmul
 from advisor.models.precision import fp8_speedup
-from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure, python
 from advisor.units import share
 
 # Ada and Hopper: the first with fp8 tensor cores. Blackwell of data centers: the first with scales in hardware.
@@ -55,7 +54,7 @@ def when(m: Metrics) -> Evidence | None:
         return None
     if m[large_bf16_share] * m[gpu_computing_fraction] < m[MIN_SHARE]:
         return None
-    return evidence(measured(m, large_bf16_share, ">=", MIN_SHARE), note=m[device].name)
+    return evidence(measure(m, large_bf16_share, ">=", MIN_SHARE), note=m[device].name)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

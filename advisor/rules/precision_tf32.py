@@ -24,7 +24,7 @@ from advisor.metrics.peaks import matmul_calls, peak_rates
 from advisor.metrics.settings import flags
 from advisor.models.precision import attained_tf32, to_tf32
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure
 from advisor.rules.precision_bf16 import confidence, peak_of
 
 MIN_SHARE = Threshold(0.2, "As for bf16: below a fifth of the time there is little to gain.")
@@ -45,8 +45,8 @@ def when(m: Metrics) -> Evidence | None:
     if m[compute_capability] < CAPABILITY or (settings and settings.matmul_precision in ("high", "medium")):
         return None
     found = evidence(
-        measured(m, simt_fp32_gemm_share, ">=", MIN_SHARE),
-        measured(m, launch_bound_index, "<", LAUNCH_BOUND),
+        measure(m, simt_fp32_gemm_share, ">=", MIN_SHARE),
+        measure(m, launch_bound_index, "<", LAUNCH_BOUND),
         note=m[device].name,
     )
     return found if found and m[peak_rates].tf32 is not None else None

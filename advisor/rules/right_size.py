@@ -23,8 +23,7 @@ from advisor.models.cost import gpu_hours_ratio
 from advisor.models.effects import Triple
 from advisor.models.memory import FILL
 from advisor.rules._exposed import exposed
-from advisor.rules._spelling.call import bash
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, bash, measure
 from advisor.units import seconds, share
 
 MAX_EXPOSED = Threshold(
@@ -43,15 +42,15 @@ def when(m: Metrics) -> Evidence | None:
         return None
     if _scales_badly(m):
         facts = (
-            measured(m, exposed_comm_seconds, ">", m[MAX_EXPOSED] * m[step_time_mean]),
-            measured(m, world_size, ">=", 2),
-            measured(m, mem_headroom),
+            measure(m, exposed_comm_seconds, ">", m[MAX_EXPOSED] * m[step_time_mean]),
+            measure(m, world_size, ">=", 2),
+            measure(m, mem_headroom),
         )
         return Evidence(facts)
     fed = (m.get(data_wait_fraction) or 0.0) < m[MAX_WAIT]
     if not fed or m[gpu_busy_fraction] > m[MAX_BUSY] or 1 - m[mem_headroom] > m[MAX_BUSY]:
         return None
-    return Evidence((measured(m, gpu_busy_fraction, "<=", MAX_BUSY), measured(m, mem_headroom, ">=", 1 - m[MAX_BUSY])))
+    return Evidence((measure(m, gpu_busy_fraction, "<=", MAX_BUSY), measure(m, mem_headroom, ">=", 1 - m[MAX_BUSY])))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

@@ -14,7 +14,7 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.goals import queue_share
 from advisor.metrics.settings import world_size
 from advisor.models.effects import Triple
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, Severity, evidence, measured
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, Severity, evidence, measure
 from advisor.units import share, span
 
 MIN_SHARE = Threshold(
@@ -27,7 +27,7 @@ REMOVED: Triple = (0.3, 0.5, 0.8)
 
 def when(m: Metrics) -> Evidence | None:
     """If you declared that GPUs wait without training for at least 10 % of their time,"""
-    return evidence(measured(m, queue_share, ">=", MIN_SHARE))
+    return evidence(measure(m, queue_share, ">=", MIN_SHARE))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

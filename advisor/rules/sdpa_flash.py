@@ -20,8 +20,7 @@ from advisor.metrics.gpu import gpu_computing_fraction
 from advisor.metrics.settings import on_cpu
 from advisor.models.effects import COMPUTE, Triple, divide
 from advisor.rules._computing import of_computing
-from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.10, "A smaller share of the step cannot gain 5 %, even at twice the speed.")
@@ -46,7 +45,7 @@ def when(m: Metrics) -> Evidence | None:
     part = _share_of_step(m)
     if part < m[MIN_SHARE] or (m.get(on_cpu) and m[scores_dropped_out]):
         return None
-    return evidence(measured(m, materialised_attention_share, ">=", MIN_SHARE), note=f"{m[sequence_length]} tokens")
+    return evidence(measure(m, materialised_attention_share, ">=", MIN_SHARE), note=f"{m[sequence_length]} tokens")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

@@ -15,8 +15,7 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, gpu_computing_fraction
 from advisor.models.effects import COMPUTE, remove, up_to
 from advisor.rules._computing import of_computing
-from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure, python
 from advisor.units import share
 
 MIN_LENGTH = Threshold(8192, "In shorter sequences, a window of a few thousand tokens saves little.")
@@ -46,7 +45,7 @@ def when(m: Metrics) -> Evidence | None:
     m[device]
     if m[attention_share] * m[gpu_computing_fraction] < m[MIN_SHARE] or not m[attention_is_flash]:
         return None
-    return evidence(measured(m, attention_share, ">=", MIN_SHARE), measured(m, sequence_length, ">=", MIN_LENGTH))
+    return evidence(measure(m, attention_share, ">=", MIN_SHARE), measure(m, sequence_length, ">=", MIN_LENGTH))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

@@ -16,8 +16,7 @@ from advisor.metrics.between import checkpoint_save_seconds
 from advisor.metrics.goals import spot_discount, time_between_failures
 from advisor.models.checkpoint_interval import break_even_discount, daly, inflation, spot_cost
 from advisor.models.cost import money
-from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure, python
 from advisor.units import money as as_money
 from advisor.units import seconds, share
 
@@ -54,9 +53,9 @@ def when(m: Metrics) -> Evidence | None:
     if not ratio < m[MAX_RATIO]:
         return None
     return evidence(
-        measured(m, spot_discount, ">", break_even_discount(_inflated(m))),
-        measured(m, time_between_failures),
-        measured(m, checkpoint_save_seconds),
+        measure(m, spot_discount, ">", break_even_discount(_inflated(m))),
+        measure(m, time_between_failures),
+        measure(m, checkpoint_save_seconds),
         note=f"{share(ratio)} of the on-demand cost",
     )
 

@@ -28,8 +28,7 @@ from advisor.models.effects import PARTLY, remove_seconds, remove_wait, up_to
 from advisor.models.state import Effect
 from advisor.rules._exposed import remove_exposed
 from advisor.rules._line_kinds import KINDS
-from advisor.rules._spelling.call import bash
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, evidence, measured
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, bash, evidence, measure
 from advisor.units import seconds, share
 
 MIN_SKEW = Threshold(0.08, "Ranks of one job differ by a few percent even on equal hosts (assumption).")
@@ -91,10 +90,10 @@ def when(m: Metrics) -> Evidence | None:
         return None
     slowest, middle = _slowest(m), _middle(m)
     return evidence(
-        measured(m, straggler_skew, ">=", MIN_SKEW),
-        measured(m, straggler_persistence, ">=", MIN_SHARE),
-        measured(m, common_step_count, ">=", enough),
-        measured(m, world_size, ">=", MIN_RANKS),
+        measure(m, straggler_skew, ">=", MIN_SKEW),
+        measure(m, straggler_persistence, ">=", MIN_SHARE),
+        measure(m, common_step_count, ">=", enough),
+        measure(m, world_size, ">=", MIN_RANKS),
         note=f"A step's own work, without communication: rank {slowest.rank} {seconds(slowest.median)}, rank "
         f"{middle.rank} {seconds(middle.median)}; most of the difference is in {_place(m)}. Waiting for rank "
         f"{slowest.rank}, in each step: {_waiting(m)}",

@@ -15,8 +15,7 @@ Source: Bengio et al., Curriculum Learning, ICML 2009, https://doi.org/10.1145/1
 from advisor.metrics.base import Metrics, Missing, Need, Threshold
 from advisor.metrics.goals import IMPROVEMENT, stale_validations, validations
 from advisor.models.effects import remove_run, up_to
-from advisor.rules._spelling.call import python
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure, python
 from advisor.units import share
 
 PATIENCE = Threshold(
@@ -33,8 +32,8 @@ def when(m: Metrics) -> Evidence | None:
             Need.DECLARATION,
         )
     return evidence(
-        measured(m, stale_validations, ">=", PATIENCE),
-        measured(m, validations),
+        measure(m, stale_validations, ">=", PATIENCE),
+        measure(m, validations),
         note=f"the best was number {m[validations] - m[stale_validations]}",
     )
 

@@ -23,7 +23,7 @@ from advisor.metrics.step import (
     step_time_mean,
     typical_step_uncertainty,
 )
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure
 from advisor.units import count, digits, seconds, share
 
 MAX_UNCERTAINTY = Threshold(
@@ -44,9 +44,9 @@ def when(m: Metrics) -> Evidence | None:
     there are fewer than 30 kernels),
     """
     if m.get(traced_kernels) is not None:
-        return evidence(measured(m, traced_kernels, "<", MIN_KERNELS))
-    return evidence(measured(m, steady_step_count, "<", MIN_STEPS)) or evidence(
-        measured(m, typical_step_uncertainty, ">", MAX_UNCERTAINTY)
+        return evidence(measure(m, traced_kernels, "<", MIN_KERNELS))
+    return evidence(measure(m, steady_step_count, "<", MIN_STEPS)) or evidence(
+        measure(m, typical_step_uncertainty, ">", MAX_UNCERTAINTY)
     )
 
 

@@ -20,7 +20,6 @@ from advisor.models.memory import FILL
 from advisor.rules._pressure import pressure
 from advisor.rules._sharding import to_stage
 from advisor.rules._spelling import spelling
-from advisor.rules._spelling.call import python
 from advisor.rules.base import (
     Advice,
     Area,
@@ -31,7 +30,8 @@ from advisor.rules.base import (
     Rule,
     Safety,
     evidence,
-    measured,
+    measure,
+    python,
 )
 
 MIN_SHARE = Threshold(
@@ -56,9 +56,9 @@ def when(m: Metrics) -> Evidence | None:
     if replicated < limit:
         return None
     return evidence(
-        measured(m, mem_optim),
-        measured(m, mem_grads),
-        measured(m, world_size, ">=", MIN_RANKS),
+        measure(m, mem_optim),
+        measure(m, mem_grads),
+        measure(m, world_size, ">=", MIN_RANKS),
         *pressure(m),
         note=f"together {replicated / m[mem_peak_allocated]:.0%} of the peak",
     )

@@ -26,7 +26,7 @@ from advisor.models.state import Effect
 from advisor.rules._exposed import exposed, remove_exposed
 from advisor.rules._pressure import pressure
 from advisor.rules._sharding import to_stage
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measured
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure
 
 MIN_FREED = Threshold(
     0.05,
@@ -50,8 +50,8 @@ def when(m: Metrics) -> Evidence | None:
     if filled_at(m, 2) <= FILL or _freed_by_weights(m) < m[MIN_FREED] * m[device].memory_total:
         return None
     return evidence(
-        measured(m, mem_params),
-        measured(m, world_size, ">=", MIN_RANKS),
+        measure(m, mem_params),
+        measure(m, world_size, ">=", MIN_RANKS),
         *pressure(m),
         note=f"ZeRO stage 2 would need {filled_at(m, 2):.0%} of GPU memory",
     )

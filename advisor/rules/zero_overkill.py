@@ -23,7 +23,7 @@ from advisor.models.effects import COMPUTE, remove
 from advisor.models.state import Effect
 from advisor.rules._exposed import exposed, remove_exposed
 from advisor.rules._sharding import to_stage
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, measured
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, measure
 from advisor.units import share
 
 SAFE = Threshold(
@@ -59,15 +59,15 @@ def when(m: Metrics) -> Evidence | None:
         return None
     least = m[MIN_EXPOSED] * m[step_time_mean]
     if offloaded(m):
-        spent = measured(m, optimizer_fraction, ">=", MIN_EXPOSED)
+        spent = measure(m, optimizer_fraction, ">=", MIN_EXPOSED)
         worthwhile = spent.holds
     else:
-        spent = measured(m, exposed_comm_seconds, ">=", least)
+        spent = measure(m, exposed_comm_seconds, ">=", least)
         worthwhile = exposed(m) >= least
     if not worthwhile:
         return None
     return Evidence(
-        (spent, measured(m, mem_headroom, ">=", 1 - m[SAFE])),
+        (spent, measure(m, mem_headroom, ">=", 1 - m[SAFE])),
         note=f"one step down, {filled:.0%} of GPU memory would be in use",
     )
 

@@ -2,9 +2,9 @@
 
 from advisor.metrics.settings import model
 from advisor.metrics.step import micro_steps_per_step
-from advisor.rules._spelling.call import configured, python
+from advisor.rules._spelling.call import configured
 from advisor.rules._spelling.own_loop import Half, OwnLoop
-from advisor.rules.base import Change
+from advisor.rules.base import Change, python
 
 
 class Accelerate(OwnLoop):

@@ -1,23 +1,11 @@
 """Write a function call with some of its arguments changed."""
 
 import json
-from collections.abc import Iterable
 
-from advisor.rules.base import Change, CodeDifference
-from profiler.schema import CallFact, Place
+from advisor.rules.base import Change, CodeDifference, python
+from profiler.schema import CallFact
 
 NOT_SET = "not set"
-
-
-def python(code: str, place: Place | None = None, differences: Iterable[CodeDifference] = ()) -> Change:
-    """Return a Python change with its location, if known, and the settings it changes."""
-    file, line = (place.file, place.line) if place else (None, None)
-    return Change(language="python", code=code, file=file, line=line, differences=tuple(differences))
-
-
-def bash(code: str) -> Change:
-    """Return a change made on the command line or in the environment."""
-    return Change(language="shell", code=code)
 
 
 def configured(call: CallFact | None, name: str, settings: dict[str, object], known: dict[str, object]) -> Change:

@@ -8,9 +8,8 @@ import json
 from advisor.metrics.input import loader
 from advisor.metrics.settings import data_parallel_size, optimizer
 from advisor.metrics.step import micro_steps_per_step
-from advisor.rules._spelling.call import python
 from advisor.rules._spelling.own_loop import Half, OwnLoop
-from advisor.rules.base import Change, CodeDifference
+from advisor.rules.base import Change, CodeDifference, python
 
 
 class DeepSpeed(OwnLoop):

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from advisor.metrics.input import loader
 from advisor.metrics.step import micro_steps_per_step
-from advisor.rules._spelling.call import configured, python
+from advisor.rules._spelling.call import configured
 from advisor.rules._spelling.own_loop import Half, OwnLoop
-from advisor.rules.base import Change
+from advisor.rules.base import Change, python
 
 PRECISIONS = {"bf16": "bf16-mixed", "fp16": "16-mixed"}
 

@@ -13,8 +13,8 @@ from advisor.metrics.input import loader
 from advisor.metrics.program import configuration, model_variable, optimizer_variable, save_place
 from advisor.metrics.settings import flags, model, optimizer, world_size
 from advisor.metrics.step import micro_steps_per_step
-from advisor.rules._spelling.call import NOT_SET, python, value
-from advisor.rules.base import Change, CodeDifference
+from advisor.rules._spelling.call import NOT_SET, value
+from advisor.rules.base import Change, CodeDifference, python
 from profiler.schema import LoaderFact, OptimizerFact
 
 Half = Literal["bf16", "fp16"]

@@ -6,9 +6,9 @@ from advisor.metrics.between import evaluations
 from advisor.metrics.input import loader
 from advisor.metrics.settings import flags, optimizer, world_size
 from advisor.metrics.step import micro_steps_per_step, recording
-from advisor.rules._spelling.call import configured, python
+from advisor.rules._spelling.call import configured
 from advisor.rules._spelling.own_loop import Half, OwnLoop
-from advisor.rules.base import Change
+from advisor.rules.base import Change, python
 
 ARGUMENTS = {
     "num_workers": "dataloader_num_workers",
