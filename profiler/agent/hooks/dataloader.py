@@ -555,6 +555,8 @@ class _Fetches:
         self._watched = ByIdentity()
         self._undo: dict[int, Callable[[], None]] = {}
         """The undo function of each hooked class, by `id` of the class."""
+        self._slow: set[int] = set()
+        """Loaders whose batches take so long that asking for the wait for a core costs comparatively nothing."""
 
     def watch(self, fetcher: Any, loader: int, times: int | None = None, opened: _Opened | None = None) -> None:
         """Time the fetcher's next `times` batches; all of them if `times` is None."""
@@ -572,7 +574,7 @@ class _Fetches:
     @not_counted
     def _hook(self, cls: type) -> Callable[[], None]:
         plain: Any = getattr(cls, "fetch")  # noqa: B009
-        agent, watched_fetchers, done = self._agent, self._watched, self._done
+        agent, watched_fetchers, done, slow = self._agent, self._watched, self._done, self._slow
 
         @functools.wraps(plain)
         def fetch(self: Any, possibly_batched_index: Any) -> Any:
@@ -580,7 +582,7 @@ class _Fetches:
             if watched is None:
                 return plain(self, possibly_batched_index)
             opened = watched.opened
-            queued = _waited_for_a_core() if watched.slow else None  # which opens a file
+            queued = _waited_for_a_core() if watched.loader in slow else None  # which opens a file
             files = opened.files if opened else 0
             watched.collates = 0
             cpu = time.thread_time_ns()
@@ -621,7 +623,7 @@ class _Fetches:
         files = opened.files - files if opened and samples else -1
         if queued is not None:
             wanted += max(0, (_waited_for_a_core() or queued) - queued)
-        watched.slow = end - begin > SLOW_NS
+        (self._slow.add if end - begin > SLOW_NS else self._slow.discard)(watched.loader)
         collated = end - watched.collates if begin <= watched.collates <= end else 0
         agent.put((ident(), BATCH, begin, end, watched.loader, min(wanted, end - begin), collated, samples, files))
         if watched.left is None:  # a worker may be ended without a word; what it does next to the step costs nothing
@@ -660,5 +662,3 @@ class _Fetched:
         self.opened = opened
         self.collates = 0
         """The clock as the collation of the batch began; 0 before that."""
-        self.slow = False
-        """Whether batches take so long that asking for the wait for a core costs comparatively nothing."""
