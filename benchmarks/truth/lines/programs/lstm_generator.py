@@ -24,7 +24,7 @@ def normalize(window):
 def batches(size=32, length=48):
     while running():
         starts = [random.randrange(len(series) - length - 1) for _ in range(size)]
-        windows = [normalize([list(row) for row in series[start : start + length]]) for start in starts]
+        windows = [normalize([list(row) for row in series[start : start + length]]) for start in starts]  # planted
         # As slow as normalize(): torch.tensor() visits each element of the lists.
         yield torch.tensor(windows), torch.tensor([series[start + length][0] for start in starts])  # planted
 
