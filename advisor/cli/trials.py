@@ -13,7 +13,10 @@ from advisor.cli.command import Listed
 from profiler.errors import ProfilerError
 
 if TYPE_CHECKING:
+    from advisor.cli.options import Criteria
+    from advisor.metrics.base import Goals
     from advisor.rules.base import Safety
+    from advisor.verify.trials import TrialChoices
 
 R = TypeVar("R")
 
@@ -32,12 +35,23 @@ class TrialOptions:
     in_place: bool
     yes: bool
 
-    @property
-    def allowed(self) -> tuple[Safety, ...]:
-        """Return the kinds of changes to try: exact ones, and those that were named."""
+    def choices(self, criteria: Criteria, goals: Goals) -> TrialChoices:
+        """Return them with what judges the runs."""
         from advisor.rules.base import Safety
+        from advisor.verify.trials import TrialChoices
 
-        return (Safety.EXACT, *self.named)
+        return TrialChoices(
+            allowed=(Safety.EXACT, *self.named),  # exact changes, and the kinds that were named
+            processes=self.processes,
+            steps=self.steps,
+            in_place=self.in_place,
+            covered=self.covered,
+            network=self.network,
+            goals=goals,
+            rules=criteria.rules.rules,
+            past=criteria.past(),
+            calibration=criteria.calibration_file,
+        )
 
 
 def _kinds(ctx: click.Context, _option: click.Parameter, allow: tuple[str, ...]) -> tuple[Safety, ...]:

@@ -1,6 +1,7 @@
 """Profile, try the best advice, keep it if it is confirmed, and repeat until nothing is left."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -43,32 +44,22 @@ def tune(out: Path, profile_steps: int, how: trials.TrialOptions, criteria: Crit
     from advisor.report.render import tuning_json, tuning_text
     from advisor.report.render.trial_progress import TrialProgress
     from advisor.verify.fitting import fit
-    from advisor.verify.process import Program
     from advisor.verify.session import promise_of_harmlessness
-    from advisor.verify.tuning import NOTE, TuningOptions, tune
+    from advisor.verify.tuning import NOTE, tune
     from profiler import ours
     from profiler.launch import program
     from profiler.printable import printable, say
 
     program(words)  # report a missing script before anything else
-    to_tune = TuningOptions(
-        allowed=how.allowed,
-        processes=how.processes,
-        steps=how.steps,
-        profile_steps=profile_steps,
-        goals=criteria.goals,
-        rules=criteria.rules.rules,
-        past=criteria.past(),
-        calibration=criteria.calibration_file,
-    )
-    what = Program(words=words, cwd=os.getcwd(), in_place=how.in_place, covered=how.covered, network=how.network)
+    choices = replace(how.choices(criteria, criteria.goals), profile_steps=profile_steps)
+    what = choices.program(words, os.getcwd())
     command = printable(shlex.join(words))
     trials.confirm(f"To be run several times: {command}\n{promise_of_harmlessness(what)}", how.yes)
     console = Console(stderr=True, highlight=False)
     try:
         with TrialProgress(console) as progress:
-            fitted = fit(what, out, to_tune, progress) if criteria.goals.goal == "memory" else None
-            tuned = fitted or tune(what, out, to_tune, progress)
+            fitted = fit(what, out, choices, progress) if criteria.goals.goal == "memory" else None
+            tuned = fitted or tune(what, out, choices, progress)
     except KeyboardInterrupt:
         say("interrupted; run the same command again to continue.")
         raise click.Abort from None

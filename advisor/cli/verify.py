@@ -71,20 +71,7 @@ def try_advice(
     from advisor.report.render.trial_progress import TrialProgress
     from advisor.verify import session
 
-    trial = session.prepare(
-        folder,
-        rules,
-        how.allowed,
-        processes=how.processes,
-        steps=how.steps,
-        in_place=how.in_place,
-        covered=how.covered,
-        network=how.network,
-        goals=wanted,
-        known=criteria.rules.rules,
-        past=criteria.past(),
-        calibration=criteria.calibration_file,
-    )
+    trial = session.prepare(folder, rules, how.choices(criteria, wanted))
     for note in trial.left_out:
         click.echo(note, err=True)
     if not trial.candidates:

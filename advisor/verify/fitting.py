@@ -27,8 +27,8 @@ from advisor.verify.arm import TrialFailed
 from advisor.verify.kept import Verified
 from advisor.verify.process import Program, run_once
 from advisor.verify.remedies import Ladder, Remedy, ladders
-from advisor.verify.trials import why_not
-from advisor.verify.tuning import PROFILE_PATIENCE, KeptChange, TuningOptions, TuningWatcher, claim
+from advisor.verify.trials import TrialChoices, why_not
+from advisor.verify.tuning import PROFILE_PATIENCE, KeptChange, TuningWatcher, claim
 from profiler.errors import ProfilerError
 
 # That a program takes: its memory has reached its peak by then, unless lengths vary or something leaks (assumption).
@@ -70,7 +70,7 @@ class Fitted:
     """The recording with the changes that were kept."""
 
 
-def fit(program: Program, folder: Path, how: TuningOptions, watcher: TuningWatcher) -> Fitted | None:
+def fit(program: Program, folder: Path, how: TrialChoices, watcher: TuningWatcher) -> Fitted | None:
     """Make the program fit; None if it takes its steps as it is.
 
     Raises:

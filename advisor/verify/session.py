@@ -4,21 +4,20 @@ import difflib
 import hashlib
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from advisor.judging.calibration import Calibration
 from advisor.judging.judge import Finding, Judgement, judge
 from advisor.judging.verdict import Verdict
-from advisor.metrics.base import Goals, Metrics
-from advisor.rules.base import Rule, Safety, Severity
+from advisor.metrics.base import Metrics
+from advisor.rules.base import Severity
 from advisor.runs.load import load
 from advisor.runs.profile import Profile
 from advisor.units import seconds
 from advisor.verify import kept, learnt, tuned
 from advisor.verify.pace import pace_of
 from advisor.verify.process import Program
-from advisor.verify.trials import Trials, Watcher, why_not
+from advisor.verify.trials import TrialChoices, Trials, Watcher, why_not
 from profiler.agent.redact import HIDDEN
 from profiler.errors import ProfilerError
 from profiler.printable import printable
@@ -81,39 +80,23 @@ class Session:
         )
 
 
-def prepare(
-    folder: Path,
-    rules: Sequence[str],
-    allowed: Sequence[Safety],
-    *,
-    processes: int,
-    steps: int | None = None,
-    in_place: bool = False,
-    covered: Sequence[str] = (),
-    network: bool = False,
-    goals: Goals | None = None,
-    known: Sequence[Rule] | None = None,
-    past: Calibration | None = None,
-    calibration: Path | None = None,
-) -> Session:
-    """Prepare the trials of a run's advice.
-
-    The `known` rules judge the run, or the built-in ones. Predictions are calibrated by the `past`, and verdicts are
-    added to the file `calibration`.
+def prepare(folder: Path, rules: Sequence[str], how: TrialChoices) -> Session:
+    """Prepare the trials of a run's advice, or of these rules'.
 
     Raises:
         ProfilerError: the run cannot be run again, or a rule is unknown.
     """
     runs = _ids(folder)  # first: a recording that replaces this one from here on is noticed
     profile = load(folder)
-    metrics = Metrics(profile, goals)
-    judgement = judge(metrics, known, past=past)
+    metrics = Metrics(profile, how.goals)
+    judgement = judge(metrics, how.rules, past=how.past)
     _check_names(rules, judgement)
     before = kept.read(folder).values()  # report a foreign one before anything is run
     candidates, left_out, on_demand = list[Finding](), list[str](), list[str]()
-    findings = _with_what_is_heard(judgement.findings, judge(metrics, known, past=past, tried=kept.tried(before)))
+    after_trials = judge(metrics, how.rules, past=how.past, tried=kept.tried(before))
+    findings = _with_what_is_heard(judgement.findings, after_trials)
     for finding in findings:
-        reason = why_not(finding, allowed)
+        reason = why_not(finding, how.allowed)
         if finding.rule.id in rules or (not rules and finding.severity is not Severity.INFO):
             if reason is None:
                 candidates.append(finding)
@@ -127,17 +110,17 @@ def prepare(
         folder=folder,
         runs=runs,
         trials=Trials(
-            program=replace(_program(profile, in_place, covered), network=network),
+            program=_program(profile, how),
             pace=pace_of(metrics),
             folder=folder / FOLDER / _digest(runs),  # an unfinished trial continues only for its own recording
-            processes=processes,
-            steps=steps,
+            processes=how.processes,
+            steps=how.steps,
             changes=tuned.changes(folder),
         ),
         candidates=tuple(candidates),
         left_out=tuple(left_out),
         on_demand=tuple(on_demand),
-        calibration=calibration,
+        calibration=how.calibration,
     )
 
 
@@ -202,7 +185,7 @@ def _check_names(rules: Sequence[str], judgement: Judgement) -> None:
             raise ProfilerError(f"There is no rule {rule!r}.", remedy)
 
 
-def _program(profile: Profile, in_place: bool, covered: Sequence[str]) -> Program:
+def _program(profile: Profile, how: TrialChoices) -> Program:
     run = profile.runs[0]
     if len(profile.runs) > 1:
         raise ProfilerError(
@@ -221,4 +204,4 @@ def _program(profile: Profile, in_place: bool, covered: Sequence[str]) -> Progra
     script = Path(run.cwd) / run.command[0]
     if script.suffix == ".py" and not script.exists():
         raise ProfilerError(f"The script is gone: {script}.", "Verify where it was recorded.")
-    return Program(words=run.command, cwd=run.cwd, in_place=in_place, covered=tuple(covered))
+    return how.program(run.command, run.cwd)

@@ -10,9 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
+from advisor.judging.calibration import Calibration
 from advisor.judging.judge import Finding
 from advisor.judging.verdict import Verdict
-from advisor.rules.base import Intervention, Safety
+from advisor.metrics.base import Goals
+from advisor.rules.base import Intervention, Rule, Safety
 from advisor.verify.arm import Arm, TrialFailed, read
 from advisor.verify.judgement import Judged, judged
 from advisor.verify.kept import Verified
@@ -21,6 +23,35 @@ from advisor.verify.process import Program, forget, run_once
 
 # A process has this many times the time it should take, and seconds to start and to compile.
 PATIENCE, START = 5.0, 300.0
+
+# Of the profile that advice is taken from: thirty steady ones after warm-up are what rules ask for, and epochs show.
+PROFILE_STEPS = 150
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialChoices:
+    """The user's choices for trials."""
+
+    allowed: Sequence[Safety]
+    processes: int
+    """Number of processes in each arm."""
+    steps: int | None = None
+    """Steps of each process; None: as many as the prediction needs."""
+    profile_steps: int = PROFILE_STEPS
+    in_place: bool = False
+    covered: tuple[str, ...] = ()
+    network: bool = False
+    goals: Goals | None = None
+    rules: Sequence[Rule] | None = None
+    """The rules that judge runs; None: all built-in ones."""
+    past: Calibration | None = None
+    """The trials that predictions are calibrated by."""
+    calibration: Path | None = None
+    """The file that verdicts are added to."""
+
+    def program(self, words: Sequence[str], cwd: str) -> Program:
+        """Return the program of these words, to be run as chosen."""
+        return Program(words=tuple(words), cwd=cwd, in_place=self.in_place, covered=self.covered, network=self.network)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

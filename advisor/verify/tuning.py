@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from advisor.judging.calibration import Calibration
 from advisor.judging.judge import Finding, judge
-from advisor.metrics.base import Goals, Metrics
+from advisor.metrics.base import Metrics
 from advisor.rules import all_rules
-from advisor.rules.base import Intervention, Rule, Safety, Severity
+from advisor.rules.base import Intervention, Safety, Severity
 from advisor.runs.load import load
 from advisor.verify import kept, learnt, trials
 from advisor.verify.arm import TrialFailed
@@ -23,14 +22,11 @@ from advisor.verify.kept import Verified
 from advisor.verify.pace import Pace, pace_of
 from advisor.verify.probe import probe
 from advisor.verify.process import ENDED, Program, forget, run_once
-from advisor.verify.trials import Trials, why_not
+from advisor.verify.trials import TrialChoices, Trials, why_not
 from profiler.errors import ProfilerError
 
 NOTE = "tuning.json"
 SCHEMA = "profile-train/tuning@1"
-
-# Of the profile that advice is taken from: thirty steady ones after warm-up are what rules ask for, and epochs show.
-PROFILE_STEPS = 150
 
 # Seconds that a profile of a program whose pace is not known yet may take.
 PROFILE_PATIENCE = 1800.0
@@ -64,23 +60,6 @@ class Tuned:
     """The recording with everything that was kept."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuningOptions:
-    """The user's choices for a tuning."""
-
-    allowed: Sequence[Safety]
-    processes: int
-    steps: int | None = None
-    """Steps of each process of a trial; None: as many as the prediction needs."""
-    profile_steps: int = PROFILE_STEPS
-    goals: Goals | None = None
-    rules: Sequence[Rule] | None = None
-    """The rules to use; None: all built-in ones."""
-    past: Calibration | None = None
-    calibration: Path | None = None
-    """The file that verdicts are added to."""
-
-
 class TuningWatcher(trials.Watcher, Protocol):
     """An observer of a tuning."""
 
@@ -88,7 +67,7 @@ class TuningWatcher(trials.Watcher, Protocol):
         """Report that the program is profiled for the `number`th time, with the changes kept so far."""
 
 
-def tune(program: Program, folder: Path, how: TuningOptions, watcher: TuningWatcher) -> Tuned:
+def tune(program: Program, folder: Path, how: TrialChoices, watcher: TuningWatcher) -> Tuned:
     """Tune a program, and return the story.
 
     Raises:
@@ -140,7 +119,7 @@ def tune(program: Program, folder: Path, how: TuningOptions, watcher: TuningWatc
     raise ProfilerError(f"{MOST_ROUNDS} changes were kept and there is still new advice.", f"See {folder}.")
 
 
-def _profile(program: Program, changes: Sequence[Intervention], out: Path, how: TuningOptions) -> Metrics:
+def _profile(program: Program, changes: Sequence[Intervention], out: Path, how: TrialChoices) -> Metrics:
     new = not (out / ENDED).exists()
     try:
         run_once(program, changes, out, how.profile_steps, patience=PROFILE_PATIENCE, windows=True)

@@ -21,7 +21,7 @@ from advisor.verify.arm import Arm, TrialFailed
 from advisor.verify.kept import Verified
 from advisor.verify.pace import AROUND, LONGER
 from advisor.verify.process import ENDED, Program
-from advisor.verify.trials import Trials, order
+from advisor.verify.trials import TrialChoices, Trials, order
 from profiler.agent.redact import HIDDEN
 from profiler.errors import ProfilerError
 from profiler.schema import Fact, FlagsFact, OptimizerFact, Process, Step
@@ -54,7 +54,7 @@ def recorded(tmp_path):
 
 
 def prepare(folder, *rules, allowed=EXACT):
-    return session.prepare(folder, rules, allowed, processes=2)
+    return session.prepare(folder, rules, TrialChoices(allowed=allowed, processes=2))
 
 
 def test_what_is_not_allowed_is_named_with_its_remedy(recorded):
@@ -78,7 +78,7 @@ def test_what_is_allowed_is_announced_with_what_it_takes(recorded):
 
 @pytest.mark.parametrize("how", [{}, {"network": True}, {"in_place": True}])
 def test_before_the_first_run_the_network_is_spoken_of(recorded, how):
-    text = session.announcement(session.prepare(recorded(), (), EXACT, processes=2, **how))
+    text = session.announcement(session.prepare(recorded(), (), TrialChoices(allowed=EXACT, processes=2, **how)))
 
     assert ("--network" in text) is not bool(how)
 
@@ -121,7 +121,7 @@ def test_what_a_refuted_rule_came_before_is_tried_next(recorded):
     known, allowed = (first, replace(rule_of(optimizer_fused), id=FUSED)), (*EXACT, Safety.NUMERICS)
 
     def candidates():
-        found = session.prepare(folder, (), allowed, processes=2, known=known).candidates
+        found = session.prepare(folder, (), TrialChoices(allowed=allowed, processes=2, rules=known)).candidates
         return {finding.rule.id: finding.alone.expected for finding in found}
 
     before = candidates()
@@ -148,9 +148,8 @@ def test_a_tuning_goes_on_with_what_a_refuted_rule_came_before(recorded, tmp_pat
         json.dumps({"schema": tuning.SCHEMA, "command": ["train.py"], "cwd": str(tmp_path)})
     )
     program = Program(words=("train.py",), cwd=str(tmp_path))
-    tuned_so = tuning.tune(
-        program, tmp_path / "tuning", tuning.TuningOptions(allowed=how, processes=2, rules=known), Messages()
-    )
+    choices = TrialChoices(allowed=how, processes=2, rules=known)
+    tuned_so = tuning.tune(program, tmp_path / "tuning", choices, Messages())
 
     assert tried == ["first", FUSED]
     assert [each.rule for each in tuned_so.given_up] == tried
@@ -231,9 +230,9 @@ def verified(recorded, monkeypatch, tmp_path):
         messages = Messages()
         folder = recorded()
         for _ in range(times):
-            session.prepare(
-                folder, (), (*EXACT, Safety.NUMERICS), processes=2, past=read_calibration(file)[0], calibration=file
-            ).carry_out(messages)
+            allowed, past = (*EXACT, Safety.NUMERICS), read_calibration(file)[0]
+            how = TrialChoices(allowed=allowed, processes=2, past=past, calibration=file)
+            session.prepare(folder, (), how).carry_out(messages)
         return file, messages.lines
 
     return carry_out

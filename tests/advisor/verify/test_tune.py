@@ -14,7 +14,8 @@ from advisor.judging.verdict import Verdict
 from advisor.rules.base import Safety
 from advisor.verify import kept
 from advisor.verify.process import Program
-from advisor.verify.tuning import TuningOptions, tune
+from advisor.verify.trials import TrialChoices
+from advisor.verify.tuning import tune
 from profiler.errors import ProfilerError
 
 if sys.version_info >= (3, 11):
@@ -50,7 +51,7 @@ if __name__ == "__main__":
 """
 )
 
-HOW = TuningOptions(allowed=(Safety.EXACT,), processes=2)
+HOW = TrialChoices(allowed=(Safety.EXACT,), processes=2)
 OPTIONS = ("--yes", "--repeats", "2", "--profile-steps", "80", "--out", "tuning")
 
 
