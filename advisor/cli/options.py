@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from advisor.metrics.base import Goals
     from advisor.rules.base import Rule
     from advisor.settings.config import Config
-    from advisor.settings.own_rules import RuleSet
 
 R = TypeVar("R")
 
@@ -178,16 +177,6 @@ class Criteria:
         from advisor.settings.declared import goals
 
         return goals(self.declared)
-
-    @property
-    def rules(self) -> RuleSet:
-        """Return the built-in, installed and own rules, as configured."""
-        return self.config.rules
-
-    @property
-    def calibration_file(self) -> Path | None:
-        """Return the file that keeps the verdicts of trials; None without a home folder."""
-        return calibration_file(self.calibration)
 
     def past(self) -> Calibration:
         """Return all trials so far, and print a note on those that cannot be read."""

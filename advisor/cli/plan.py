@@ -140,6 +140,7 @@ def _with_goals(given: dict[str, Any], goals: Mapping[str, Any]) -> dict[str, An
 
 def _plan(given: dict[str, Any]) -> Plan:
     """Return everything that the options request."""
+    from advisor.plan.batch import of_peaks
     from advisor.plan.plan import Plan
 
     failing = given["mtbf"] is not None or given["save_cost"] is not None
@@ -150,7 +151,7 @@ def _plan(given: dict[str, Any]) -> Plan:
             "interval, --mtbf and --save-cost.",
         )
     cluster = _cluster(given) if given["params"] is not None or given["peaks"] else None
-    batch = _batch(given, cluster) if cluster and given["peaks"] else None
+    batch = of_peaks(given["peaks"], cluster.budget) if cluster and given["peaks"] else None
     return Plan(
         memory=_memory(given, cluster, batch) if cluster and given["params"] is not None else None,
         batch=batch,
@@ -180,12 +181,6 @@ def _cluster(given: dict[str, Any]) -> Cluster:
         pcie=given["pcie"],
         host_bandwidth=given["host_bandwidth"],
     )
-
-
-def _batch(given: dict[str, Any], cluster: Cluster) -> BatchPlan:
-    from advisor.plan.batch import of_peaks
-
-    return of_peaks(given["peaks"], cluster.budget)
 
 
 def _memory(given: dict[str, Any], cluster: Cluster, batch: BatchPlan | None) -> MemoryPlan:

@@ -99,7 +99,7 @@ def report(
         raise click.UsageError("--for agent has no comparison: use `profile-train compare A B --format json`.")
     given, recorded = paths[0], sources.is_recorded(paths[0])
     profile = sources.read(paths)
-    judged = (criteria.goals, criteria.rules, criteria.past())
+    judged = (criteria.goals, criteria.config.rules, criteria.past())
     fleet = criteria.config.fleet
     made = (
         report_of(given, *judged, profile=profile, fleet=fleet) if profile.runs else report_of_traces(profile, *judged)

@@ -229,11 +229,15 @@ def _made(folder: Path, criteria: Criteria, *, quietly: bool = False) -> Report:
 
     if not quietly:
         with contextlib.suppress(Exception):  # without it the report says what was not tried
-            probe(folder, criteria.rules.rules, say)
+            probe(folder, criteria.config.rules.rules, say)
     if not quietly and sys.stderr is not None and sys.stderr.isatty():
         say("Writing the report ...")
     return publish(
-        folder, _goals(criteria.declared), rules=criteria.rules, past=criteria.past(), fleet=criteria.config.fleet
+        folder,
+        _goals(criteria.declared),
+        rules=criteria.config.rules,
+        past=criteria.past(),
+        fleet=criteria.config.fleet,
     )
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from advisor.cli.command import Listed
+from advisor.cli.options import Criteria, calibration_file
 from profiler.errors import ProfilerError
 
 if TYPE_CHECKING:
-    from advisor.cli.options import Criteria
     from advisor.metrics.base import Goals
     from advisor.rules.base import Safety
     from advisor.verify.trials import TrialChoices
@@ -48,9 +48,9 @@ class TrialOptions:
             covered=self.covered,
             network=self.network,
             goals=goals,
-            rules=criteria.rules.rules,
+            rules=criteria.config.rules.rules,
             past=criteria.past(),
-            calibration=criteria.calibration_file,
+            calibration=calibration_file(criteria.calibration),
         )
 
 

@@ -69,7 +69,7 @@ def tune(out: Path, profile_steps: int, how: trials.TrialOptions, criteria: Crit
     write(out / NOTE, tuning_json.render(what, tuned))
     tuning_md = keep(out, "tuning.md", tuning_text.markdown(tuned, command))
     tuned_toml = keep(out, "tuned.toml", tuning_text.toml(tuned))
-    publish(tuned.profile, criteria.goals, rules=criteria.rules, past=criteria.past())
+    publish(tuned.profile, criteria.goals, rules=criteria.config.rules, past=criteria.past())
     ends = [("To apply", str(tuning_md)), ("Report", str(ours.where(tuned.profile, "report.html")))]
     if tuned.kept:
         with_it = shlex.join(["profile-train", "--apply", str(tuned_toml), *words])

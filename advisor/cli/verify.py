@@ -82,7 +82,9 @@ def try_advice(
     trials.confirm(session.announcement(trial), how.yes)
     with TrialProgress(Console(stderr=True, highlight=False)) as progress:
         trial.carry_out(progress)
-    summarize(publish(folder, wanted, rules=criteria.rules, past=criteria.past(), fleet=criteria.config.fleet), folder)
+    summarize(
+        publish(folder, wanted, rules=criteria.config.rules, past=criteria.past(), fleet=criteria.config.fleet), folder
+    )
     return trial
 
 

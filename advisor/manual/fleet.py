@@ -1,11 +1,9 @@
 """Generate docs/tables.md and docs/fleet.sql: the tables of a fleet's data set."""
 
-import inspect
-
 from advisor.fleet.columns import TABLES, VERSION, columns
 from advisor.fleet.dataset import CURRENT
 from advisor.manual import markdown
-from advisor.manual.store import meanings
+from advisor.manual.store import described, meanings
 
 
 def document() -> str:
@@ -17,10 +15,7 @@ def document() -> str:
         "never zero. Later versions only add columns.",
     ]
     for name, cls in TABLES.items():
-        said = meanings(cls)
-        rows = [(f"`{one}`", f"`{kind}`", said.get(one, "")) for one, kind in columns(name).items()]
-        about = " ".join(inspect.cleandoc(cls.__doc__ or "").split())
-        parts += [f"## {name}", about, markdown.table(("Column", "Type", "Meaning"), rows)]
+        parts += described(name, cls, columns(name))
     return markdown.document(*parts)
 
 

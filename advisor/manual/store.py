@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import inspect
+from collections.abc import Mapping
 
 from advisor.manual import markdown
 from profiler.schema import SCHEMA_VERSION
@@ -19,11 +20,16 @@ def document() -> str:
         "stands for that many merged neighbors and holds their means.",
     ]
     for cls, name in NAMES.items():
-        said = meanings(cls)
-        rows = [(f"`{one.name}`", f"`{one.type}`", said.get(one.name, "")) for one in dataclasses.fields(cls)]
-        about = " ".join(inspect.cleandoc(cls.__doc__ or "").split())
-        parts += [f"## {name}", about, markdown.table(("Column", "Type", "Meaning"), rows)]
+        parts += described(name, cls, {one.name: str(one.type) for one in dataclasses.fields(cls)})
     return markdown.document(*parts)
+
+
+def described(name: str, cls: type, kinds: Mapping[str, str]) -> tuple[str, str, str]:
+    """Return the section of a table: its title, its meaning, and its columns with their types."""
+    said = meanings(cls)
+    rows = [(f"`{one}`", f"`{kind}`", said.get(one, "")) for one, kind in kinds.items()]
+    about = " ".join(inspect.cleandoc(cls.__doc__ or "").split())
+    return f"## {name}", about, markdown.table(("Column", "Type", "Meaning"), rows)
 
 
 def meanings(cls: type) -> dict[str, str]:

@@ -25,6 +25,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import DecodeError, toml
+
 from advisor.metrics import all_metrics
 from advisor.metrics.base import Goals
 from advisor.rules.base import Rule, Severity
@@ -32,11 +34,6 @@ from advisor.settings.declared import READERS
 from advisor.settings.own_rules import RuleSet, load
 from advisor.settings.trust import doubt
 from profiler.errors import ProfilerError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 PYPROJECT = "pyproject.toml"
 KEYS = ("opt_in", "rules_path", "fleet", "goals", "rules")
@@ -170,10 +167,10 @@ class _Table:
 def _read(file: Path) -> _Table:
     """Return the whole file, or the profile-train table of a pyproject.toml."""
     try:
-        values: Mapping[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+        values: Mapping[str, Any] = toml.decode(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ProfilerError(f"{file} cannot be read: {error.strerror or error}.", "Give a TOML file.") from error
-    except ValueError as error:
+    except (ValueError, DecodeError) as error:
         raise ProfilerError(f"{file} is not valid TOML: {error}.", "Fix that line.") from error
     whole = _Table(file, (), values)
     if file.name != PYPROJECT:

@@ -1,19 +1,14 @@
 """Read tuned.toml: the changes that a tuning kept, applied from outside in a run of their own."""
 
-import sys
 from pathlib import Path
 from typing import Any
+
+from msgspec import MsgspecError, Struct, toml
 
 from advisor.atomic_write import keep as keep_in
 from advisor.rules.base import Intervention, Safety
 from profiler import ours
 from profiler.errors import ProfilerError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 
 FILE = "tuned.toml"
 """Copied next to a recording that was made with its changes."""
@@ -53,21 +48,27 @@ def read(file: Path) -> tuple[dict[str, Any], ...]:
         ProfilerError: the file cannot be read, or is not of that form.
     """
     try:
-        found = tomllib.loads(file.read_text(encoding="utf-8"))
-        return tuple(_change(each) for each in found["change"]) if "change" in found else ()
+        return tuple(map(_change, toml.decode(file.read_text(encoding="utf-8"), type=_File).change))
     except OSError as error:
         raise ProfilerError(f"{file} cannot be read: {error.strerror or error}.", "Give the tuned.toml.") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, MsgspecError) as error:
         raise ProfilerError(f"{file} is not a tuned.toml: {error}.", "See: profile-train tune --help") from error
 
 
-def _change(table: dict[str, Any]) -> dict[str, Any]:
-    name, settings = table["name"], table.get("settings", {})
-    if type(name) is not str or type(settings) is not dict:
-        raise TypeError(f"the change {name!r} makes no sense")
-    if name == "environment":
+class _Change(Struct):
+    name: str
+    settings: dict[str, Any] = {}
+
+
+class _File(Struct):
+    change: list[_Change] = []
+
+
+def _change(made: _Change) -> dict[str, Any]:
+    settings = made.settings
+    if made.name == "environment":
         # TOML has no null: a variable that is not to be there is an empty one.
         if unknown := sorted(set(settings["variables"]) - VARIABLES):
             raise ValueError(f"it must not set {', '.join(unknown)}")
         settings = {"variables": {key: str(value) or None for key, value in settings["variables"].items()}}
-    return {"name": name, "settings": settings}
+    return {"name": made.name, "settings": settings}
