@@ -6,9 +6,10 @@ its forward pass twice. If only every N-th block is checkpointed, you pay only f
 Wrong when: memory is not short (recomputation adds up to a third to the time and does not make anything faster), or
 optimizer state and gradients, not activations, fill the memory. Blocks that draw random numbers need
 `preserve_rng_state`, which is the default.
-"""
 
-from __future__ import annotations
+Source: Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2023, https://arxiv.org/abs/2205.05198
+Source: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016, https://arxiv.org/abs/1604.06174
+"""
 
 from advisor.metrics.base import Metrics, Missing, Threshold
 from advisor.metrics.gpu import device
@@ -28,7 +29,7 @@ from advisor.models.memory import FILL, MISSING_ROOM, Layers, Slope, checkpoint_
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._pressure import pressure
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety, Source
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure
 from advisor.units import size
 
 MIN_SHARE = Threshold(0.4, "Below this share of the peak, something other than activations fills the memory.")
@@ -51,9 +52,7 @@ def when(m: Metrics) -> Evidence | None:
         return None
     if m[world_size] > 1 and m[mem_optim] + m[mem_grads] > activations:
         return None  # sharding them is free, and frees more
-    return Evidence(
-        (Measurement(mem_activations, activations, m[MIN_SHARE] * peak), *pressure(m)),
-    )
+    return evidence(measure(m, mem_activations, ">=", m[MIN_SHARE] * peak), *pressure(m))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -141,12 +140,5 @@ RULE = Rule(
     area=Area.MEMORY,
     confidence=Confidence.EMPIRICAL,
     difficulty=2,
-    sources=(
-        Source(
-            "Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2023",
-            "https://arxiv.org/abs/2205.05198",
-        ),
-        Source("Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016", "https://arxiv.org/abs/1604.06174"),
-    ),
     supersedes=("offload-states",),
 )

@@ -10,35 +10,19 @@ overhead of selecting operators, which a checkpoint around the core does not hav
 
 Wrong when: something else fills the memory, such as optimizer state, or logits in a model with few layers; or the code
 between attention's two matmuls is supported by no kernel and is expensive to compute twice.
+
+Source: Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2023, https://arxiv.org/abs/2205.05198
+Source: PyTorch, scaled_dot_product_attention, https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
 """
 
-from __future__ import annotations
-
-from advisor.metrics.attention import (
-    attention_heads,
-    attention_is_flash,
-    hidden_size,
-    scores_bytes,
-    sequence_length,
-)
+from advisor.metrics.attention import attention_heads, attention_is_flash, hidden_size, scores_bytes, sequence_length
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.memory import mem_activations, memory_pressure
 from advisor.metrics.settings import flags, model
 from advisor.models.activations import Layer
 from advisor.models.effects import COMPUTE, remove
 from advisor.rules._pressure import pressure
-from advisor.rules.base import (
-    Advice,
-    Area,
-    Change,
-    Confidence,
-    Evidence,
-    Intervention,
-    Measurement,
-    Rule,
-    Safety,
-    Source,
-)
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, measure, python
 
 MIN_SCORES = Threshold(
     17,
@@ -60,16 +44,8 @@ def when(m: Metrics) -> Evidence | None:
     ratio = _layer(m).scores_ratio
     if ratio < m[MIN_SCORES]:
         return None
-    return Evidence(
-        (
-            Measurement(scores_bytes, m[scores_bytes]),
-            Measurement(sequence_length, m[sequence_length]),
-            Measurement(attention_heads, m[attention_heads]),
-            Measurement(hidden_size, m[hidden_size]),
-            *pressure(m),
-        ),
-        note=f"5as/h = {ratio:.0f}",
-    )
+    sizes = (measure(m, size) for size in (scores_bytes, sequence_length, attention_heads, hidden_size))
+    return Evidence((*sizes, *pressure(m)), f"5as/h = {ratio:.0f}")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -80,19 +56,17 @@ def then(m: Metrics, found: Evidence) -> Advice:
         "faster. If the model does something between the matmuls that this function does not offer, recompute the "
         "core of attention in the backward pass: that frees the same memory and takes a few percent more time.",
         changes=(
-            Change(
-                language="python",
-                code="import torch.nn.functional as F\n\n"
+            python(
+                "import torch.nn.functional as F\n\n"
                 "# each (batch, heads, tokens, size); is_causal or attn_mask unchanged\n"
                 "out = F.scaled_dot_product_attention(\n"
                 "    query, key, value, dropout_p=dropout if model.training else 0.0, is_causal=True\n"
-                ")\n",
+                ")\n"
             ),
-            Change(
-                language="python",
-                code="from torch.utils.checkpoint import checkpoint\n\n"
+            python(
+                "from torch.utils.checkpoint import checkpoint\n\n"
                 "# or: core is the function from the matmul of query and key to the matmul with value\n"
-                "out = checkpoint(core, query, key, value, use_reentrant=False)\n",
+                "out = checkpoint(core, query, key, value, use_reentrant=False)\n"
             ),
         ),
         basis="Memory: the recorded shapes of the scores, at most all activations. Time: 2, 4 or 7 % more for the "
@@ -135,15 +109,5 @@ RULE = Rule(
     area=Area.MEMORY,
     confidence=Confidence.EMPIRICAL,
     difficulty=2,
-    sources=(
-        Source(
-            "Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2023",
-            "https://arxiv.org/abs/2205.05198",
-        ),
-        Source(
-            "PyTorch, scaled_dot_product_attention",
-            "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
-        ),
-    ),
     supersedes=("ckpt-every-n", "offload-states"),
 )

@@ -9,9 +9,10 @@ checkpointed, so it is an upper bound.
 
 Wrong when: you plan a larger batch or model that needs the memory, inputs get longer later in the training, or
 attention keeps its scores. A block then holds more than 17 times its input, which is what this rule assumes.
-"""
 
-from __future__ import annotations
+Source: Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2023, https://arxiv.org/abs/2205.05198
+Source: PyTorch, torch.utils.checkpoint, https://docs.pytorch.org/docs/stable/checkpoint.html
+"""
 
 from advisor.metrics.base import Metrics, Missing, Threshold
 from advisor.metrics.memory import filled, mem_activations, mem_headroom, memory_pressure
@@ -20,7 +21,7 @@ from advisor.metrics.step import backward_fraction, forward_fraction
 from advisor.models.effects import remove
 from advisor.models.memory import LAYER_OVER_BOUNDARY, Layers
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, measure
 from advisor.units import share
 
 SAFE = Threshold(
@@ -32,10 +33,7 @@ SAFE = Threshold(
 # A backward pass computes two gradients for each product of the forward pass.
 BACKWARD_OVER_FORWARD = 2.0
 
-MIN_RECOMPUTED = Threshold(
-    0.05,
-    "A smaller share of the step is within the variation of the two passes (assumption).",
-)
+MIN_RECOMPUTED = Threshold(0.05, "A smaller share of the step is within the variation of the two passes (assumption).")
 
 # Of the recomputed share, how much goes: random states are no longer kept, but more memory is written.
 REMOVED = (0.7, 0.9, 1.0)
@@ -49,15 +47,10 @@ def when(m: Metrics) -> Evidence | None:
         return None
     if _recomputed(m) < m[MIN_RECOMPUTED] or _filled_without(m) > m[SAFE]:
         return None
-    return Evidence(
-        (
-            Measurement(mem_headroom, m[mem_headroom], 1 - m[SAFE], ">"),
-            Measurement(mem_activations, m[mem_activations]),
-            Measurement(forward_fraction, m[forward_fraction]),
-            Measurement(backward_fraction, m[backward_fraction]),
-        ),
-        note=f"without checkpointing, at most {_filled_without(m):.0%} of GPU memory would be in use",
-    )
+    free = measure(m, mem_headroom, ">", 1 - m[SAFE])
+    others = (measure(m, metric) for metric in (mem_activations, forward_fraction, backward_fraction))
+    note = f"without checkpointing, at most {_filled_without(m):.0%} of GPU memory would be in use"
+    return Evidence((free, *others), note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -107,11 +100,4 @@ RULE = Rule(
     area=Area.MEMORY,
     confidence=Confidence.HEURISTIC,
     difficulty=1,
-    sources=(
-        Source(
-            "Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2023",
-            "https://arxiv.org/abs/2205.05198",
-        ),
-        Source("PyTorch, torch.utils.checkpoint", "https://docs.pytorch.org/docs/stable/checkpoint.html"),
-    ),
 )
