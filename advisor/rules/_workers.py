@@ -1,4 +1,4 @@
-"""Helpers for rules about DataLoader workers: their best number, its effect, and the code to copy."""
+"""Helpers for rules about data loading: the gain of faster batches, the best number of workers, the code to copy."""
 
 import math
 from dataclasses import replace
@@ -14,10 +14,11 @@ from advisor.metrics.input import (
     t_w,
     u_w,
     wait_beside_batches,
+    workers_are_behind,
 )
-from advisor.metrics.step import batches_per_step
+from advisor.metrics.step import batches_per_step, data_wait_fraction
 from advisor.models.input_pipeline import FEW_TENSORS, contention, transfer_time
-from advisor.models.state import Effect, Scenario, State, Workers
+from advisor.models.state import Effect, Scenario, State, Workers, removed
 from advisor.rules.base import Change, Intervention, Safety
 from profiler.schema import LoaderFact
 
@@ -32,6 +33,17 @@ HAND_OVER = (6.0, 2.0, 0.0)
 # Python object the data set touches. A spawned worker imports torch again: measured 154 MB.
 FORKED_WORKER = 50_000_000
 SPAWNED_WORKER = 160_000_000
+
+
+def gain(m: Metrics, effect: Effect) -> float:
+    """Return the share of the step (0 to 1) that a change to batch preparation is expected to save.
+
+    Waiting for data is modelled as serial with the rest of the step, unless the workers are behind and set the
+    step's pace. The judge uses the same model.
+    """
+    wait, behind = m[data_wait_fraction], m[workers_are_behind]
+    step = State(phases={"other": 1.0 - wait}, load=0.0 if behind else wait, supply=1.0 if behind else 0.0)
+    return removed(step, effect(step, Scenario.EXPECTED))
 
 
 def right_workers(m: Metrics) -> Workers:

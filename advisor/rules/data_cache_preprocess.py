@@ -18,7 +18,7 @@ from advisor.metrics.input import loader, t_w
 from advisor.metrics.preprocessing import epochs_begun, preprocess_share
 from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import faster_batches
-from advisor.rules._batches import gain
+from advisor.rules._workers import gain
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import seconds, share
 

@@ -16,7 +16,7 @@ from advisor.metrics.input import batch_tensors, collate_share, loader, t_w
 from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import faster_batches
 from advisor.models.state import Effect
-from advisor.rules._batches import gain
+from advisor.rules._workers import gain
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import seconds, share
 

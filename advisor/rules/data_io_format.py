@@ -15,8 +15,7 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.input import files_per_sample, loader, t_w
 from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import faster_batches
-from advisor.rules._batches import gain
-from advisor.rules._workers import right_number
+from advisor.rules._workers import gain, right_number
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import digits, seconds
 

@@ -14,9 +14,8 @@ from advisor.metrics.input import loader, t_g, t_w, t_w_p99
 from advisor.metrics.step import batches_per_step, data_wait_fraction
 from advisor.models.effects import remove_wait
 from advisor.models.input_pipeline import prefetch_factor
-from advisor.rules._batches import gain
 from advisor.rules._spelling import spelling
-from advisor.rules._workers import PREFETCH, loader_intervention, workers_memory
+from advisor.rules._workers import PREFETCH, gain, loader_intervention, workers_memory
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure
 from advisor.units import count, seconds, share
 

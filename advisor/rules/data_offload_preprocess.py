@@ -15,8 +15,7 @@ from advisor.metrics.gpu import device, gpu_busy_fraction
 from advisor.metrics.input import loader, u_w, worker_efficiency
 from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import remove_wait
-from advisor.rules._batches import gain
-from advisor.rules._workers import right_number
+from advisor.rules._workers import gain, right_number
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, evidence, measure
 from advisor.units import share
 
