@@ -41,7 +41,8 @@ def when(m: Metrics) -> Evidence | None:
     """
     if not m[memory_pressure] or m[flags].checkpointing or m[attention_is_flash]:
         return None
-    ratio = _layer(m).scores_ratio
+    layer = Layer(sequence=m[sequence_length], batch=1, hidden=m[hidden_size], heads=m[attention_heads])
+    ratio = layer.scores_ratio
     if ratio < m[MIN_SCORES]:
         return None
     sizes = (measure(m, size) for size in (scores_bytes, sequence_length, attention_heads, hidden_size))
@@ -50,7 +51,7 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then compute attention in one kernel or, where that is not possible, recompute only its core."""
-    freed = _freed(m)
+    freed = min(m[scores_bytes], m[mem_activations])
     return Advice(
         then=f"Call scaled_dot_product_attention, which never stores the scores: {freed / 1e9:.2f} GB less, and "
         "faster. If the model does something between the matmuls that this function does not offer, recompute the "
@@ -94,14 +95,6 @@ def _recomputed(m: Metrics) -> Intervention | None:
         safety=Safety.MEMORY,
         leaves="attention in one kernel, which is faster",
     )
-
-
-def _layer(m: Metrics) -> Layer:
-    return Layer(sequence=m[sequence_length], batch=1, hidden=m[hidden_size], heads=m[attention_heads])
-
-
-def _freed(m: Metrics) -> float:
-    return min(m[scores_bytes], m[mem_activations])
 
 
 RULE = Rule(

@@ -35,7 +35,8 @@ def when(m: Metrics) -> Evidence | None:
     wanted = m[target_per_rank] or 0
     if batch <= 1 or not (m[memory_pressure] or wanted > batch * _accumulated(m)):
         return None
-    if _largest(m, _in_micro_batches(m)) < 1 or (wanted <= _largest(m, _at_once(m)) and not m[memory_pressure]):
+    at_once = slope_of_one(batch, used(m), m[mem_activations])
+    if _largest(m, _in_micro_batches(m)) < 1 or (wanted <= _largest(m, at_once) and not m[memory_pressure]):
         return None  # not even one sample fits, or all of them do
     note = f"batch size {batch}" + (f"; the target is {wanted}" if wanted else "")
     return Evidence(pressure(m), note)
@@ -82,11 +83,6 @@ def _accumulated(m: Metrics) -> float:
 def _largest(m: Metrics, slope: Slope) -> int:
     """Return how many samples fit, by the memory that one takes."""
     return slope.largest(m[device].memory_total) if slope.each > 0 else batch_size(m)
-
-
-def _at_once(m: Metrics) -> Slope:
-    """Return the memory peak as a function of batch size, with batches made as now."""
-    return slope_of_one(batch_size(m), used(m), m[mem_activations])
 
 
 def _in_micro_batches(m: Metrics) -> Slope:

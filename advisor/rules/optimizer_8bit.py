@@ -39,7 +39,7 @@ def when(m: Metrics) -> Evidence | None:
     fact = m[optimizer]
     if not m[memory_pressure] or fact.name not in ADAMS or not fact.module.startswith("torch.optim"):
         return None
-    if (fact.device or "").startswith("cpu") or (m[world_size] > 1 and not _sharded(m)):
+    if (fact.device or "").startswith("cpu") or (m[world_size] > 1 and not (m[flags].fsdp or m[flags].zero_stage)):
         return None
     held, limit = m[mem_optim], m[MIN_SHARE] * m[mem_peak_allocated]
     if held < limit or _freed(m, fact) <= 0:
@@ -65,10 +65,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
         risk="Medium: rounding changes the update. Compare the loss with that of an unchanged run.",
         fault=True,
     )
-
-
-def _sharded(m: Metrics) -> bool:
-    return m[flags].fsdp or bool(m[flags].zero_stage)
 
 
 def _freed(m: Metrics, fact: OptimizerFact) -> float:

@@ -60,7 +60,8 @@ class DeepSpeed(OwnLoop):
 
     def batch_size(self, size: int) -> tuple[Change, ...]:
         """Return the batch size for both the DataLoader and the configuration, which must agree."""
-        return (*super().batch_size(size), *self._batch(size, self._accumulated))
+        accumulated = max(1, round(self.m.get(micro_steps_per_step) or 1))
+        return (*super().batch_size(size), *self._batch(size, accumulated))
 
     def accumulate(self, k: int, micro: int | None = None) -> tuple[Change, ...]:
         """Return the accumulation setting; the engine then updates at every `k`-th call of `step`."""
@@ -76,10 +77,6 @@ class DeepSpeed(OwnLoop):
     def save_every(self, k: int, about: str, *, in_background: bool) -> tuple[Change, ...]:
         """Return code that saves a checkpoint through the engine; each rank writes its own part."""
         return (python(f"if step % {k} == 0:  # about every {about}\n    engine.save_checkpoint(path)\n"),)
-
-    @property
-    def _accumulated(self) -> int:
-        return max(1, round(self.m.get(micro_steps_per_step) or 1))
 
     def _batch(self, micro: int | None, k: int, *differences: CodeDifference) -> tuple[Change, ...]:
         """Return all three batch settings together, because DeepSpeed requires them to agree."""
