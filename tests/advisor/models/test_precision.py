@@ -12,7 +12,7 @@ from advisor.models.precision import (
     ATTAINED_TF32,
     MEMBOUND_SPEEDUP,
     UNCHANGED,
-    Call,
+    MatmulCall,
     MatmulPart,
     faster,
     fp8_speedup,
@@ -101,7 +101,11 @@ def test_what_runs_well_in_tf32_runs_well_in_16_bits(gpu, low, high):
 
 
 def test_no_matmul_gets_shorter_than_its_bytes_take_nor_than_a_kernel_is():
-    tiny, thin, large = Call(0.5, 6e-6), Call(0.25, 1e-4, numbers=51_000_000), Call(0.25, 1e-2, numbers=51_000_000)
+    tiny, thin, large = (
+        MatmulCall(0.5, 6e-6),
+        MatmulCall(0.25, 1e-4, numbers=51_000_000),
+        MatmulCall(0.25, 1e-2, numbers=51_000_000),
+    )
     state = step(100, 0, 0, 0)
     after = to_half(1.0, 0.0, A100, 4e12, (tiny, thin, large))(state, Scenario.HIGH)
     slow = 2 * 51e6 / 2039e9
