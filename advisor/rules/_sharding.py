@@ -4,11 +4,11 @@ import json
 
 from advisor.metrics.base import Metrics
 from advisor.metrics.input import loader
-from advisor.metrics.settings import flags, model
+from advisor.metrics.settings import flags, model, optimizer
 from advisor.metrics.sharding import hybrid
 from advisor.metrics.step import micro_steps_per_step
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Change
+from advisor.rules.base import Change, python
 
 
 def to_stage(m: Metrics, zero: int) -> tuple[Change, ...]:
@@ -26,7 +26,22 @@ def to_stage(m: Metrics, zero: int) -> tuple[Change, ...]:
     )
     return spelling(m).shard(zero) or (
         Change(language="json", code=deepspeed(m, zero), file="ds_config.json"),
-        Change(language="python", code=fsdp(m, why, "" if zero == 3 else "reshard_after_forward=False")),
+        python(fsdp(m, why, "" if zero == 3 else "reshard_after_forward=False")),
+    )
+
+
+def redundancy_free(m: Metrics) -> tuple[Change, ...]:
+    """Return the change to ZeRO stage 1 that needs no additional framework."""
+    fact, name = m[optimizer], spelling(m).optimizer
+    return spelling(m).shard(1) or (
+        python(
+            "from torch.distributed.optim import ZeroRedundancyOptimizer\n\n"
+            "# after DistributedDataParallel; other arguments unchanged\n"
+            f"{name} = ZeroRedundancyOptimizer(\n"
+            f"    {spelling(m).model}.parameters(), optimizer_class=torch.optim.{fact.name}, ...\n"
+            ")\n"
+            f"{name}.consolidate_state_dict(to=0)  # on every rank, before rank 0 saves its state_dict()\n"
+        ),
     )
 
 

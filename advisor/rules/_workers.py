@@ -19,7 +19,7 @@ from advisor.metrics.input import (
 from advisor.metrics.step import batches_per_step, data_wait_fraction
 from advisor.models.input_pipeline import FEW_TENSORS, contention, transfer_time
 from advisor.models.state import Effect, Scenario, State, Workers, removed
-from advisor.rules.base import Change, Intervention, Safety
+from advisor.rules.base import Change, Intervention, Safety, python
 from profiler.schema import LoaderFact
 
 # torch's own default.
@@ -148,7 +148,7 @@ def sharding_change(fact: LoaderFact) -> tuple[Change, ...]:
         "    first, of = (info.id, info.num_workers) if info else (0, 1)\n"
         "    yield from itertools.islice(self.samples(), first, None, of)  # samples(): the previous __iter__\n"
     )
-    return (Change(language="python", code=code),)
+    return (python(code),)
 
 
 def same_samples(fact: LoaderFact) -> str:

@@ -24,7 +24,7 @@ from advisor.models.sharding import ALL, PCIE, exposed_offload, offload_time
 from advisor.models.state import Effect
 from advisor.rules._pressure import pressure
 from advisor.rules._sharding import deepspeed, fsdp
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, evidence, measure
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import seconds
 
 MIN_SHARE = Threshold(0.25, "Below this share of the peak, offloading frees too little for its cost (assumption).")
@@ -69,14 +69,13 @@ def then(m: Metrics, found: Evidence) -> Advice:
                 code=deepspeed(m, zero, offload_optimizer={"device": "cpu", "pin_memory": True}),
                 file="ds_config.json",
             ),
-            Change(
-                language="python",
-                code=fsdp(
+            python(
+                fsdp(
                     m,
                     "; FSDP2 also offloads\n# the weights to the host",
                     "offload_policy=CPUOffloadPolicy()",
                     "CPUOffloadPolicy, fully_shard",
-                ),
+                )
             ),
         ),
         basis="4 bytes per parameter over the bus at 25 GB/s, and 28 bytes through the host's memory at 80 GB/s per "

@@ -19,20 +19,7 @@ from advisor.metrics.sharding import data_parallel, filled_at, stage, states
 from advisor.models.memory import FILL
 from advisor.rules._pressure import pressure
 from advisor.rules._sharding import to_stage
-from advisor.rules._spelling import spelling
-from advisor.rules.base import (
-    Advice,
-    Area,
-    Change,
-    Confidence,
-    Evidence,
-    Intervention,
-    Rule,
-    Safety,
-    evidence,
-    measure,
-    python,
-)
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure
 
 MIN_SHARE = Threshold(
     0.35, "Below this share of the peak, sharding states frees too little to change what fits (assumption)."
@@ -100,21 +87,6 @@ def in_one_optimizer(m: Metrics) -> Intervention | None:
     if not fact.module.startswith("torch.optim") or fact.name in NOT_BY_ELEMENT:
         return None
     return Intervention(name="zero_redundancy", settings={"name": fact.name}, safety=Safety.MEMORY)
-
-
-def redundancy_free(m: Metrics) -> tuple[Change, ...]:
-    """Return the change to ZeRO stage 1 that needs no additional framework."""
-    fact, name = m[optimizer], spelling(m).optimizer
-    return spelling(m).shard(1) or (
-        python(
-            "from torch.distributed.optim import ZeroRedundancyOptimizer\n\n"
-            "# after DistributedDataParallel; other arguments unchanged\n"
-            f"{name} = ZeroRedundancyOptimizer(\n"
-            f"    {spelling(m).model}.parameters(), optimizer_class=torch.optim.{fact.name}, ...\n"
-            ")\n"
-            f"{name}.consolidate_state_dict(to=0)  # on every rank, before rank 0 saves its state_dict()\n"
-        ),
-    )
 
 
 RULE = Rule(

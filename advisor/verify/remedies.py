@@ -17,7 +17,7 @@ from advisor.metrics.step import micro_steps_per_step
 from advisor.models.effects import Triple
 from advisor.models.memory import RECOMPUTE
 from advisor.rules import all_rules, ckpt_every_n, grad_accum, precision_bf16, zero_1_2, zero_3_fsdp
-from advisor.rules._sharding import to_stage
+from advisor.rules._sharding import redundancy_free, to_stage
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Change, Evidence, Intervention, Safety, Severity
 
@@ -146,7 +146,7 @@ def _sharded(m: Metrics) -> Ladder:
             _remedy(
                 "zero-1-2",
                 "Shard the optimizer's state over the ranks: each keeps and updates a part.",
-                zero_1_2.redundancy_free(m),
+                redundancy_free(m),
                 optimizer,
                 "Low: the same update. Before saving, gather the ranks' states with consolidate_state_dict().",
             )
