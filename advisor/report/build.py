@@ -241,7 +241,7 @@ def _recommendation(finding: Finding, verified: Verified | None, past: str, stac
     return Recommendation(
         rule=rule.id,
         severity=finding.severity.value,
-        title=rule.title,
+        title=advice.title or rule.title,
         area=pages.AREAS[rule.area],
         condition=pages.condition(rule),
         note=" ".join(filter(None, (_sentence(finding.evidence.note) if line else finding.evidence.note, line))),

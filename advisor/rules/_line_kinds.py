@@ -1,5 +1,6 @@
 """What to do about a hot line, by the kind of work that it does."""
 
+import re
 from dataclasses import dataclass
 
 from advisor.models.effects import Triple
@@ -11,8 +12,8 @@ MOST: Triple = (0.4, 0.85, 1.0)
 SELDOM: Triple = (0.8, 0.97, 1.0)
 """Where it is done every hundredth step instead (assumption: a part of it may have to stay in each step)."""
 
-WORKERS = "or, if it needs only data, do it in a Dataset, whose loader workers (num_workers) run it during the step"
-IN_WORKERS = "or let loader workers (num_workers) run it during the step"
+WORKERS = "If it needs only data, a Dataset can do it: loader workers (num_workers) then run it during the step."
+IN_WORKERS = "Or let loader workers (num_workers) run it during the step."
 """The same of what a Dataset does already."""
 
 
@@ -23,13 +24,18 @@ class LineKind:
     what: str
     """What it is, to follow "66% of a step is f() in train.py:41"; empty if only the line is known."""
     then: str
-    """What to try."""
+    """What to try; what comes before the first colon or full stop is the advice's title."""
     removed: Triple = MOST
     """Share of the line's time that goes."""
     code: str = ""
     """Python to copy; `{name}` is the function."""
     backward: bool = False
     """Whether the backward pass consists of what it computes, too."""
+
+    @property
+    def title(self) -> str:
+        """Return what to do in one line."""
+        return re.split(r"[.:](?: |$)", self.then)[0]
 
 
 EVERY = "if step % 100 == 0:\n    {name}  # as before\n"
@@ -49,17 +55,17 @@ loader = DataLoader(Batches(), batch_size=None, num_workers=1)  # makes batches 
 KINDS = {
     "": LineKind(
         "",
-        f"Make it faster, do it less often, or take it out of the loop: use operations on whole tensors, {WORKERS}.",
+        f"Make it faster, do it less often, or take it out of the loop: use operations on whole tensors. {WORKERS}",
         SOME,
     ),
     "loop": LineKind(
         ", a loop in Python",
-        f"Replace the loop over samples or elements by tensor operations on the whole batch, {WORKERS}.",
+        f"Replace the loop over samples or elements by tensor operations: one call handles the whole batch. {WORKERS}",
         backward=True,
     ),
     "generator": LineKind(
         ", a generator that makes batches while the model waits",
-        "Move it into an IterableDataset with a loader worker, which makes the next batch during the step. Also "
+        "Move it into an IterableDataset with a loader worker: the worker makes the next batch during the step. Also "
         "replace loops over elements by tensor operations.",
         (0.3, 0.8, 1.0),
         BATCHES,
@@ -71,17 +77,17 @@ KINDS = {
     ),
     "sampler": LineKind(
         ", a sampler, which runs in the training process even if the loader has workers",
-        "Draw the indices of a whole epoch at once, by tensor operations (torch.randperm, torch.multinomial), and "
-        "update weights every hundredth step.",
+        "Draw the indices of a whole epoch at once: torch.randperm and torch.multinomial do so in one call. Update "
+        "weights every hundredth step.",
     ),
     "file": LineKind(
         ", which reads or writes a file",
-        "Write every hundredth step, and append: rewriting a growing file takes longer each time. Read a file once, "
-        f"before the loop, {WORKERS}.",
+        "Write every hundredth step, or read once before the loop: opening and rewriting a file takes time at each "
+        f"step, and more as it grows. {WORKERS}",
     ),
     "one_row": LineKind(
         ", which calls the model with one row at a time",
-        "Give the model the observations of several environments, or of a whole episode, in one call.",
+        "Give the model several rows in one call: the observations of several environments, or of a whole episode.",
         (0.3, 0.75, 1.0),
         "rows = torch.stack(observations)  # of all environments\nactions = model(rows)  # one call for all of them\n",
         backward=True,
@@ -98,15 +104,15 @@ KINDS = {
     ),
     "lock": LineKind(
         ", which waits for another thread or process",
-        "Make the work that it waits for faster, or let several loader workers (num_workers) do it: threads that run "
-        "Python code take turns.",
+        "Make the work that it waits for faster: threads that run Python code take turns. Or let several loader "
+        "workers (num_workers) do it.",
         SOME,
     ),
     "float64": LineKind(", in float64", "Use float32 if it is precise enough: float64 takes twice the memory.", SOME),
     "lists": LineKind(
         ", which makes tensors of Python lists",
-        "Keep the data in tensors or NumPy arrays (torch.from_numpy copies nothing): torch.tensor() visits each "
-        f"element of a list; {WORKERS}.",
+        "Keep the data in tensors or NumPy arrays: torch.from_numpy copies nothing, torch.tensor() visits each "
+        f"element of a list. {WORKERS}",
         (0.3, 0.8, 1.0),
     ),
     "values": LineKind(
@@ -117,7 +123,7 @@ KINDS = {
     ),
     "search": LineKind(
         ", where index() searches a list",
-        "Make a dictionary of positions once, before the loop, and look it up there: index() scans the list.",
+        "Look positions up in a dictionary: index() scans the list at each call. Make the dictionary once.",
     ),
     "copy": LineKind(
         ", which copies objects deeply",
@@ -125,14 +131,14 @@ KINDS = {
     ),
     "PIL": LineKind(
         ", in Pillow",
-        "Decode once and store smaller images, or decode with torchvision.io.decode_jpeg, which may be faster; "
-        f"Image.draft() reads a JPEG at a smaller size; {WORKERS}.",
+        "Decode once and store smaller images. torchvision.io.decode_jpeg may be faster, and Image.draft() reads a "
+        f"JPEG at a smaller size. {WORKERS}",
         SOME,
     ),
     "cv2": LineKind(
         ", in OpenCV",
-        "Read images at the required size (cv2.IMREAD_REDUCED_COLOR_2), store smaller images, and call "
-        f"cv2.setNumThreads(0) in workers; {WORKERS}.",
+        "Store smaller images, or read them at the required size: cv2.IMREAD_REDUCED_COLOR_2. Call "
+        f"cv2.setNumThreads(0) in workers. {WORKERS}",
         SOME,
     ),
     "pandas": LineKind(
@@ -143,19 +149,18 @@ KINDS = {
     "numpy": LineKind(", in NumPy", "Use whole arrays, or convert to tensors once, before the loop.", SOME),
     "json": LineKind(
         ", parsing JSON",
-        f"Parse once, before the loop, and keep tensors or a memory-mapped array; or try orjson, "
-        f"which may parse faster; {WORKERS}.",
+        f"Parse once, before the loop: keep tensors or a memory-mapped array. orjson may parse faster. {WORKERS}",
     ),
     **dict.fromkeys(
         ("gzip", "bz2", "lzma", "zipfile"),
         LineKind(
             ", unpacking compressed files",
-            f"Unpack once, before the training, or compress with Zstandard, which may unpack faster; {WORKERS}.",
+            f"Unpack once, before the training, or compress with Zstandard: it may unpack faster. {WORKERS}",
         ),
     ),
     **dict.fromkeys(
         ("csv", "pickle"),
-        LineKind(", reading files", f"Read once, before the loop, into tensors or a memory-mapped array; {WORKERS}."),
+        LineKind(", reading files", f"Read once, before the loop, into tensors or a memory-mapped array. {WORKERS}"),
     ),
     "re": LineKind(
         ", with regular expressions",
@@ -164,8 +169,8 @@ KINDS = {
     ),
     "tokenizers": LineKind(
         ", which tokenizes",
-        "Tokenize once, before the training (datasets: map(batched=True)), with a fast tokenizer; or in loader "
-        "workers, with TOKENIZERS_PARALLELISM=false.",
+        "Tokenize once, before the training, with a fast tokenizer: map(batched=True) of datasets does. Or do it in "
+        "loader workers, with TOKENIZERS_PARALLELISM=false.",
     ),
     **dict.fromkeys(
         ("sklearn", "torchmetrics"),

@@ -161,6 +161,8 @@ class Advice:
     """What to do in *this* run, as plain text with the numbers filled in."""
 
     then: str
+    title: str = ""
+    """The change in one line, in the imperative, if this run shows more than the rule's title says."""
     changes: tuple[Change, ...]
     basis: str
     """How the gain was predicted, in one sentence."""

@@ -140,6 +140,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         else Change(language="text", code=kind.then, file=place.file, line=place.line)
     )
     return Advice(
+        title=kind.title if kind.what else "",
         then=f"{share(place.share)} of a step is {place.name} in {place.where}{kind.what}{times}. {kind.then}",
         changes=(code,),
         basis=f"{_part(kind.removed)} of the line's time is saved (assumption for this kind of work). Its time is its "

@@ -156,7 +156,9 @@ def snapshot(
 def advised(judgement: Judgement) -> Advised | None:
     """Return the first advice above information; None if there is none."""
     first = next((found for found in judgement.findings if found.severity.value != "info"), None)
-    return None if first is None else Advised(first.rule.id, first.rule.title, first.advice.then, first.in_plan)
+    if first is None:
+        return None
+    return Advised(first.rule.id, first.advice.title or first.rule.title, first.advice.then, first.in_plan)
 
 
 def newest(stacks: Sequence[Stack], before: Mapping[int, tuple[float, int]]) -> tuple[Stack, ...]:

@@ -105,9 +105,9 @@ CASES = [
     Fires(
         "the Dataset is already where workers can run it",
         run(kind="loop", phase="data_wait", other=0.05, also=WAIT),
-        then="or let loader workers",
+        then="Or let loader workers",
     ),
-    Fires("a search in a list", run(kind="search"), then="dictionary of positions"),
+    Fires("a search in a list", run(kind="search"), then="in a dictionary"),
     Fires(
         "one row at a time, with the passes back through it",
         run(kind="one_row", other=0.05, forward=0.6, also={forwards_per_step: 200.0}, **FORWARD),

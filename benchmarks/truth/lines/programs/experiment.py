@@ -47,7 +47,7 @@ class Experiment:
                 loss.backward()
                 self.optimizer.step()
                 step += 1
-                if step % (16 if FIXED else 1) == 0:
+                if step % (13 if FIXED else 1) == 0:
                     self.best = max(self.best, self.validate())  # planted
                 if not running():
                     return

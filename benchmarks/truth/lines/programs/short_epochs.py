@@ -34,5 +34,5 @@ while go:
         if not go:
             break
     epoch += 1
-    if not FIXED or epoch % 25 == 0:
+    if not FIXED or epoch % 4 == 0:
         accuracy = validate()  # planted
