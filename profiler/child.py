@@ -1,6 +1,8 @@
-"""Run code of profile-train in a Python process of its own, next to a program."""
+"""Processes of profile-train next to a program, and the environment of those that this process starts."""
 
+import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -11,3 +13,12 @@ def python(code: str) -> tuple[str, ...]:
     """
     path = "import sys; sys.path[:] = [sys.argv.pop(1), *filter(None, sys.path)]"
     return sys.executable, "-c", f"{path}; {code}", str(Path(__file__).parents[1])
+
+
+def set_variables(wanted: Mapping[str, str | None]) -> None:
+    """Set the variables in this process, for the processes that it starts; None removes a variable."""
+    for name, value in wanted.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

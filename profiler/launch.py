@@ -27,14 +27,10 @@ from profiler.errors import ProfilerError
 from profiler.printable import say
 from profiler.recorder import folder as place
 from profiler.recorder.job import job as the_job
-from profiler.signals import Signals
+from profiler.signals import AWAITED, PASSED_ON, Signals, exit_code
 
 WAY_IN = Path(__file__).absolute().parent / "agent" / "way_in"
 VARIABLE = "PROFILE_TRAIN_AGENT"
-
-# We stand in for the program: each signal that can be caught is passed on where it was sent to us alone, and ends
-# nothing of ours.
-RELAYED = tuple(sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}))
 
 # What the kernel sends to one process for what that process itself has done.
 _OWN = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGXCPU)
@@ -192,8 +188,8 @@ class Child:
         """
         # Blocked before the start and taken by `wait`, so that none is lost in between; the program gets the mask
         # and the dispositions that we were given.
-        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, [*RELAYED, signal.SIGCHLD])
-        self._signals = Signals([*RELAYED, signal.SIGCHLD])
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, AWAITED)
+        self._signals = Signals(AWAITED)
         try:
             self.pid = os.posix_spawn(
                 argv[0], argv, env, setsigmask=self._mask, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
@@ -250,7 +246,7 @@ class Child:
             self._stopped_at = now if os.WIFSTOPPED(status) else None
             if os.WIFSTOPPED(status) and self._witness is not None and signal.SIGCONT not in signal.sigpending():
                 self._witness.stop_us()
-                if signal.sigtimedwait([signal.SIGCONT], 0) is not None and _state(self.pid) == "T":
+                if signal.sigtimedwait([signal.SIGCONT], 0) is not None and place.state(self.pid) == "T":
                     os.kill(self.pid, signal.SIGCONT)
             if os.WIFEXITED(status) or os.WIFSIGNALED(status):
                 self.status = status
@@ -260,7 +256,7 @@ class Child:
         """Restore normal signal handling: from here on Ctrl-C ends the report."""
         if self._witness is not None:
             self._witness.dismiss()
-        while signal.sigtimedwait([*RELAYED, signal.SIGCHLD], 0) is not None:
+        while signal.sigtimedwait(AWAITED, 0) is not None:
             pass
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
@@ -344,23 +340,15 @@ def _watch_signals(us: int, program: int, saying: int, following: mmap.mmap) -> 
             if number != saying:  # a reader of our output waits for its end
                 with contextlib.suppress(OSError):
                     os.close(number)
-        signals = Signals(RELAYED)
+        signals = Signals(PASSED_ON)
         while os.getppid() == us:
             info = signals.next(0.5)
             if info is not None:
                 os.write(saying, bytes([info.si_signo]))
-            if following[0] and _state(us) == "T" != _state(program):
+            if following[0] and place.state(us) == "T" != place.state(program):
                 os.kill(us, signal.SIGCONT)
     finally:
         os._exit(0)
-
-
-def _state(pid: int) -> str:
-    """Return a process's state as in proc(5); empty if it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
-    except OSError:
-        return ""
 
 
 def _let_go() -> None:
@@ -379,12 +367,6 @@ def _let_go() -> None:
             with contextlib.suppress(OSError):
                 if number > 2 and os.get_inheritable(number):  # what Python opens is not
                     os.close(number)
-
-
-def exit_code(status: int) -> int:
-    """Return the exit code as a shell would show it."""
-    code = os.waitstatus_to_exitcode(status)
-    return 128 - code if code < 0 else code
 
 
 def end_like(status: int) -> None:

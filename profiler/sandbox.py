@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from profiler.errors import ProfilerError
-from profiler.signals import Signals
+from profiler.signals import AWAITED, Signals, exit_code
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -50,7 +50,6 @@ _MOUNT_ATTR_RDONLY = 1
 _SYS_MOUNT_SETATTR = 442  # the same on every architecture
 _PR_SET_PDEATHSIG = 1
 _CAP_SYS_ADMIN = 21
-_PASSED_ON = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}
 
 MOST_ENTRIES = 10_000
 """Of a covered folder, that are looked at for other owners."""
@@ -250,7 +249,7 @@ def _continue_inside(parent: int) -> None:
 
     The namespace ends with its init process, and this process ends with both.
     """
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON | {signal.SIGCHLD})
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, AWAITED)
     end_with_parent(signal.SIGTERM)
     if os.getppid() != parent:  # it ended before it was watched
         raise SystemExit(128 + signal.SIGTERM)
@@ -281,17 +280,15 @@ def _accompany(pid: int, parent: int | None = None) -> int:
 
     Once `parent` has ended, which SIGTERM announces, the child has GRACE seconds left.
     """
-    awaited = _PASSED_ON | {signal.SIGCHLD}
-    signals = Signals(awaited)
+    signals = Signals(AWAITED)
     killed_at = None
     while True:
-        info = signal.sigwaitinfo(awaited) if killed_at is None else signals.next(GRACE / 10)
+        info = signal.sigwaitinfo(AWAITED) if killed_at is None else signals.next(GRACE / 10)
         if info is not None and info.si_signo != signal.SIGCHLD:
             os.kill(pid, info.si_signo)
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             if ended[0] == pid:
-                code = os.waitstatus_to_exitcode(ended[1])
-                return code if code >= 0 else 128 - code
+                return exit_code(ended[1])
         if parent is not None and killed_at is None and os.getppid() != parent:
             killed_at = time.monotonic() + GRACE
         if killed_at is not None and time.monotonic() > killed_at:

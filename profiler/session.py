@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from profiler import launch, ours
-from profiler.child import python
+from profiler.child import python, set_variables
 from profiler.errors import ProfilerError
 from profiler.printable import say
 from profiler.recorder import folder as place
@@ -179,16 +179,9 @@ class profile:
 
     def _set_environment(self, environment: dict[str, str]) -> None:
         """Set the variables for the processes that the block starts: spawned workers, subprocesses."""
-        for variable in ("PYTHONPATH", launch.VARIABLE):
-            self._environment[variable] = os.environ.get(variable)
-            os.environ[variable] = environment[variable]
-
-    def _restore_environment(self) -> None:
-        for variable, value in self._environment.items():
-            if value is None:
-                os.environ.pop(variable, None)
-            else:
-                os.environ[variable] = value
+        ours = {variable: environment[variable] for variable in ("PYTHONPATH", launch.VARIABLE)}
+        self._environment = {variable: os.environ.get(variable) for variable in ours}
+        os.environ.update(ours)
 
     def _end_with_the_program(self) -> None:
         if os.getpid() == self._pid:
@@ -197,7 +190,7 @@ class profile:
     def _end(self, outcome: bytes) -> None:
         atexit.unregister(self._end_with_the_program)
         self._agent.end()
-        self._restore_environment()
+        set_variables(self._environment)
         recorder, self._recorder = self._recorder, None
         assert recorder is not None
         assert self.folder is not None

@@ -1,8 +1,13 @@
-"""Wait for signals, without believing what Python makes up after a stop."""
+"""Signals of a process that stands in for a program: which are passed on, how to wait for them, how it ended."""
 
+import os
 import signal
 import time
 from collections.abc import Iterable
+
+PASSED_ON = frozenset(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD})
+"""All that can be caught, and says something to the program."""
+AWAITED = PASSED_ON | {signal.SIGCHLD}
 
 # si_code of sigaction(2): the kernel's own, a user's, and those of queues, timers and threads (SI_KERNEL to SI_TKILL).
 _CODES = range(-6, 0x80 + 1)
@@ -31,3 +36,9 @@ class Signals:
     def _is_real(self, info: signal.struct_siginfo) -> bool:
         """Return whether that may be a signal: its fields make sense, and are not those of the last one."""
         return info.si_signo in self._awaited and info.si_code in _CODES and info.si_errno == 0 and info != self._last
+
+
+def exit_code(status: int) -> int:
+    """Return the exit code of a wait status as a shell would show it."""
+    code = os.waitstatus_to_exitcode(status)
+    return 128 - code if code < 0 else code

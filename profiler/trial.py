@@ -23,7 +23,7 @@ import psutil
 
 from profiler import sandbox
 from profiler.agent.redact import known_secrets, redact_text
-from profiler.child import python
+from profiler.child import python, set_variables
 from profiler.errors import ProfilerError
 from profiler.launch import record
 from profiler.recorder import folder as place
@@ -84,15 +84,6 @@ def variables(changes: Sequence[Mapping[str, Any]]) -> dict[str, str | None]:
         if change["name"] == "environment"
         for name, value in change["settings"]["variables"].items()
     }
-
-
-def set_variables(wanted: Mapping[str, str | None]) -> None:
-    """Set the variables in this process, for the processes that it starts."""
-    for name, value in wanted.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
 
 
 def run(trial: TrialProcess, patience: float) -> Path | None:

@@ -186,7 +186,8 @@ def _in_turn(folder: Path, make_report: Callable[[], Report]) -> Report | None:
 def _changed(tuned: Path) -> dict[str, Any]:
     """Return the changes that the agent applies to a program that trains to its own end."""
     from advisor.verify import tuned as tuned_toml
-    from profiler.trial import set_variables, variables
+    from profiler.child import set_variables
+    from profiler.trial import variables
 
     changes = tuned_toml.read(tuned)
     set_variables(variables(changes))

@@ -22,6 +22,7 @@ from typing import Any
 
 from profiler.attach import elf, gdb, ptrace
 from profiler.errors import ProfilerError
+from profiler.recorder import folder as place
 
 AGENT = Path(__file__).absolute().parents[1] / "agent"
 
@@ -170,7 +171,7 @@ class Injector:
         self._schedule()
         self._waiting = True
         while not answer.exists():
-            if not _is_running(self.pid):
+            if place.state(self.pid) in ("", "Z", "X"):
                 raise ProcessLookupError("it has ended")
             if time.monotonic() > deadline:
                 raise TimeoutError(why)
@@ -238,13 +239,6 @@ class Injector:
             if write:
                 thread.write(self._page, self._bootstrap.read_bytes())
             return thread.call(function, *arguments)
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
-    except OSError:
-        return False
 
 
 def _versions(pid: int) -> set[str]:

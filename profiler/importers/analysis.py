@@ -88,7 +88,7 @@ def analyse(path: Path) -> Analysis:
         seconds=row.duration,
         parts={name: spent * 1e-9 for name, spent in time.parts.items()} if time else {},
         longest_idle=time.longest_idle * 1e-9 if time else None,
-        **settings_of(trace, inside)._asdict(),
+        **settings_of(trace, inside),
         overlap=time.overlap / time.communication if time and time.communication else None,
         queue=queue(work, steps.begin, steps.end),
         launches=launches(inside),

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,19 +19,8 @@ _FUSED = re.compile(r"fused_?(adam|sgd|adagrad)|^triton_", re.IGNORECASE)
 """Kernels of torch's fused optimizers, and of a compiled update."""
 
 
-class Settings(NamedTuple):
-    """Settings of the program; None or empty if the trace does not show them."""
-
-    workers: bool | None
-    """Whether worker processes of a DataLoader prepare the batches."""
-    optimizer: str
-    """Class of the optimizer; of several the one with most time."""
-    fused: bool | None
-    """Whether fused kernels make its updates."""
-
-
-def settings_of(trace: Trace, work: GpuWork) -> Settings:
-    """Return the settings that the names of ranges and kernels show."""
+def settings_of(trace: Trace, work: GpuWork) -> dict[str, Any]:
+    """Return `workers`, `optimizer` and `fused` of a TraceFact, which the names of ranges and kernels show."""
     spent = _annotations(trace)
     fetches = Counter({name.startswith(_WORKERS): 0 for name in spent if name.startswith(FETCH)})
     updates: Counter[str] = Counter()
@@ -41,11 +30,11 @@ def settings_of(trace: Trace, work: GpuWork) -> Settings:
         elif found := _UPDATE.match(name):
             updates[found[1]] += time
     updating = np.unique(work.name[covers(optimizer_ranges(trace), work.asked)]).tolist()
-    return Settings(
-        workers=fetches.most_common(1)[0][0] if fetches else None,
-        optimizer=updates.most_common(1)[0][0] if updates else "",
-        fused=any(_FUSED.search(trace.names[number]) for number in updating) if updating else None,
-    )
+    return {
+        "workers": fetches.most_common(1)[0][0] if fetches else None,
+        "optimizer": updates.most_common(1)[0][0] if updates else "",
+        "fused": any(_FUSED.search(trace.names[number]) for number in updating) if updating else None,
+    }
 
 
 def _annotations(trace: Trace) -> dict[str, int]:

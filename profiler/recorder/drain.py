@@ -213,7 +213,7 @@ class EventSource:
                 region["seconds"] += (event.end - event.start) / 1e9
                 passed[event.id] = region
         time = self._seconds(events[-1].end) if events else 0.0
-        return [Fact(pid=self.process.pid, time=time, kind="region", body=dict(region)) for region in passed.values()]
+        return [self._fact(time, "region", dict(region)) for region in passed.values()]
 
     def _sketch(self, quantity: str, values: Iterable[float]) -> None:
         sketch = self.sketches.get(quantity)
@@ -270,8 +270,10 @@ class EventSource:
         elif kind == "flags":
             self._flags = fact
             fact["evaluation_grad"] = self._segmenter.evaluation.grad
-        facts = [(kind, fact), *(("call", call) for call in calls)]
-        return [Fact(pid=self.process.pid, time=time, kind=kind, body=body) for kind, body in facts]
+        return [self._fact(time, kind, fact), *(self._fact(time, "call", call) for call in calls)]
+
+    def _fact(self, time: float, kind: str, body: dict[str, Any]) -> Fact:
+        return Fact(pid=self.process.pid, time=time, kind=kind, body=body)
 
     @property
     def _started(self) -> float:
@@ -292,11 +294,8 @@ class EventSource:
         return []
 
     def _is_allocator(self, time: float, fact: dict[str, Any]) -> list[Any]:
-        return [
-            MemorySample(
-                time=time, pid=self.process.pid, **{name: _bounded(int(fact[name])) for name in _ALLOCATOR_FIELDS}
-            )
-        ]
+        sizes = {name: _bounded(int(fact[name])) for name in _ALLOCATOR_FIELDS}
+        return [MemorySample(time=time, pid=self.process.pid, **sizes)]
 
     def _is_problem(self, time: float, fact: dict[str, Any]) -> list[Any]:
         source = str(fact["source"])
@@ -307,12 +306,12 @@ class EventSource:
     def _is_window(self, time: float, fact: dict[str, Any]) -> list[Any]:
         fact["cost_s"] = fit(fact["cost_s"], float)
         self.windows.append(fact)
-        return [Fact(pid=self.process.pid, time=time, kind="window", body={"id": len(self.windows), **fact})]
+        return [self._fact(time, "window", {"id": len(self.windows), **fact})]
 
     def _is_end(self, time: float, fact: dict[str, Any]) -> list[Any]:
         self.ended = True
         self.failed = bool(fact.get("failed"))
-        return [Fact(pid=self.process.pid, time=time, kind="end", body={"failed": self.failed})]
+        return [self._fact(time, "end", {"failed": self.failed})]
 
     def _learned(self) -> list[Any]:
         """Return updated loader and flags facts, and a problem if no steps are found.
@@ -320,31 +319,21 @@ class EventSource:
         They contain what the segmenter has learned about the use of the loaders.
         """
         rows: list[Any] = []
+        time, known = self._seconds(self.last_event), self._segmenter.evaluation
         for number, fact in self._loaders.items():
-            training = (
-                True
-                if number in self._segmenter.evaluation.trained
-                else False
-                if number in self._segmenter.evaluation.evaluated
-                else None
-            )
+            training = True if number in known.trained else False if number in known.evaluated else None
             if fact.get("training") != training:
                 fact["training"] = training
-                rows.append(
-                    Fact(pid=self.process.pid, time=self._seconds(self.last_event), kind="loader", body=dict(fact))
-                )
-        if self._flags is not None and self._flags.get("evaluation_grad") != self._segmenter.evaluation.grad:
-            self._flags["evaluation_grad"] = self._segmenter.evaluation.grad
-            rows.append(
-                Fact(pid=self.process.pid, time=self._seconds(self.last_event), kind="flags", body=dict(self._flags))
-            )
+                rows.append(self._fact(time, "loader", dict(fact)))
+        if self._flags is not None and self._flags.get("evaluation_grad") != known.grad:
+            self._flags["evaluation_grad"] = known.grad
+            rows.append(self._fact(time, "flags", dict(self._flags)))
         if self._segmenter.unbounded and not self._unbounded:
             self._unbounded = True
             message, code = "No optimizer step was seen. Call profiler.step() at the end of each iteration.", "unseen"
             if self._segmenter.index:
                 message = f"After step {self._segmenter.index} came so many passes that the first were left out."
                 code = "left-out"
-            time = self._seconds(self.last_event)
             rows.append(Problem(time=time, pid=self.process.pid, source="steps", message=message, code=code))
         return rows
 

@@ -711,6 +711,14 @@ def is_alive(pid: int, since: float | None) -> bool:
     return since is not None and started(pid) == since
 
 
+def state(pid: int) -> str:
+    """Return a process's state as in proc(5); empty if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
 def started(pid: int) -> float | None:
     """Return when a process was started; None if it is gone, or a zombie.
 

@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,7 @@ class ProgramSource:
             return []
         for path in dict.fromkeys(line["file"] for line in optimizer.get("callers", ())):
             file = self._file(path, now)
-            calls = list(file.configuring(framework)) if file else []
+            calls = file.calls(lambda call: _configures(call, framework)) if file else []
             if len(calls) == 1:
                 self._reported.add(framework)
                 (call,) = calls
@@ -94,7 +94,8 @@ class ProgramSource:
         if SAVE in self._reported:
             return []
         paths = dict.fromkeys(line["file"] for line in optimizer.get("callers", ()))
-        found = [(path, call.lineno) for path in paths if (file := self._file(path, now)) for call in file.saving()]
+        files = ((path, file) for path in paths if (file := self._file(path, now)))
+        found = [(path, call.lineno) for path, file in files for call in file.calls(_saves)]
         if len(found) != 1:
             return []
         self._reported.add(SAVE)
@@ -188,17 +189,9 @@ class File:
                 return makers[0].lineno if len(makers) == 1 else None
         return None
 
-    def configuring(self, framework: str) -> Iterator[ast.Call]:
-        """Yield the calls that configure a framework."""
-        for node in ast.walk(self._tree):
-            if isinstance(node, ast.Call) and _configures(node, framework):
-                yield node
-
-    def saving(self) -> Iterator[ast.Call]:
-        """Yield the calls of torch.save."""
-        for node in ast.walk(self._tree):
-            if isinstance(node, ast.Call) and _dotted(node.func) == SAVE:
-                yield node
+    def calls(self, wanted: Callable[[ast.Call], bool]) -> list[ast.Call]:
+        """Return the wanted calls."""
+        return [node for node in ast.walk(self._tree) if isinstance(node, ast.Call) and wanted(node)]
 
     # ---- within ----
 
@@ -249,6 +242,10 @@ def _handed_over(call: ast.Call, framework: str) -> ast.expr | None:
     if takes is None or not _last(call.func).endswith(takes):
         return None
     return next((each.value for each in call.keywords if each.arg == "model"), call.args[0] if call.args else None)
+
+
+def _saves(call: ast.Call) -> bool:
+    return _dotted(call.func) == SAVE
 
 
 def _configures(call: ast.Call, framework: str) -> bool:
