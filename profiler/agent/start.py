@@ -166,6 +166,10 @@ class _Seen:
         self._optimizers[number] = weakref.ref(instance)
         self._tell("optimizer", self.optimizers, number, look)
 
+    def are_sized(self) -> bool:
+        """Return whether torch knows the size of every parameter without calling code of the program."""
+        return all(fact["sized"] for fact in self.models.values())
+
     def on_gpu(self, device: int) -> int:
         """Return the bytes of parameters on a GPU, each counted once.
 
@@ -294,17 +298,7 @@ def _windows(agent: Agent, seen: _Seen) -> Any:
     try:
         from .window import Windows
 
-        return Windows(
-            agent.torch,
-            folder,
-            agent.settings["budget"],
-            clock,
-            agent.fact,
-            capturing=agent.is_capturing,
-            uses_graphs=lambda: agent.uses_graphs,
-            training_device=lambda: None if agent.mark is None else agent.mark.device,
-            may_read_shapes=lambda: all(fact["sized"] for fact in seen.models.values()),
-        )
+        return Windows(agent, folder, agent.settings["budget"], clock, seen.are_sized)
     except Exception as error:
         agent.problem("windows", error)
         return None

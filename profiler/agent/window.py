@@ -21,6 +21,7 @@ from collections import deque
 from typing import Any, Callable  # noqa: UP035  the agent also runs on Python 3.9
 
 from .kineto import kept_subscribed, quiet
+from .session import Agent
 
 MARK = "profile-train step"
 """Name of the instant that marks each step boundary in the trace; the recorder separates steps there."""
@@ -83,29 +84,15 @@ class Windows:
     """The windows of one process: when each opens and closes, and their total cost."""
 
     def __init__(
-        self,
-        torch: Any,
-        folder: str,
-        budget: float,
-        clock: Callable[[], int],
-        report: Callable[[str, dict[str, Any]], None],
-        *,
-        capturing: Callable[[], bool] | None = None,
-        uses_graphs: Callable[[], bool] = lambda: False,
-        training_device: Callable[[], int | None] = lambda: None,
-        may_read_shapes: Callable[[], bool] = lambda: True,
+        self, agent: Agent, folder: str, budget: float, clock: Callable[[], int], may_read_shapes: Callable[[], bool]
     ) -> None:
-        """Prepare to record windows.
+        """Prepare to record windows into `folder`.
 
-        `capturing()` says whether a CUDA graph is being captured, `uses_graphs()` whether one ever was,
-        `training_device()` on which GPU the model lies, if that is known, `may_read_shapes()` whether torch knows the
-        shapes of all parameters without calling code of the program.
+        `may_read_shapes()` says whether torch knows the shapes of all parameters without calling code of the program.
         """
         self.reason: str | None = "too_few_steps"
         """Why no window has been taken, or no more are: see schema.WindowsFact. None: nothing prevents one."""
-        self._asked_capturing = capturing
-        self._uses_graphs = uses_graphs
-        self._training_device = training_device
+        self._agent = agent
         self._may_read_shapes = may_read_shapes
         self._granted = 0.0
         """Seconds of `cost` not charged to the budget: the start of CUPTI and the first window."""
@@ -116,11 +103,10 @@ class Windows:
         """
         self.program_profiler = False
         """Whether the program uses a profiler of its own."""
-        self._torch = torch
+        self._torch = torch = agent.torch
         self._folder = folder
         self._budget = budget
         self._clock = clock
-        self._report = report
         self._born = clock()
         self._ends: deque[int] = deque(maxlen=2 * HALF + 1)
         self._steps = 0
@@ -128,7 +114,8 @@ class Windows:
         self._out = budget <= 0
         if self._out:
             self.reason = "off"
-        self._due = NEVER if self._out else 0
+        self.due = NEVER if self._out else 0
+        """The clock time (ns) before which `at_step_boundary` has nothing to do and need not be called."""
         self._count = 0
         self._events_per_step = 0.0
         self._cost_per_step: dict[bool, float] = {}
@@ -139,11 +126,6 @@ class Windows:
         self._watch(torch.profiler.profile)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=_weakly(self._after_fork))
-
-    @property
-    def due(self) -> int:
-        """Return the clock time (ns) before which `at_step_boundary` has nothing to do and need not be called."""
-        return self._due
 
     def at_step_boundary(self, now_ns: int, steps: int = 1) -> bool:
         """Open, advance or close a window at the end of a step; return whether one is open.
@@ -158,7 +140,7 @@ class Windows:
         if steps > 1:
             self._ends.clear()
         self._ends.append(now_ns)
-        if now_ns < self._due:
+        if now_ns < self.due:
             return False
         try:
             self._attend(now_ns)
@@ -177,7 +159,7 @@ class Windows:
             return
         if now_ns > window.deadline:
             self._stop(window)
-        elif window.may_end(now_ns) and not self._capturing(window.device):
+        elif window.may_end(now_ns) and not self._agent.is_capturing():
             try:
                 window.share = window.recorded(now_ns)
                 self._finish(window, now_ns)
@@ -188,7 +170,7 @@ class Windows:
     def state(self) -> dict[str, Any]:
         """Return the WindowsFact."""
         before = GRAPH_TIMES_WRONG
-        wrong = self._count > 0 and self._uses_graphs() and _version(self._torch.version.cuda, before) < before
+        wrong = self._count > 0 and self._agent.uses_graphs and _version(self._torch.version.cuda, before) < before
         return {"id": 0, "taken": self._count, "reason": self.reason, "graph_times_wrong": wrong}
 
     def close(self) -> None:
@@ -197,7 +179,7 @@ class Windows:
         if window is not None and window.is_here():
             with kept_subscribed():
                 self._stop(window)
-        self._out, self._due = True, NEVER
+        self._out, self.due = True, NEVER
         self._unwatch()
 
     # ---- deciding ----
@@ -222,13 +204,13 @@ class Windows:
                 return
             durations = durations[-FEW:]
         step = max(median(durations), 1e-9)
-        if not self._settled(durations, device, now) or self._capturing(device) or self._profiled():
-            self._due = now + int(HALF * step * 1e9)
+        if not self._settled(durations, device, now) or self._agent.is_capturing() or self._profiled():
+            self.due = now + int(HALF * step * 1e9)
             return
         obstacle = self._obstacle(device)
         if obstacle is not None:
             self.reason = obstacle
-            self._due = now + int(HALF * max(step, 0.1) * 1e9)
+            self.due = now + int(HALF * max(step, 0.1) * 1e9)
             return
         shapes = self._count % 2 == 1 and self._may_read_shapes()
         is_long = device == "cuda" and step > LONG
@@ -243,8 +225,8 @@ class Windows:
         if steps <= lead_in:
             self._retire(f"steps of {step:.1f} s make more events than a window may hold.", "steps_too_long")
             return
-        self._due = now if first and device == "cuda" else self._affordable(device, steps, step, shapes)
-        if now < self._due:
+        self.due = now if first and device == "cuda" else self._affordable(device, steps, step, shapes)
+        if now < self.due:
             self.reason = "budget"
             return
         window = _Window(self._torch, device, steps, self._clock, self._steps, step, shapes, drain=is_long)
@@ -252,12 +234,12 @@ class Windows:
             self._end(window.waited)
             return
         self._window = window
-        self._due = 0
+        self.due = 0
 
     def _finish(self, window: _Window, now: int) -> None:
         """End a window that has recorded enough, unless it must wait for the end of a capture."""
         window.mark(now)
-        if self._capturing(window.device):
+        if self._agent.is_capturing():
             return
         if window.finish():
             self._save(window)
@@ -273,9 +255,9 @@ class Windows:
             return None
         if environment.get("NSYS_PROFILING_SESSION_ID") or environment.get("CUDA_INJECTION64_PATH"):
             return "other_tool"  # CUPTI serves one at a time
-        if self._uses_graphs() and _version(self._torch.version.cuda, GRAPHS_MAY_HANG) < GRAPHS_MAY_HANG:
+        if self._agent.uses_graphs and _version(self._torch.version.cuda, GRAPHS_MAY_HANG) < GRAPHS_MAY_HANG:
             return "cuda_graphs"
-        index = self._training_device()
+        index = None if self._agent.mark is None else self._agent.mark.device
         if index is not None and self._torch.cuda.mem_get_info(index)[0] < LEAST_FREE:
             return "memory"
         return None
@@ -304,11 +286,6 @@ class Windows:
         wanted = min(MOST_STEPS, max(least, math.ceil(LEAST_SECONDS / step)) + lead_in)
         most = min(MOST_SECONDS / step, MOST_EVENTS / max(self._events_per_step, 1.0))
         return min(wanted, int(most))
-
-    def _capturing(self, device: str) -> bool:
-        if self._asked_capturing is not None:
-            return self._asked_capturing()
-        return device == "cuda" and bool(self._torch.cuda.is_current_stream_capturing())
 
     def _profiled(self) -> bool:
         """Return whether another profiler is recording; a window would silently end it.
@@ -348,7 +325,7 @@ class Windows:
         self._cost_per_step[window.shapes] = (cost - opening) / window.steps
         if not window.shapes:
             self._events_per_step = posix.stat(path).st_size / BYTES_PER_EVENT / window.steps
-        self._report(
+        self._agent.fact(
             "window",
             {
                 "path": path,
@@ -367,18 +344,20 @@ class Windows:
         self._window = None
         self.cost += cost
         self._ends.clear()  # the steps of a window and the one that bears its saving are no measure of the others
-        self._due = NEVER if self._out else self._born + int((self._clock() - self._born) * SPREAD)
+        self.due = NEVER if self._out else self._born + int((self._clock() - self._born) * SPREAD)
 
     def _retire(self, reason: str, code: str = "failed") -> None:
         """Take no more windows in this process; the program continues."""
         window, self._window = self._window, None
         self.reason = code
-        self._out, self._due = True, NEVER
+        self._out, self.due = True, NEVER
         with contextlib.suppress(Exception):  # it may be what failed
             if window is not None:
                 window.abandon()
         with contextlib.suppress(Exception):
-            self._report("problem", {"source": "windows", "message": f"No more profiler windows were taken: {reason}"})
+            self._agent.fact(
+                "problem", {"source": "windows", "message": f"No more profiler windows were taken: {reason}"}
+            )
 
     # ---- giving way ----
 
@@ -404,11 +383,11 @@ class Windows:
     def _give_way(self) -> None:
         """End the open window before the program's profiler starts, and never open another."""
         self._out, self.program_profiler, self.reason = True, True, "program_profiler"
-        self._due = NEVER if self._window is None else 0
+        self.due = NEVER if self._window is None else 0
         try:
             if self._watched:
                 self._unwatch()
-                self._report("flags_profiler", {"program_profiler": True})
+                self._agent.fact("flags_profiler", {"program_profiler": True})
             # A window of another thread can only be ended there: at its next step boundary.
             if self._window is not None and self._window.is_here():
                 self._end(self._window.abandon())
@@ -418,7 +397,7 @@ class Windows:
     def _after_fork(self) -> None:
         """Disable windows in a forked child, mostly a DataLoader worker, and silence the copied one."""
         window, self._window = self._window, None
-        self._out, self._due = True, NEVER
+        self._out, self.due = True, NEVER
         if window is not None:
             window.silence()
 

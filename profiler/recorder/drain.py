@@ -66,7 +66,8 @@ class EventSource:
         self._facts_path = path.with_suffix(".facts")
         self._reader = ring.Reader(str(path), cursor)
         self._origin = origin
-        self._offset = offset
+        self.offset = offset
+        """Bytes of facts read so far."""
         self.pid = self._reader.pid
         self._predecessor = predecessor
         self._before: Process | None = None
@@ -114,11 +115,6 @@ class EventSource:
     def cursor(self) -> int:
         """Return the number of records read so far."""
         return self._reader.cursor
-
-    @property
-    def offset(self) -> int:
-        """Return the bytes of facts read so far."""
-        return self._offset
 
     def rows(self, *, final: bool = False) -> list[Any]:
         """Return everything new since the last call, as rows of `profiler.schema`."""
@@ -233,7 +229,7 @@ class EventSource:
     def _facts(self) -> list[Any]:
         try:
             with open(self._facts_path, "rb") as file:
-                file.seek(self._offset)
+                file.seek(self.offset)
                 data = file.read()
         except OSError:
             return []
@@ -242,7 +238,7 @@ class EventSource:
         rest = lines.pop()  # a line still being written is read next time
         if len(rest) > MOST_LINE:
             rest = b""
-        self._offset += len(data) - len(rest)
+        self.offset += len(data) - len(rest)
         for line in lines:
             if len(line) > MOST_LINE:
                 continue

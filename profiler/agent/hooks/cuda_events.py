@@ -70,8 +70,8 @@ class Marks:
         """The GPU of each root module that was called; None of one on the host."""
         self._to_train: set[int] = set()
         """The GPUs of forward passes with gradients since the last backward pass or boundary."""
-        self._device: int | None = None
-        """The GPU of the last forward pass."""
+        self.device: int | None = None
+        """The GPU of the last model called, and the last of several; None if it lies on the host or none was called."""
         self._live = self._is_used = False
         self._is_split = False
         """Whether what is trained lies on several GPUs: only the ends of steps are then marked, on one of them."""
@@ -101,7 +101,7 @@ class Marks:
                 self.due = self._agent.attend = 0
         except SeveralGpus as error:
             self._is_split = True
-            self._device = max(error.devices)
+            self.device = max(error.devices)
             self._stretch += 1
             self._agent.problem("cuda_events", error)
         except Exception as error:
@@ -179,14 +179,6 @@ class Marks:
 
     # ---- where ----
 
-    @property
-    def device(self) -> int | None:
-        """Return the GPU of the last model called, and the last of several.
-
-        None if that model lies on the host or none was called.
-        """
-        return self._device
-
     def _training_device(self, code: int, module: Any) -> int | None:
         """Return the device of the current or last forward pass; never one without a CUDA context.
 
@@ -194,15 +186,15 @@ class Marks:
             SeveralGpus: a model lies on several, or models on several are trained by one backward pass.
         """
         if module is not None:
-            self._device = self._device_of(module)
-            if self._device is not None and self._agent.torch.is_grad_enabled():
-                self._to_train.add(self._device)
+            self.device = self._device_of(module)
+            if self.device is not None and self._agent.torch.is_grad_enabled():
+                self._to_train.add(self.device)
         elif code == MARK_BACKWARD_START and len(self._to_train) > 1:
             raise SeveralGpus("one backward pass trains models on ", self._to_train)
         elif code in _FORGETTING:
             self._to_train.clear()
-        if self._device is not None:
-            return self._device
+        if self.device is not None:
+            return self.device
         device: int = self._cuda.current_device()
         return device if self._has_context(device) else None
 

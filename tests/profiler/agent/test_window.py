@@ -25,6 +25,16 @@ WATCHED = (
 )
 
 
+def agent_of(torch, facts, **more):
+    """As much of the agent as Windows touches."""
+
+    def is_capturing():
+        return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+    known = {"is_capturing": is_capturing, "uses_graphs": False, "mark": None, **more}
+    return SimpleNamespace(torch=torch, fact=lambda kind, body: facts.append((kind, body)), **known)
+
+
 class Loop:
     """Steps on a clock that we hold, with a little real work for the profiler in each."""
 
@@ -32,9 +42,8 @@ class Loop:
         self.now = 0
         self.tick = tick
         self.facts = []
-        self.windows = Windows(
-            torch, str(folder), budget, self.clock, lambda kind, body: self.facts.append((kind, body))
-        )
+        self.agent = agent_of(torch, self.facts)
+        self.windows = Windows(self.agent, str(folder), budget, self.clock, lambda: True)
         self.x = ONES.clone()
 
     def clock(self):
@@ -338,7 +347,7 @@ def test_a_failure_to_tell_does_not_reach_the_program(make):
     def broken(kind, body):
         raise OSError("no space left on device")
 
-    loop.windows._report = broken
+    loop.agent.fact = broken
 
     assert sum(loop.steps(300)) == STEPS
 
@@ -634,15 +643,8 @@ def test_where_a_window_would_do_harm_there_is_none_and_the_reason_is_kept(tmp_p
     cuda.version.cuda = change.get("cuda", "12.8")
     if "environment" in change:
         monkeypatch.setenv(change["environment"], "1")
-    windows = Windows(
-        cuda,
-        str(tmp_path),
-        1.0,
-        lambda: 0,
-        lambda kind, body: None,
-        uses_graphs=lambda: "cuda" in change,
-        training_device=lambda: 1,
-    )
+    agent = agent_of(cuda, [], uses_graphs="cuda" in change, mark=SimpleNamespace(device=1))
+    windows = Windows(agent, str(tmp_path), 1.0, lambda: 0, lambda: True)
     assert not any(windows.at_step_boundary(index * SECOND // 10) for index in range(200))
     assert windows.state == {"id": 0, "taken": 0, "reason": reason, "graph_times_wrong": False}
 
@@ -651,7 +653,7 @@ def test_a_gpu_that_has_memory_again_gets_its_window(make):
     cuda = StubCuda()
     cuda.free = 0
     loop = make(budget=1.0, torch=cuda)
-    loop.windows._training_device = lambda: 0
+    loop.agent.mark = SimpleNamespace(device=0)
     assert not any(loop.steps(60))
     cuda.free = 8 << 30
     loop.until_open()
@@ -662,7 +664,7 @@ def test_times_of_kernels_in_graphs_are_not_trusted_before_cuda_13_1(make, versi
     cuda = StubCuda()
     cuda.version.cuda = version
     loop = make(budget=1.0, torch=cuda)
-    loop.windows._uses_graphs = lambda: True
+    loop.agent.uses_graphs = True
     assert not loop.windows.state["graph_times_wrong"], "there is no window yet"
     loop.until_open()
     loop.steps(STEPS + 1)
@@ -730,8 +732,11 @@ torch.manual_seed(0)
 torch.set_num_threads(1)
 facts = []
 if sys.argv[1] != "plain":
+    from profiler.agent.session import Agent
     from profiler.agent.window import Windows
-    windows = Windows(torch, sys.argv[1], 1.0, time.perf_counter_ns, lambda kind, body: facts.append((kind, body)))
+    agent = Agent(torch, {"rings": sys.argv[1]})
+    agent.fact = lambda kind, body: facts.append((kind, body))
+    windows = Windows(agent, sys.argv[1], 1.0, time.perf_counter_ns, lambda: True)
 data = TensorDataset(torch.randn(960, 16), torch.randint(0, 4, (960,)))
 model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
 optimizer = torch.optim.Adam(model.parameters())
