@@ -180,18 +180,20 @@ def values(held: Any) -> list[Any]:
 # ---- modules ----
 
 
-def _values(held: Any) -> list[Any]:
-    """Return the entries of a module's `_modules`, `_parameters` or `_buffers`, without None."""
+def _held(module: Any, kind: str) -> list[tuple[str, Any]]:
+    """Return a module's `_modules`, `_parameters` or `_buffers` with their names, without those that are None."""
+    held: Any = dict_of(module).get(kind)
+    items: list[tuple[str, Any]] = []
     if is_a(held, dict):
-        return [each for each in dict.values(held) if each is not None]
-    if module_of(type(held)) == "torch.jit._script":  # torch's own view of what C++ holds
-        return [each for each in held.values() if each is not None]
-    return []
+        items = list(dict.items(held))
+    elif module_of(type(held)) == "torch.jit._script":  # torch's own view of what C++ holds
+        items = list(held.items())
+    return [(name, each) for name, each in items if each is not None]
 
 
 def children(module: Any) -> list[Any]:
     """Return the modules directly inside a module."""
-    return _values(dict_of(module).get("_modules"))
+    return [each for _, each in _held(module, "_modules")]
 
 
 def child(module: Any, name: str) -> Any:
@@ -220,16 +222,8 @@ def named_modules(module: Any) -> list[tuple[str, Any]]:
             continue
         seen.add(id(each))
         found.append((path, each))
-        held: Any = dict_of(each).get("_modules")
-        if is_a(held, dict):
-            inside = list(dict.items(held))
-        elif module_of(type(held)) == "torch.jit._script":
-            inside = list(held.items())
-        else:
-            continue
-        for name, inner in reversed(inside):
-            if inner is not None:
-                left.append((f"{path}.{name}" if path else str(name), inner))
+        for name, inner in reversed(_held(each, "_modules")):
+            left.append((f"{path}.{name}" if path else str(name), inner))
     return found
 
 
@@ -237,16 +231,16 @@ def parameters(module: Any) -> list[Any]:
     """Return the parameters of a module and of the modules inside it, each once."""
     found: dict[int, Any] = {}
     for each in modules(module):
-        for parameter in _values(dict_of(each).get("_parameters")):
+        for _, parameter in _held(each, "_parameters"):
             found.setdefault(id(parameter), parameter)
     return list(found.values())
 
 
 def buffers(module: Any) -> list[Any]:
     """Return the buffers of a module and of the modules inside it."""
-    return [buffer for each in modules(module) for buffer in _values(dict_of(each).get("_buffers"))]
+    return [buffer for each in modules(module) for _, buffer in _held(each, "_buffers")]
 
 
 def has_parameters(module: Any) -> bool:
     """Return whether the module or one inside it has a parameter."""
-    return any(_values(dict_of(each).get("_parameters")) for each in modules(module))
+    return any(_held(each, "_parameters") for each in modules(module))

@@ -476,18 +476,16 @@ def _hook_construction(loaders: _Loaders) -> Callable[[], None]:
     return patch("multiprocessing_context", plain, plain.setter(set_context), DataLoader)
 
 
-class _Opened:
-    """A counter of the files opened in a worker.
+def _count_opened() -> list[int]:
+    """Count the files that are opened from now on; call it in workers only, as an audit hook cannot be removed."""
+    files = [0]
 
-    An audit hook cannot be removed, so it is added in workers only.
-    """
-
-    def __init__(self) -> None:
-        self.files = 0
-
-    def __call__(self, event: str, arguments: Any) -> None:
+    def count(event: str, arguments: Any) -> None:
         if event == "open":
-            self.files += 1
+            files[0] += 1
+
+    sys.addaudithook(count)
+    return files
 
 
 @not_counted
@@ -500,10 +498,8 @@ def _hook_fetchers(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
         plain(self, *args, **kwargs)
         try:
             if agent.is_worker:
-                opened = None
-                if agent.lease is None:  # it would stay when the others have been taken out
-                    opened = _Opened()
-                    sys.addaudithook(opened)
+                # Attached, it would stay when the others have been taken out.
+                opened = _count_opened() if agent.lease is None else None
                 loaders.fetches.watch(self, agent.loader, None, opened)
         except Exception as error:
             agent.give_up("dataloader", error)
@@ -558,7 +554,7 @@ class _Fetches:
         self._slow: set[int] = set()
         """Loaders whose batches take so long that asking for the wait for a core costs comparatively nothing."""
 
-    def watch(self, fetcher: Any, loader: int, times: int | None = None, opened: _Opened | None = None) -> None:
+    def watch(self, fetcher: Any, loader: int, times: int | None = None, opened: list[int] | None = None) -> None:
         """Time the fetcher's next `times` batches; all of them if `times` is None."""
         if self._watched.get(fetcher) is None:
             self._watched.put(fetcher, _Fetched(loader, times, opened))
@@ -583,7 +579,7 @@ class _Fetches:
                 return plain(self, possibly_batched_index)
             opened = watched.opened
             queued = _waited_for_a_core() if watched.loader in slow else None  # which opens a file
-            files = opened.files if opened else 0
+            files = opened[0] if opened else 0
             watched.collates = 0
             cpu = time.thread_time_ns()
             begin = clock()
@@ -620,7 +616,7 @@ class _Fetches:
         samples = 1
         if dict_of(fetcher).get("auto_collation") is True:  # a sampler may hand out iterators, which cannot be counted
             samples = _count(index) or 0
-        files = opened.files - files if opened and samples else -1
+        files = opened[0] - files if opened and samples else -1
         if queued is not None:
             wanted += max(0, (_waited_for_a_core() or queued) - queued)
         (self._slow.add if end - begin > SLOW_NS else self._slow.discard)(watched.loader)
@@ -655,7 +651,7 @@ def _put(cls: type, name: str, ours: Any) -> Callable[[], None]:
 class _Fetched:
     """The state of one watched fetcher."""
 
-    def __init__(self, loader: int, left: int | None, opened: _Opened | None) -> None:
+    def __init__(self, loader: int, left: int | None, opened: list[int] | None) -> None:
         self.loader = loader
         self.left = left
         """Batches still to be watched; None means all."""
