@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from profiler.errors import ProfilerError
+from profiler.reading import text
 
 CAPABLE = (
     "Start the container with docker run --cap-add SYS_PTRACE, in Kubernetes with securityContext: "
@@ -36,10 +37,10 @@ def lifted(proc: Path = Path("/proc")) -> str:
 def _why(pid: int, proc: Path) -> str:
     status = _fields(proc / str(pid) / "status")
     tracer = status.get("TracerPid", "0")
-    scope = _read(proc / "sys/kernel/yama/ptrace_scope")
+    scope = text(proc / "sys/kernel/yama/ptrace_scope").strip()
     if tracer != "0":
         return f"process {tracer} (a debugger or strace) is attached to it already; end that first."
-    if pid == 1 and not re.match(r"python|pt_", _read(proc / "1/comm")):  # in a container, the training may be it
+    if pid == 1 and not re.match(r"python|pt_", text(proc / "1/comm")):  # in a container, the training may be it
         return "it is the first process of its machine or container. Give the training's own PID, as ps shows it."
     if scope == "3":
         return "kernel.yama.ptrace_scope is 3, which forbids it until the next boot."
@@ -58,11 +59,4 @@ def is_contained(proc: Path) -> bool:
 
 
 def _fields(file: Path) -> dict[str, str]:
-    return {name: value.strip() for name, _, value in (line.partition(":") for line in _read(file).splitlines())}
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text().strip()
-    except OSError:
-        return ""
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in text(file).splitlines())}

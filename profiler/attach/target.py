@@ -9,6 +9,7 @@ import psutil
 
 from profiler.errors import ProfilerError
 from profiler.launch import VARIABLE
+from profiler.reading import text
 
 # What torch calls the main thread of a DataLoader worker, from 2.6 on.
 WORKER = "pt_data_worker"
@@ -73,19 +74,13 @@ def ranks(pid: int) -> list[int]:
 
 def has_torch(pid: int) -> bool:
     """Return whether the process runs Python and has torch's library loaded."""
-    try:
-        maps = Path(f"/proc/{pid}/maps").read_text()
-    except OSError:
-        return False
+    maps = text(Path(f"/proc/{pid}/maps"))
     return re.search(r"/libtorch[^/\n]*\.so", maps) is not None and "python" in maps
 
 
 def is_worker(pid: int) -> bool:
     """Return whether the process is a DataLoader worker, judging by its name."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip() == WORKER
-    except OSError:
-        return False
+    return text(Path(f"/proc/{pid}/comm")).strip() == WORKER
 
 
 def command(pid: int) -> tuple[str, ...]:

@@ -322,7 +322,7 @@ def _attention(name: str, call: Call) -> Work:
 
 
 def _normalization(
-    operations: int, reads: tuple[int, ...], writes: int, weights: tuple[int, ...] = ()
+    operations: int, reads: tuple[int, ...], weights: tuple[int, ...] = ()
 ) -> Callable[[str, Call], Work]:
     """Return the model of a normalization or softmax of the first argument, which reads tensors as large at `reads`."""
 
@@ -330,7 +330,7 @@ def _normalization(
         given = _given(call, *reads)
         if len(given) != len(reads):
             return NOTHING
-        return Work(float(operations * given[0].number), _moved(*given, *_given(call, *weights), *given[:1] * writes))
+        return Work(float(operations * given[0].number), _moved(*given, *_given(call, *weights), given[0]))
 
     return count
 
@@ -413,11 +413,11 @@ _MODELS: tuple[tuple[re.Pattern[str], Callable[[str, Call], Work]], ...] = tuple
         (r"aten::(cudnn|miopen)_convolution_transpose", _convolution_transposed),
         (r"aten::\w*conv(?!ert)\w*", _convolution),
         (r"(aten|flash_attn)::\w*(attention|attn)\w*", _attention),
-        (r"aten::((native_)?layer_norm|(_fused_)?rms_norm)", _normalization(5, (0,), 1, (2, 3))),
-        (r"aten::(native_group|(native|cudnn|miopen)_batch)_norm", _normalization(5, (0,), 1, (1, 2))),
-        (r"aten::((native|cudnn|miopen)_batch|native_layer|native_group)_norm_backward", _normalization(8, (0, 1), 1)),
-        (r"aten::(_softmax|_log_softmax|_safe_softmax)", _normalization(5, (0,), 1)),
-        (r"aten::(_softmax|_log_softmax)_backward_data", _normalization(4, (0, 1), 1)),
+        (r"aten::((native_)?layer_norm|(_fused_)?rms_norm)", _normalization(5, (0,), (2, 3))),
+        (r"aten::(native_group|(native|cudnn|miopen)_batch)_norm", _normalization(5, (0,), (1, 2))),
+        (r"aten::((native|cudnn|miopen)_batch|native_layer|native_group)_norm_backward", _normalization(8, (0, 1))),
+        (r"aten::(_softmax|_log_softmax|_safe_softmax)", _normalization(5, (0,))),
+        (r"aten::(_softmax|_log_softmax)_backward_data", _normalization(4, (0, 1))),
         (r"aten::(sum|mean|amax|amin|max|min|prod|all|any|var|std|var_mean|norm|linalg_vector_norm|logsumexp|argmax"
          r"|argmin|cumsum)", _reduction),
         (r"aten::copy_", _copy),

@@ -27,15 +27,7 @@ SLOW_CALL = 50_000
 
 A launch takes 5 to 10 us; one of more than 50 has waited for a full queue, a lock or memory.
 """
-PARTS = (
-    "compute",
-    "communication_exposed",
-    "memory_exposed",
-    "idle_data",
-    "idle_sync",
-    "idle_launch",
-    "idle_queued",
-)
+PARTS = ("compute", "communication_exposed", "memory_exposed", "idle_data", "idle_sync", "idle_launch", "idle_queued")
 FETCH = "enumerate(DataLoader)#"
 """Prefix that torch.utils.data gives the ranges of `next(loader)`."""
 

@@ -137,5 +137,5 @@ def _kernel(lower: str) -> str:
     return _look_up(_KERNELS, lower) if kind == "other" else kind
 
 
-def _look_up(table: Table, name: str, otherwise: str = "other") -> str:
-    return next((kind for kind, pattern in table if pattern.search(name)), otherwise)
+def _look_up(table: Table, name: str) -> str:
+    return next((kind for kind, pattern in table if pattern.search(name)), "other")

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from profiler.reading import text
+
 UNLIMITED = 2**62
 """Bytes from which a limit means none: version 1 writes "no limit" as 2**63 less a page."""
 
@@ -117,7 +119,4 @@ def _left(folder: Path) -> int | None:
 
 
 def _words(file: Path) -> list[str]:
-    try:
-        return file.read_text().split()
-    except OSError:
-        return []
+    return text(file).split()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from profiler import ours
 from profiler.errors import ProfilerError
+from profiler.reading import text
 from profiler.recorder import private
 from profiler.recorder.job import Job
 
@@ -211,7 +212,9 @@ def _part(folder: Path, job: Job | None, *, chosen: bool) -> tuple[str | None, P
         if _why_not(folder) is not None:
             return None, None
         named = job.part if job is not None and job.is_shared else ""
-        begun = bool(named) and job is not None and _job(folder) == job.id and not store_of(folder, named).exists()
+        begun = (
+            bool(named) and job is not None and text(folder / JOB) == job.id and not store_of(folder, named).exists()
+        )
         if not begun and not chosen:
             return None, None
         return named, None if begun else _set_aside(folder)
@@ -242,13 +245,6 @@ def _reserve(folder: Path, part: str, job: Job | None) -> None:
     write_note(folder, RecordingNote("", 0, us, since, us, since, part=part, where=here(), job=job.id))
     if part:
         private.write(folder / JOB, job.id)
-
-
-def _job(folder: Path) -> str | None:
-    try:
-        return (folder / JOB).read_text()
-    except (OSError, ValueError):
-        return None
 
 
 def store_of(folder: Path, part: str) -> Path:
@@ -713,10 +709,7 @@ def is_alive(pid: int, since: float | None) -> bool:
 
 def state(pid: int) -> str:
     """Return a process's state as in proc(5); empty if it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
-    except OSError:
-        return ""
+    return text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].lstrip()[:1]
 
 
 def started(pid: int) -> float | None:

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import psutil
 
+from profiler.reading import text
 from profiler.recorder.cgroup import Cgroup
 from profiler.recorder.numa import SYSFS, nodes
 from profiler.schema import HostSample
@@ -74,10 +75,7 @@ def machine(sysfs: Path = SYSFS) -> Machine:
 
 def _cpu() -> str | None:
     """Return the model name from /proc/cpuinfo, which on some architectures has none."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or None
+    lines = text(Path("/proc/cpuinfo")).splitlines()
     fields = [(key.strip(), value.strip()) for key, _, value in (line.partition(":") for line in lines)]
     model = next((value for key, value in fields if key == "model name"), None)
     return model or platform.processor() or None

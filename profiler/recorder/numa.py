@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from profiler.reading import text
+
 SYSFS = Path("/sys")
 
 
@@ -14,7 +16,7 @@ def nodes(sysfs: Path = SYSFS) -> dict[int, str]:
     found = {}
     for folder in (sysfs / "devices" / "system" / "node").glob("node*"):
         number = re.fullmatch(r"node(\d+)", folder.name)
-        cores = _text(folder / "cpulist")
+        cores = text(folder / "cpulist").strip()
         if number and cores:
             found[int(number[1])] = cores
     return dict(sorted(found.items()))
@@ -22,12 +24,6 @@ def nodes(sysfs: Path = SYSFS) -> dict[int, str]:
 
 def node_of_pci(domain: int, bus: int, device: int, sysfs: Path = SYSFS) -> int | None:
     """Return the NUMA node of a PCI device; None if unknown, as in most virtual machines."""
-    text = _text(sysfs / "bus" / "pci" / "devices" / f"{domain:04x}:{bus:02x}:{device:02x}.0" / "numa_node")
-    return int(text) if text is not None and text.isdecimal() else None  # -1: unknown
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
-        return None
+    folder = sysfs / "bus" / "pci" / "devices" / f"{domain:04x}:{bus:02x}:{device:02x}.0"
+    number = text(folder / "numa_node").strip()
+    return int(number) if number.isdecimal() else None  # -1: unknown

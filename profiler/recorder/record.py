@@ -232,11 +232,6 @@ class Recorder:
         if silent > SILENCE + self._interval:
             self._silent += silent
 
-    def _tell_silence(self) -> None:
-        if self._silent:
-            missing = f"The recorder did not run for {self._silent:.0f} s: samples of that time are missing."
-            self.problem("recorder", missing)
-
     def problem(self, source: str, message: str, code: str = "") -> None:
         """Record something that the user should know about this recording."""
         self._store.append([Problem(time=self.now, source=source, message=message, code=code)])
@@ -362,7 +357,9 @@ class Recorder:
             outcome = "killed"
             if ended and all(source.ended for source in ended):
                 outcome = "failed" if any(source.failed for source in ended) else "completed"
-        self._tell_silence()
+        if self._silent:
+            missing = f"The recorder did not run for {self._silent:.0f} s: samples of that time are missing."
+            self.problem("recorder", missing)
         ending = sentence(outcome, status, ended_by, self._errors, asked)
         if ending is not None:
             self.problem("end", ending, code(outcome, self._errors))

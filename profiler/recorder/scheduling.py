@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from profiler.reading import text
 from profiler.schema import Fact
 
 PROC = Path("/proc")
@@ -58,7 +59,7 @@ class Scheduling:
 
     def _read(self, pid: int) -> tuple[int, int] | None:
         try:
-            ran, waited, *_ = (self._proc / str(pid) / "schedstat").read_text().split()
+            ran, waited, *_ = text(self._proc / str(pid) / "schedstat").split()
             return int(ran), int(waited)
-        except (OSError, ValueError):
+        except ValueError:
             return None

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from profiler.reading import text
 from profiler.recorder.stacks.frames import Frame, read
 from profiler.schema import Stack, Step
 
@@ -236,7 +237,7 @@ class StackSampler:
         elif _exists(stretch.pid) and not self._off:
             self._failures += 1
             if self._failures >= MOST_FAILURES:
-                self._give_up(f"{_reason(_text(log))}. `profile-train doctor` checks what forbids it")
+                self._give_up(f"{_reason(text(log))}. `profile-train doctor` checks what forbids it")
         for path in (stretch.output, log):
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -317,15 +318,7 @@ def _reason(said: str) -> str:
 
 
 def _scope() -> str:
-    return _text(Path("/proc/sys/kernel/yama/ptrace_scope")).strip()
-
-
-def _text(file: Path) -> str:
-    """Return a file's text; empty if it cannot be read."""
-    try:
-        return file.read_text(errors="replace")
-    except OSError:
-        return ""
+    return text(Path("/proc/sys/kernel/yama/ptrace_scope")).strip()
 
 
 def wanted() -> bool:
