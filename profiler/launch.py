@@ -282,10 +282,7 @@ class Witness:
 
     @classmethod
     def called(cls, program: int) -> Witness | None:
-        """Start the helper; return None if no process can be created.
-
-        Block the relayed signals before calling this.
-        """
+        """Start the helper; return None if no process can be created. Block the relayed signals before calling this."""
         try:
             following = mmap.mmap(-1, 1)
             said, saying = os.pipe()
@@ -370,10 +367,7 @@ def _let_go() -> None:
 
 
 def end_like(status: int) -> None:
-    """End this process as the program ended: by the same signal or with the same exit status.
-
-    It does not return.
-    """
+    """End this process as the program ended: by the same signal or with the same exit status. It does not return."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):  # its reader is gone, or it was never open
             stream.flush()

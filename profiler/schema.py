@@ -78,10 +78,7 @@ class Run:
     recorder_cpu: float | None = None
     """CPU seconds used by the recorder itself."""
     job: str | None = None
-    """ID shared by the recordings of one job.
-
-    It is a hash of the command and the scheduler's name for this start.
-    """
+    """ID shared by the recordings of one job. It is a hash of the command and the scheduler's name for this start."""
     user: str | None = None
     """The user's name, from $LOGNAME or $USER."""
     project: str | None = None
@@ -805,10 +802,7 @@ class PaddingFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DdpFact:
-    """Fact of kind "ddp": a trained DistributedDataParallel.
-
-    Seconds are means over the passes torch has sampled.
-    """
+    """Fact of kind "ddp": a trained DistributedDataParallel. Seconds are means over the passes torch has sampled."""
 
     id: int
     """Number of the root module, as in its ModelFact."""

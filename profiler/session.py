@@ -234,10 +234,7 @@ def _running() -> Any:
 
 
 def step() -> None:
-    """Mark the end of a training step, in loops without a torch optimizer.
-
-    It does nothing if nothing is recorded.
-    """
+    """Mark the end of a training step, in loops without a torch optimizer. It does nothing if nothing is recorded."""
     agent = _running()
     if agent is not None:
         agent.step()

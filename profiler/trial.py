@@ -135,10 +135,7 @@ def _wait(trial: TrialProcess, scratch: str, log: Path, patience: float) -> int 
 
 
 def _keep_log(output: IO[bytes], log: Path, secrets: Sequence[str]) -> None:
-    """Write a trial's output to its log, line by line, without secrets.
-
-    A full disk does not stop the trial.
-    """
+    """Write a trial's output to its log, line by line, without secrets. A full disk does not stop the trial."""
     with output, open(log, "w", encoding="utf-8", opener=private.for_us_alone) as file:
         while line := output.readline(1 << 13):
             with contextlib.suppress(OSError):
@@ -200,10 +197,7 @@ def _discard(scratch: str) -> None:
 
 
 def end_children(pid: int) -> None:
-    """Kill all descendants of a process.
-
-    That includes those in sessions of their own, as launchers start workers.
-    """
+    """Kill all descendants of a process. That includes those in sessions of their own, as launchers start workers."""
     with contextlib.suppress(psutil.NoSuchProcess):
         for child in psutil.Process(pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):

@@ -27,10 +27,7 @@ _WRAPPERS = frozenset((*_CONSTRUCTORS, *_SWITCHES, *_PASSES))
 
 
 def act(order: dict[str, Any]) -> None:
-    """Carry out the order and write the answer file.
-
-    Every error goes into the answer; the program never sees one.
-    """
+    """Carry out the order and write the answer file. Every error goes into the answer; the program never sees one."""
     try:
         answer = _done(order)
     except KeyboardInterrupt:  # the user's Ctrl-C has met us; it is sent again

@@ -1,7 +1,4 @@
-"""The lease of hooks attached to a running program.
-
-Hooks stay only as long as the command that installed them.
-"""
+"""The lease of hooks attached to a running program. Hooks stay only as long as the command that installed them."""
 
 import posix
 from collections.abc import Callable

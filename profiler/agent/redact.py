@@ -20,10 +20,7 @@ _CODE = sys._getframe().f_code
 HIDDEN = "***"
 
 SHORTEST_KNOWN = 8
-"""Minimum characters of a known secret.
-
-A shorter value, such as "root", would be hidden in unrelated text.
-"""
+"""Minimum characters of a known secret. A shorter value, such as "root", would be hidden in unrelated text."""
 
 
 LONGEST = 1 << 14

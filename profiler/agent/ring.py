@@ -260,10 +260,7 @@ class Reader:
         return there
 
     def _take(self, last: int, events: list[Event]) -> None:
-        """Copy the records after the cursor up to `last`.
-
-        Those that a writer may have touched meanwhile are void.
-        """
+        """Copy the records after the cursor up to `last`. Those that a writer may have touched meanwhile are void."""
         first = self.cursor + 1
         data = self._copy(first, last)
         if all(self._number(first - back) < first for back in range(1, GUARD + 1)):
@@ -292,10 +289,7 @@ class Reader:
         return max(self._number(slot) for slot in range(self.capacity))
 
     def _skip(self) -> bool:
-        """Skip a lap or a hole that will never be read.
-
-        Return False if the next record is just not written yet.
-        """
+        """Skip a lap or a hole that will never be read. Return False if the next record is just not written yet."""
         following = self.cursor + 1
         ahead = max(self._number(following + forward) for forward in range(GUARD))
         if ahead <= following:

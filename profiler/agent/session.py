@@ -266,10 +266,7 @@ class Agent:
                 self.give_up(getattr(callback, "__qualname__", "callback"), error)
 
     def is_capturing(self) -> bool:
-        """Return whether a CUDA graph is being captured, by torch or another library.
-
-        CUDA must not be called then.
-        """
+        """Return whether a CUDA graph is being captured, by torch or another library. CUDA must not be called then."""
         if self.capturing:
             return True
         cuda = self.torch.cuda

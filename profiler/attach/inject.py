@@ -183,10 +183,7 @@ class Injector:
         return reply
 
     def close(self) -> None:
-        """Remove everything.
-
-        A page of memory in the program stays if the injected lines may still be read there.
-        """
+        """Remove everything. A page of memory in the program stays if the injected lines may still be read there."""
         shutil.rmtree(self._folder, ignore_errors=True)
         if self._page and not self._waiting:
             try:

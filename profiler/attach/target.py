@@ -93,10 +93,7 @@ def command(pid: int) -> tuple[str, ...]:
 
 
 def as_typed(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the command as a user types it after `profile-train`.
-
-    The interpreter is dropped if it has no options.
-    """
+    """Return the command as a user types it after `profile-train`. The interpreter is dropped if it has no options."""
     if len(words) > 1 and re.fullmatch(r"python[\d.]*", Path(words[0]).name) and not re.match(r"-[^m]", words[1]):
         return words[1:]
     return words

@@ -52,10 +52,7 @@ CATEGORIES = {
     "Memcpy": COPY,
     "Memset": FILL,
 }
-"""Category by Kineto's name.
-
-Annotations that are drawn again on the GPU are not kept.
-"""
+"""Category by Kineto's name. Annotations that are drawn again on the GPU are not kept."""
 
 
 @dataclass(frozen=True, slots=True)

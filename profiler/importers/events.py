@@ -8,10 +8,7 @@ Text = int | str
 """Text or number: process, thread and stream identifiers are written either way."""
 
 PHASES = "BEiICbneSTpFstfMNOD()PVvRca"
-"""Phases of Chrome's format apart from "X": instants, arrows, counters and names.
-
-None of these events is kept.
-"""
+"""Phases of Chrome's format apart from "X": instants, arrows, counters and names. None of these events is kept."""
 
 
 class Arguments(Struct, gc=False):

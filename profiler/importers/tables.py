@@ -1,7 +1,4 @@
-"""Convert a trace to the rows that a recorder would have written.
-
-Fields that the trace does not cover stay None.
-"""
+"""Convert a trace to the rows that a recorder would have written. Fields that the trace does not cover stay None."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -25,10 +22,7 @@ from profiler.importers.work import GpuWork
 from profiler.schema import Kernel, Step, Window
 
 PID = 0
-"""Placeholder for the traced process in every row of its rank.
-
-The trace's own PID may be another machine's.
-"""
+"""Placeholder for the traced process in every row of its rank. The trace's own PID may be another machine's."""
 NAME_LENGTH = 300
 """Maximum characters of a name: C++ template names run to thousands, and the first few suffice."""
 MAY_BE_OPTIMIZER = frozenset({"elementwise", "reduction", "normalization", "other"})

@@ -53,10 +53,7 @@ def to_wandb(result: Result | None, run: Any) -> None:
 
 
 def to_mlflow(result: Result | None, run_id: str, step: int | None = None) -> None:
-    """Write a result to an mlflow run, which may have ended; do nothing if it is None.
-
-    The advice becomes a tag.
-    """
+    """Write a result to an mlflow run, which may have ended; do nothing if it is None. The advice becomes a tag."""
     if result is None:
         return
     from mlflow import MlflowClient

@@ -85,10 +85,7 @@ def _folders(mount: str, paths: dict[str, str], root: Path) -> Iterator[tuple[st
 
 
 def _within(path: str, top: str) -> PurePosixPath:
-    """Return the group's path below the mounted folder.
-
-    A container often sees only its own group, as the top.
-    """
+    """Return the group's path below the mounted folder. A container often sees only its own group, as the top."""
     group = PurePosixPath(path)
     if ".." in group.parts or not group.is_relative_to(top):
         return PurePosixPath()

@@ -432,10 +432,7 @@ class Drain:
     """All processes of the run on this node."""
 
     def __init__(self, folder: Path, origin: int, cursors: Callable[[str], int]) -> None:
-        """Prepare to read the folder.
-
-        `cursors(name)` returns where an earlier recorder stopped, 0 for new files.
-        """
+        """Prepare to read the folder. `cursors(name)` returns where an earlier recorder stopped, 0 for new files."""
         self._folder = folder
         self._origin = origin
         self._cursors = cursors

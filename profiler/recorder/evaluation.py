@@ -156,10 +156,7 @@ class EvaluationJudge:
 
 
 def _batches(spans: list[Event]) -> list[list[int]]:
-    """Group the positions of the spans by batch.
-
-    A fetch starts a batch, or several loaders' fetches in a row do.
-    """
+    """Group the positions of the spans by batch. A fetch starts a batch, or several loaders' fetches in a row do."""
     batches: list[list[int]] = [[]]
     together: set[int] = set()
     """Loaders fetched from, if nothing else has happened in this batch."""

@@ -34,10 +34,7 @@ WINDOWS = "window-*.json*"
 """File name pattern of torch.profiler windows."""
 
 _TAKEN = ("run-*.db", "result.json", "report.html", "report.md", "windows")
-"""Names that a folder without a recording must not contain.
-
-Otherwise its files could be taken for profile-train's.
-"""
+"""Names that a folder without a recording must not contain. Otherwise its files could be taken for profile-train's."""
 
 JOB = ".profile-train-job"
 """Name of the file with the ID of the job whose recorders share a folder."""
@@ -336,10 +333,7 @@ def _is_left_behind(mark: Path, *, late: bool) -> bool:
 
 
 def _why_not(folder: Path) -> str | None:
-    """Return why a folder that the user chose cannot be used.
-
-    None if it can, without loss of the user's files.
-    """
+    """Return why a folder that the user chose cannot be used. None if it can, without loss of the user's files."""
     if is_running(folder):
         return "is being recorded into by another run"
     theirs = next((name for name in _TAKEN if any(folder.glob(name))), None) if not _holds_run(folder) else None
@@ -509,10 +503,7 @@ def _begun(rings: Path) -> Path:
 
 
 def windows_of(folder: Path, part: str = "") -> Path:
-    """Return the folder of a recorder's windows.
-
-    It has one of its own, because PIDs repeat across machines.
-    """
+    """Return the folder of a recorder's windows. It has one of its own, because PIDs repeat across machines."""
     return folder / "windows" / part
 
 
@@ -537,10 +528,7 @@ def make_windows(folder: Path, part: str = "") -> Path:
 
 
 def are_rings(rings: Path, folder: Path) -> bool:
-    """Return whether a path that a note names can be its rings folder.
-
-    The run folder may come from anyone.
-    """
+    """Return whether a path that a note names can be its rings folder. The run folder may come from anyone."""
     inside = rings.parent == folder.absolute() and rings.name.partition("-")[0] == "rings"
     named = rings.is_absolute() and (rings.name.startswith(RINGS) or inside)
     return named and private.is_ours_alone(rings) and private.is_ours(folder)

@@ -16,10 +16,7 @@ from profiler.recorder.nvml import FINAL, NvmlDevice, choose, explain
 from profiler.schema import Gpu, GpuSample, Problem
 
 PCIE_PERIOD = 2.0
-"""Seconds between two readings of a GPU's PCIe traffic.
-
-NVML counts for 20 ms per direction and blocks for as long.
-"""
+"""Seconds between two readings of a GPU's PCIe traffic. NVML counts for 20 ms per direction and blocks for as long."""
 
 POWER_PERIOD = 0.5
 """Seconds between two readings of power and clocks.
@@ -42,10 +39,7 @@ INITIAL_PID_NAMESPACE = 0xEFFFFFFC
 
 @dataclass(slots=True)
 class _Source:
-    """A sampled GPU.
-
-    For a MIG device, `board` is the GPU that `slice` is a part of; else both are the same.
-    """
+    """A sampled GPU. For a MIG device, `board` is the GPU that `slice` is a part of; else both are the same."""
 
     gpu: Gpu
     slice: NvmlDevice
@@ -295,10 +289,7 @@ class GpuSampler:
 
 
 def _power(board: NvmlDevice) -> dict[str, Any]:
-    """Return the readings that change within a second.
-
-    The driver renews them hardly more often than they are read.
-    """
+    """Return the readings that change within a second. The driver renews them hardly more often than they are read."""
     return {
         "power": _scaled(board.read("nvmlDeviceGetPowerUsage"), 1e-3),
         "energy": _scaled(board.read("nvmlDeviceGetTotalEnergyConsumption"), 1e-3),

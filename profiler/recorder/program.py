@@ -116,10 +116,7 @@ class ProgramSource:
                 return
 
     def _updating(self, model: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the optimizer with as many parameters, all or the trainable ones.
-
-        DeepSpeed's hold parts of them.
-        """
+        """Return the optimizer with as many parameters, all or the trainable ones. DeepSpeed's hold parts of them."""
         counts = (model.get("trainable"), model.get("parameters"))
         optimizers = list(self._optimizers.values())
         mine = [one for one in optimizers if one.get("parameters") in counts]
@@ -164,10 +161,7 @@ class File:
         return _dotted(statement.target) if isinstance(statement, ast.AnnAssign) else None
 
     def model(self, line: int, framework: str = "") -> str | None:
-        """Return the model that the statement on this line hands to an optimizer or framework.
-
-        None if ambiguous.
-        """
+        """Return the model that the statement on this line hands to an optimizer or framework. None if ambiguous."""
         statement = self._statement(line)
         names = set() if statement is None else self._models(statement, self._scope(line), framework)
         return names.pop() if len(names) == 1 else None

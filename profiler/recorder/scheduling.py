@@ -21,10 +21,7 @@ class _Seen:
 
 
 class Scheduling:
-    """The scheduling of each rank's main thread from its first training event on.
-
-    Each look reads one file of /proc.
-    """
+    """The scheduling of each rank's main thread from its first training event on. Each look reads one file of /proc."""
 
     def __init__(self, proc: Path = PROC) -> None:
         self._proc = proc

@@ -12,16 +12,10 @@ from profiler.store.values import hints
 T = TypeVar("T")
 
 OURS = {Fact: "kind", Sketch: "quantity"}
-"""Fields that hold profile-train's own words.
-
-They stay readable even if such a word is the value of a `--sort-key`.
-"""
+"""Fields that hold profile-train's own words. They stay readable even if such a word is the value of a `--sort-key`."""
 
 MOST_TEXT = 4_000
-"""Maximum characters of a value, far more than names and messages need.
-
-A class name could have a million.
-"""
+"""Maximum characters of a value, far more than names and messages need. A class name could have a million."""
 
 
 def clean(row: T, known: Sequence[str]) -> T:

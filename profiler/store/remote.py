@@ -1,7 +1,4 @@
-"""Detect files on remote filesystems.
-
-SQLite's write-ahead log is unsafe there, because its index is shared memory.
-"""
+"""Detect files on remote filesystems. SQLite's write-ahead log is unsafe there, because its index is shared memory."""
 
 import re
 from pathlib import Path

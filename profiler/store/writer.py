@@ -131,10 +131,7 @@ class Writer:
             self._clock = getattr(rows[-1], "time", getattr(rows[-1], "start", self._clock))
 
     def set_cursor(self, name: str, value: int | None) -> None:
-        """Store how far a source was read, together with what was read from it.
-
-        None removes a source that is gone.
-        """
+        """Store how far a source was read, together with what was read from it. None removes a source that is gone."""
         self._cursors[name] = value
 
     def cursor(self, name: str) -> int:

@@ -51,10 +51,7 @@ MOST_LOADERS = 256
 
 
 def install(agent: Agent) -> Callable[[], None]:
-    """Hook iterators, loaders and dataset fetchers.
-
-    The program must have imported `torch.utils.data`.
-    """
+    """Hook iterators, loaders and dataset fetchers. The program must have imported `torch.utils.data`."""
     loaders = _Loaders(agent)
     paddings = Paddings(agent)
     for function in (

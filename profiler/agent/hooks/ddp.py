@@ -68,10 +68,7 @@ class Ddp:
         return undo
 
     def counting(self, root: Any, number: int) -> Callable[[bool, bool], None] | None:
-        """Return the function that counts the passes of a root.
-
-        None if the root has no DistributedDataParallel.
-        """
+        """Return the function that counts the passes of a root. None if the root has no DistributedDataParallel."""
         module = next((each for each in _inwards(root) if is_a(each, self._class)), None)
         if module is None:
             return None

@@ -51,10 +51,7 @@ class Fp16Autocast:
 
 
 class _Scaling:
-    """The scaler, and which gradients are scaled.
-
-    Its methods replace the functions that they receive as `plain`.
-    """
+    """The scaler, and which gradients are scaled. Its methods replace the functions that they receive as `plain`."""
 
     def __init__(self, agent: Agent, initial_scale: float) -> None:
         self._agent = agent

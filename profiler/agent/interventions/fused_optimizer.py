@@ -18,10 +18,7 @@ class FusedOptimizer:
     name: str
 
     def apply(self, agent: Agent) -> Callable[[], None]:
-        """Change every such optimizer that has taken no step.
-
-        Its state is created from what its groups say then.
-        """
+        """Change every such optimizer that has taken no step. Its state is created from what its groups say then."""
         from torch.optim.optimizer import register_optimizer_step_pre_hook  # type: ignore[import-not-found,unused-ignore]
 
         changed: list[Any] = []

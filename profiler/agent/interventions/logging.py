@@ -28,10 +28,7 @@ _TQDM = "tqdm.std"
 
 @dataclass(frozen=True)
 class Logging:
-    """The logging change.
-
-    Logs appear before the first step and whenever `every` divides the number of steps taken.
-    """
+    """The logging change. Logs appear before the first step and whenever `every` divides the number of steps taken."""
 
     every: int
 

@@ -16,10 +16,7 @@ _WAYS = ("foreach", "fused", "capturable", "differentiable")
 
 @dataclass(frozen=True)
 class Optimizer8bit:
-    """The 8-bit change.
-
-    `name` is a class of torch.optim that bitsandbytes has, too: "Adam", "AdamW", "SGD", ...
-    """
+    """The 8-bit change. `name` is a class of torch.optim that bitsandbytes has, too: "Adam", "AdamW", "SGD", ..."""
 
     name: str
 
