@@ -216,17 +216,14 @@ class Injector:
             self._schedule()
 
     def _by_pending_call(self) -> None:
-        if not self._page:
-            page = self._call(
-                self._at.mmap, 0, _PAGE, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0
-            )
+        first = not self._page
+        if first:
+            rights, kind = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+            page = self._call(self._at.mmap, 0, _PAGE, rights, kind, -1, 0)
             if page in (-1, (1 << 64) - 1):
                 raise OSError("The program has no memory left")
             self._page = page
-            result = self._call(self._at.add_pending_call, self._at.run_string, page, write=True)
-        else:
-            result = self._call(self._at.add_pending_call, self._at.run_string, self._page)
-        if result & 0xFFFFFFFF:
+        if self._call(self._at.add_pending_call, self._at.run_string, self._page, write=first) & 0xFFFFFFFF:
             raise OSError("Too much is waiting for the program's main thread already")
 
     def _call(self, function: int, *arguments: int, write: bool = False) -> int:

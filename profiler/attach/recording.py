@@ -22,6 +22,9 @@ Say = Callable[[str], None]
 OUTSIDE = "Seen from outside only: no steps, phases, kernels or DataLoader, for nothing of ours was in the program."
 
 
+_NO_RANK = {"worker": "is a DataLoader worker", "no torch": "has not imported torch"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """The options of a recording of a running process."""
@@ -104,10 +107,8 @@ class _Hooked:
             raise ProfilerError(
                 f"Process {pid} is being recorded already, {by}.", "Wait for the end of that, or end it."
             )
-        if state == "worker":
-            return "is a DataLoader worker"
-        if state == "no torch":
-            return "has not imported torch"
+        if state in _NO_RANK:
+            return _NO_RANK[state]
         if state == "compiled":
             raise ProfilerError(
                 f"Process {pid} has its optimizer's step compiled (torch.compile): with hooks it would be compiled "

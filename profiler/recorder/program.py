@@ -208,21 +208,18 @@ class File:
 
     def _statement(self, line: int) -> ast.stmt | None:
         """Return the innermost statement on a line."""
-        found = None
-        for node in ast.walk(self._tree):
-            if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno):
-                found = node  # what is walked later lies deeper
-        return found
+        around = self._around(line)
+        return around[-1] if around else None
 
     def _scope(self, line: int) -> ast.AST:
         """Return the function around this line, or the file."""
-        found: ast.AST = self._tree
-        for node in ast.walk(self._tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (
-                node.lineno <= line <= (node.end_lineno or node.lineno)
-            ):
-                found = node
-        return found
+        functions = [node for node in self._around(line) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        return functions[-1] if functions else self._tree
+
+    def _around(self, line: int) -> list[ast.stmt]:
+        """Return the statements that this line is part of, outermost first."""
+        statements = (node for node in ast.walk(self._tree) if isinstance(node, ast.stmt))
+        return [node for node in statements if node.lineno <= line <= (node.end_lineno or node.lineno)]
 
 
 _OF_A_MODEL = frozenset(("parameters", "named_parameters", "configure_optimizers"))
