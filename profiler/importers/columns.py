@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from itertools import compress, repeat
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -86,8 +87,7 @@ class EventColumns:
         return EventColumns(*(getattr(self, each.name)[chosen] for each in fields(self)))
 
 
-@dataclass(frozen=True, slots=True)
-class Collective:
+class Collective(NamedTuple):
     """A collective as its kernel describes itself, in Kineto's terms."""
 
     name: str
@@ -100,6 +100,12 @@ class Collective:
     dtype: str
 
 
+_DESCRIPTION = attrgetter(
+    "collective", "group_name", "group_about", "group_size", "elements_in", "elements_out", "dtype"
+)
+"""The arguments of its kernel that make a `Collective`."""
+
+
 class Numbers(dict[Any, int]):
     """A mapping that numbers things in the order in which they are first requested."""
 
@@ -108,12 +114,10 @@ class Numbers(dict[Any, int]):
         return number
 
 
-class _Valued(dict[str, bool]):
-    """A mapping from an operator's name to whether the values of its arguments are kept."""
-
-    def __missing__(self, name: str) -> bool:
-        self[name] = valued = bool(_SETTINGS.search(name))
-        return valued
+@lru_cache(maxsize=4096)
+def _has_settings(operator: str) -> bool:
+    """Return whether the values of an operator's arguments are kept."""
+    return _SETTINGS.search(operator) is not None
 
 
 class Builder:
@@ -126,7 +130,6 @@ class Builder:
         self.delaying = 0
         """Number of those whose recording took the host time."""
         self._origin: float | None = None
-        self._valued = _Valued()
         self._pieces: list[EventColumns] = []
 
     def add(self, events: list[Any]) -> None:
@@ -172,14 +175,17 @@ class Builder:
             for row, each in zip(work.tolist(), args, strict=True)
         ]
         piece.blocks[work] = [each.blocks if type(each.blocks) in (int, float) else np.nan for each in args]
-        piece.collective[work] = [self._collective(each) if each.collective else -1 for each in args]
+        piece.collective[work] = [
+            self.collectives[Collective(*_DESCRIPTION(each))] if each.collective else -1 for each in args
+        ]
         operators, args = self._arguments(kept, category == OPERATOR)
         piece.sequence[operators] = [
             each.sequence if type(each.sequence) is int and 0 <= each.sequence < LARGEST else -1 for each in args
         ]
-        valued = self._valued
         piece.inputs[operators] = [
-            self.inputs[bytes(each.dims), bytes(each.types), bytes(each.values) if valued[kept[row].name] else b""]
+            self.inputs[
+                bytes(each.dims), bytes(each.types), bytes(each.values) if _has_settings(kept[row].name) else b""
+            ]
             if each.dims
             else -1
             for row, each in zip(operators.tolist(), args, strict=True)
@@ -207,18 +213,6 @@ class Builder:
         whole.start[:] -= first
         whole.end[:] -= first
         return whole.where(np.lexsort((-whole.end, whole.start)))
-
-    def _collective(self, args: Arguments) -> int:
-        collective = Collective(
-            args.collective,
-            args.group_name,
-            args.group_about,
-            args.group_size,
-            args.elements_in,
-            args.elements_out,
-            args.dtype,
-        )
-        return self.collectives[collective]
 
 
 _NOTHING = Arguments()
