@@ -16,10 +16,8 @@ from profiler.schema import MOST_RANKS, DeviceFact
 class Trace:
     """The contents of one trace file: the ranges of one process, which is one rank."""
 
-    path: Path
     ranges: EventColumns
     names: tuple[str, ...]
-    threads: tuple[tuple[object, object], ...]
     streams: tuple[tuple[object, object], ...]
     """Process (a device's number) and stream of GPU work."""
     collectives: tuple[Collective, ...]
@@ -58,10 +56,8 @@ def read(path: Path) -> Trace:
     about = stream.about
     distributed = _mapping(about.get("distributedInfo"))
     return Trace(
-        path=path,
         ranges=ranges,
         names=tuple(builder.names),
-        threads=tuple(builder.threads),
         streams=tuple(builder.streams),
         collectives=tuple(builder.collectives),
         inputs=tuple(builder.inputs),
