@@ -19,7 +19,11 @@ def apply(agent: Agent, name: str, settings: dict[str, Any]) -> Callable[[], Non
     Raises:
         Exception: anything that keeps the change from being made.
     """
-    module = importlib.import_module(f"{__name__}.{name}")
-    change = getattr(module, "".join(map(str.capitalize, name.split("_"))))(**settings)
-    undo: Callable[[], None] = change.apply(agent)
+    undo: Callable[[], None] = change_of(name, settings).apply(agent)
     return undo
+
+
+def change_of(name: str, settings: dict[str, Any]) -> Any:
+    """Return the change in the module of that name."""
+    module = importlib.import_module(f"{__name__}.{name}")
+    return getattr(module, "".join(map(str.capitalize, name.split("_"))))(**settings)
