@@ -17,7 +17,7 @@ def nodes(sysfs: Path = SYSFS) -> dict[int, str]:
     for folder in (sysfs / "devices" / "system" / "node").glob("node*"):
         number = re.fullmatch(r"node(\d+)", folder.name)
         cores = text(folder / "cpulist").strip()
-        if number and cores:
+        if number and cores and cores.isascii():
             found[int(number[1])] = cores
     return dict(sorted(found.items()))
 
