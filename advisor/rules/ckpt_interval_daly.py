@@ -8,9 +8,10 @@ reduces saving to 2 % of the time, without calling that optimal.
 Wrong when: the machine is interrupted more often than you declared or, without a declaration, more often than the
 advice states; then keep the current interval. A recording of only the first minutes may contain more saves than the
 rest of the run.
-"""
 
-from __future__ import annotations
+Source: Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 2006, https://doi.org/10.1016/j.future.2004.11.016
+Source: Young, A first order approximation to the optimum checkpoint interval, CACM 1974, https://doi.org/10.1145/361147.361115
+"""
 
 import math
 
@@ -23,7 +24,7 @@ from advisor.models.checkpoint_interval import daly, inflation
 from advisor.models.effects import LAUNCHED, in_turn, remove, remove_seconds
 from advisor.models.state import Effect
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Source
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure
 from advisor.units import seconds, share
 
 MOST = Threshold(0.02, "If the failure rate is unknown, saving costs too much above this share (assumption).")
@@ -60,22 +61,17 @@ def when(m: Metrics) -> Evidence | None:
     """If at least two checkpoints were saved, and the time between saves is less than half or more than twice Daly's
     interval, or no time between failures was declared and saving takes at least 2 % of the run,
     """
-    part, saves = m[checkpoint_save_share], m[checkpoint_saves]
-    if saves < m[MIN_SAVES] or part <= 0:
+    counted, part = measure(m, checkpoint_saves, ">=", MIN_SAVES), measure(m, checkpoint_save_share, ">=", MOST)
+    if not counted.holds or part.value <= 0:
         return None
     note = f"{seconds(m[checkpoint_save_seconds])} per save, every {seconds(m[checkpoint_interval])} of training"
-    counted = Measurement(checkpoint_saves, saves, m[MIN_SAVES])
     failures = m.get(time_between_failures)
     if failures is None:
-        return Evidence((Measurement(checkpoint_save_share, part, m[MOST]), counted), note) if part >= m[MOST] else None
+        return evidence(part, counted, note=note)
     interval, best = m[checkpoint_interval], _best(m, failures)
-    if m[TOO_OFTEN] * best <= interval <= m[TOO_SELDOM] * best:
-        return None
     often = interval < best
-    limit = Measurement(
-        checkpoint_interval, interval, m[TOO_OFTEN if often else TOO_SELDOM] * best, "<" if often else ">"
-    )
-    return Evidence((limit, counted, Measurement(time_between_failures, failures)), note)
+    limit = measure(m, checkpoint_interval, "<" if often else ">", m[TOO_OFTEN if often else TOO_SELDOM] * best)
+    return evidence(limit, counted, measure(m, time_between_failures), note=note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -156,14 +152,4 @@ RULE = Rule(
     area=Area.COST,
     confidence=Confidence.PHASE_REMOVAL,
     difficulty=1,
-    sources=(
-        Source(
-            "Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 2006",
-            "https://doi.org/10.1016/j.future.2004.11.016",
-        ),
-        Source(
-            "Young, A first order approximation to the optimum checkpoint interval, CACM 1974",
-            "https://doi.org/10.1145/361147.361115",
-        ),
-    ),
 )
