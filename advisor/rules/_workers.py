@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from advisor.metrics.base import Metrics
+from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.host import cores_allowed, cores_available, cores_per_rank
 from advisor.metrics.input import (
     batch_bytes,
@@ -21,6 +21,8 @@ from advisor.models.input_pipeline import FEW_TENSORS, contention, transfer_time
 from advisor.models.state import Effect, Scenario, State, Workers, removed
 from advisor.rules.base import Change, Intervention, Safety, python
 from profiler.schema import LoaderFact
+
+MIN_WAIT = Threshold(0.05, "About 20 steps can confirm a gain of 5 % or more; a smaller wait cannot give that gain.")
 
 # torch's own default.
 PREFETCH = 2

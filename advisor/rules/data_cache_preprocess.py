@@ -18,11 +18,9 @@ from advisor.metrics.input import loader, t_w
 from advisor.metrics.preprocessing import epochs_begun, preprocess_share
 from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import faster_batches
-from advisor.rules._workers import gain
+from advisor.rules._workers import MIN_WAIT, gain
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import seconds, share
-
-MIN_WAIT = Threshold(0.05, "About 20 steps can confirm a gain of 5 % or more; a smaller wait cannot give that gain.")
 
 MIN_STAGE = Threshold(0.4, "Below 40 %, the rest of batch preparation costs more (assumption).")
 

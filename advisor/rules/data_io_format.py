@@ -15,11 +15,9 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.input import files_per_sample, loader, t_w
 from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import faster_batches
-from advisor.rules._workers import gain, right_number
+from advisor.rules._workers import MIN_WAIT, gain, right_number
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import digits, seconds
-
-MIN_WAIT = Threshold(0.05, "About 20 steps can confirm a gain of 5 % or more; a smaller wait cannot give that gain.")
 
 MIN_FILES = Threshold(
     8, "An image, its label and a few side files are common; more files point to the storage format (assumption)."

@@ -27,11 +27,8 @@ from advisor.rules._workers import (
     workers_memory,
 )
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure
+from advisor.rules.data_workers_zero import MIN_WAIT
 from advisor.units import seconds, share
-
-MIN_WAIT = Threshold(
-    0.05, "A smaller wait is not worth a process: about 20 steps can only confirm a gain of 5 % or more."
-)
 
 MIN_EFFICIENCY = Threshold(0.8, "Workers that are idle for a fifth of the time are not the bottleneck.")
 

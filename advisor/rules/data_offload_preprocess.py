@@ -15,11 +15,9 @@ from advisor.metrics.gpu import device, gpu_busy_fraction
 from advisor.metrics.input import loader, u_w, worker_efficiency
 from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import remove_wait
-from advisor.rules._workers import gain, right_number
+from advisor.rules._workers import MIN_WAIT, gain, right_number
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, evidence, measure
 from advisor.units import share
-
-MIN_WAIT = Threshold(0.05, "About 20 steps can confirm a gain of 5 % or more; a smaller wait cannot give that gain.")
 
 MIN_CPU = Threshold(
     0.8,
