@@ -169,10 +169,7 @@ def check_evidence(evidence: Evidence) -> None:
 
 
 def check_advice(advice: Advice) -> None:
-    """Check that the advice says what to do, its basis and its risk.
-
-    Its code must parse, and its gains must ascend.
-    """
+    """Check that the advice says what to do, its basis and its risk. Its code must parse, and its gains must ascend."""
     assert advice.then
     assert advice.basis
     assert advice.risk

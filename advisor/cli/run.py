@@ -217,10 +217,7 @@ def _verify(recorded: Recorded, criteria: Criteria, how: TrialOptions) -> None:
 
 
 def make_report(folder: Path, criteria: Criteria, *, quietly: bool = False) -> None:
-    """Write and summarize the report.
-
-    With `quietly`, no measurements are made first: the program is still training.
-    """
+    """Write and summarize the report. With `quietly`, no measurements are made first: the program is still training."""
     _show(_made(folder, criteria, quietly=quietly), folder)
 
 

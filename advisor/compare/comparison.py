@@ -249,10 +249,7 @@ class _Both:
     def whole(
         self, mean: Callable[[Metrics], Interval], between: Mapping[str, Callable[[Metrics], Interval]]
     ) -> ComparedQuantity | None:
-        """Return the mean step with what falls between steps, as far as both runs show it.
-
-        None if nothing does.
-        """
+        """Return the mean step with what falls between steps, as far as both runs show it. None if nothing does."""
         sides = [self._sides(mean)]
         for of in between.values():
             before, after = self._sides(of)
@@ -296,10 +293,7 @@ class _Both:
         )
 
     def amount(self, one: Metric[int]) -> ComparedQuantity:
-        """Return the row of an amount in bytes.
-
-        A peak is one number, so only its size decides whether it matters.
-        """
+        """Return the row of an amount in bytes. A peak is one number, so only its size decides whether it matters."""
         before, after = self.before.get(one), self.after.get(one)
         change, found = None, ChangeVerdict.NOT_MEASURED
         if before is not None and after is not None:

@@ -34,10 +34,7 @@ A single hard disk reads as much sequentially; eight images of 100 kB at 200 ste
 """
 SMALL = 1 << 20
 FEW_FILES = 500.0
-"""Small files per second below which they are better packed.
-
-Assumption: a step of 0.1 s with 64 of them.
-"""
+"""Small files per second below which they are better packed. Assumption: a step of 0.1 s with 64 of them."""
 
 
 @dataclass(frozen=True, slots=True)

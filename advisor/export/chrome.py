@@ -37,10 +37,7 @@ LOOP, RECORDER, LOADER = 0, 1000, 2000
 """First thread numbers of a rank, by kind."""
 
 PACKING = 6
-"""Compression level, zlib's default.
-
-gzip's default is 9, which takes several times as long for little gain.
-"""
+"""Compression level, zlib's default. gzip's default is 9, which takes several times as long for little gain."""
 
 AFTER_RANKS = 1_000_000
 """Sort index after all ranks."""

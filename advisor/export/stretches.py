@@ -48,10 +48,7 @@ class Stretch:
 
 
 def stretches(steps: Iterable[Step], clock: Clock) -> Iterator[Stretch]:
-    """Yield a stretch per step on the reference's clock.
-
-    Steps with an impossible or unknown length are left out.
-    """
+    """Yield a stretch per step on the reference's clock. Steps with an impossible or unknown length are left out."""
     for step in steps:
         lengths = {name: step.count * (getattr(step, name) or 0.0) for name in IN_ORDER}
         whole = step.count * (step.duration + sum(getattr(step, name) or 0.0 for name in BETWEEN))

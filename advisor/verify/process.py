@@ -75,10 +75,7 @@ def forget(out: Path) -> None:
 
 
 def _forget(out: Path) -> None:
-    """Remove the remains of an interrupted process.
-
-    If its profile-train was killed, it is just ending.
-    """
+    """Remove the remains of an interrupted process. If its profile-train was killed, it is just ending."""
     end = time.monotonic() + PARTING
     if is_running(out):
         say("Waiting for an earlier trial to end ...")

@@ -161,10 +161,7 @@ class Watcher(Protocol):
 
 
 def order(processes: int) -> Iterator[bool]:
-    """Yield the order of arms: A B B A A B B A ...
-
-    False is the unchanged program, True the changed one.
-    """
+    """Yield the order of arms: A B B A A B B A ... False is the unchanged program, True the changed one."""
     for pair in range(processes):
         yield from (False, True) if pair % 2 == 0 else (True, False)
 

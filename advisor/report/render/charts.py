@@ -24,16 +24,10 @@ Otherwise one slow first step would press the curves flat.
 """
 
 FAR = 4
-"""Factor by which a limit may exceed the curves and still be drawn.
-
-A higher one would press them flat.
-"""
+"""Factor by which a limit may exceed the curves and still be drawn. A higher one would press them flat."""
 
 FINEST = 1e6
-"""Fewest time ticks per run.
-
-A thousandth of the run, the most that can be zoomed to, then still has a thousand.
-"""
+"""Fewest time ticks per run. A thousandth of the run, the most that can be zoomed to, then still has a thousand."""
 
 DIGITS = 5
 """Significant digits of a value: 12,345 ms, 123.45 GiB. A chart is not 1,000 pixels high."""
