@@ -139,7 +139,6 @@ def _with_goals(given: dict[str, Any], goals: Mapping[str, Any]) -> dict[str, An
 
 
 def _plan(given: dict[str, Any]) -> Plan:
-    """Return everything that the options request."""
     from advisor.plan.batch import of_peaks
     from advisor.plan.plan import Plan
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from advisor.compare.change import RELEVANT, ChangeVerdict, difference, for_few, ratio, unbounded, verdict
@@ -294,22 +294,14 @@ class _Both:
 
     def amount(self, one: Metric[int]) -> ComparedQuantity:
         """Return the row of an amount in bytes. A peak is one number, so only its size decides whether it matters."""
-        before, after = self.before.get(one), self.after.get(one)
-        change, found = None, ChangeVerdict.NOT_MEASURED
-        if before is not None and after is not None:
-            by = (after - before) / before if before else math.inf if after else 0.0
-            change, found = Interval(by, by, by), verdict(Interval(by, by, by), self.relevant)
-        return ComparedQuantity(
-            name=one.name,
-            label=one.label,
-            unit=one.unit or "",
-            before=before,
-            after=after,
-            change=change,
-            verdict=found,
-        )
+        row = self.shown(one)
+        if row.before is None or row.after is None:
+            return replace(row, verdict=ChangeVerdict.NOT_MEASURED)
+        by = (row.after - row.before) / row.before if row.before else math.inf if row.after else 0.0
+        change = Interval(by, by, by)
+        return replace(row, change=change, verdict=verdict(change, self.relevant))
 
-    def shown(self, one: Metric[float], *, times: bool = False) -> ComparedQuantity:
+    def shown(self, one: Metric[float] | Metric[int], *, times: bool = False) -> ComparedQuantity:
         """Return the row of a metric that is only shown."""
         after = self.after.get(one)
         return ComparedQuantity(

@@ -99,7 +99,6 @@ def _with_hex(value: Any) -> Any:
 
 
 def _spans(nodes: Iterable[Node], profile: Profile) -> Iterator[Sequence[Any]]:
-    """Yield the spans in batches."""
     spans = (span for node in nodes for span in _of_node(node, profile.runs[0].started_at))
     while some := list(islice(spans, TOGETHER)):
         yield some

@@ -234,9 +234,7 @@ def _regions(profile: Profile) -> tuple[RegionFact, ...]:
 
 def _recommendation(finding: Finding, verified: Verified | None, past: str, stacks: Code | None) -> Recommendation:
     rule, advice = finding.rule, finding.advice
-    behind = evidence(rule.id, stacks)
-    line = behind.text if behind else ""
-    place = behind.place if behind else None
+    place, line = evidence(rule.id, stacks) or (None, "")
     changed = next(((each.file, each.line) for each in advice.changes if each.file and each.line), None)
     return Recommendation(
         rule=rule.id,

@@ -138,17 +138,8 @@ _EVIDENCE = {
 _OF = {"workers": "making batches", "between": "the run", "places": "a step"}
 
 
-@dataclass(frozen=True, slots=True)
-class Behind:
-    """The place behind a rule's finding."""
-
-    place: Place
-    text: str
-    """The place in a sentence."""
-
-
-def evidence(rule: str, found: Code | None) -> Behind | None:
-    """Return the line behind a rule's finding; None if no sample shows one."""
+def evidence(rule: str, found: Code | None) -> tuple[Place, str] | None:
+    """Return the place behind a rule's finding, and a sentence with it; None if no sample shows one."""
     if found is None:
         return None
     for name, of in _OF.items():
@@ -161,7 +152,7 @@ def evidence(rule: str, found: Code | None) -> Behind | None:
         own = (place for place in known if place.kind or is_own_work(place, on_cpu=True))
         place = next((place for place in own if place.share >= LITTLE * known[0].share), known[0])
         if place.low >= SMALLEST:
-            return Behind(place, f"{share(place.share)} of {of} is {place.name} in {place.where}.")
+            return place, f"{share(place.share)} of {of} is {place.name} in {place.where}."
     return None
 
 

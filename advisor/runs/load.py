@@ -184,7 +184,6 @@ def _thinned(paths: Sequence[Path]) -> list[Thin]:
 
 
 def _working_for(rank: int, processes: Sequence[schema.Process]) -> set[int]:
-    """Return the processes of a rank."""
     heads = {process.pid: process.rank for process in processes if process.role == "rank" and process.events}
     return {pid for pid, head in owners(processes, heads.keys()).items() if heads[head] == rank}
 
@@ -222,7 +221,6 @@ def _renumber(node: Tables, first: int) -> Tables:
 
 
 def _ranks(node: Tables) -> list[Rank]:
-    """Return the ranks of a node."""
     heads = ranks(node)
     owner_of = owners(node.processes, {head.pid for head in heads})
     owned: dict[int, list[int]] = {}

@@ -204,7 +204,6 @@ def _goal(table: _Table, name: str) -> object:
 
 
 def _configured(rules: tuple[Rule, ...], top: _Table) -> tuple[Rule, ...]:
-    """Return the rules with the settings of the file."""
     ids = [rule.id for rule in rules]
     tables, opted_in = top.table("rules"), list(top.names("opt_in"))
     elsewhere = _meanings(rules)

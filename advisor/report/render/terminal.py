@@ -111,7 +111,6 @@ def _phases(view: View, console: Console) -> Table:
 
 
 def _ranks(view: View) -> list[str]:
-    """Return what stands out among many ranks."""
     if not view.report.ranks:
         return []
     named = view.report.ranks.named

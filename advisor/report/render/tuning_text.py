@@ -85,7 +85,6 @@ def toml(tuned: Tuned | Fitted) -> str:
 
 
 def _changes(kept: Sequence[KeptChange]) -> list[str]:
-    """Return the kept changes as TOML tables."""
     lines = []
     for each in kept:
         lines += ["", "[[change]]", f"rule = {_value(each.verified.rule)}", f"name = {_value(each.change.name)}"]

@@ -91,7 +91,7 @@ def test_a_rule_gets_the_line_of_its_phase(rule, found):
 def test_the_programs_own_line_stands_for_a_wait_before_that_of_torchs_loader(part, line):
     loader = replace(PLACE, phase="data_wait", whole=False, library="torch", called="__next__", line=45, share=0.5)
     mine = replace(PLACE, phase="data_wait", share=part, low=part / 2)
-    assert evidence("data-workers-zero", Code(samples=450, places=(loader, mine))).place.line == line
+    assert evidence("data-workers-zero", Code(samples=450, places=(loader, mine)))[0].line == line
 
 
 def test_a_sampler_prepares_no_batch():
@@ -101,7 +101,7 @@ def test_a_sampler_prepares_no_batch():
 
 def test_an_evaluation_is_known_by_its_kind_where_no_framework_runs_it():
     place = replace(PLACE, phase="data_wait", kind="evaluation")
-    assert evidence("eval-less-often", Code(samples=450, places=(PLACE, place))).place is place
+    assert evidence("eval-less-often", Code(samples=450, places=(PLACE, place)))[0] is place
     assert evidence("eval-less-often", Code(samples=450, places=(PLACE,))) is None
 
 
