@@ -30,8 +30,7 @@ def baseline(metrics: Metrics) -> State:
     Raises:
         Missing: the phases of the step were not measured.
     """
-    seconds: dict[str, float] = metrics[modelled_phases]
-    phases = dict(seconds)
+    phases = dict(metrics[modelled_phases])
     measured = sum(phases.values())
     wait = phases.pop("data_wait", 0.0)
     beside = min(wait, metrics.get(wait_beside_batches) or 0.0)
@@ -59,8 +58,7 @@ def _between(metrics: Metrics) -> dict[str, float]:
 
     The first start weighs heavily only because a profiled run is short.
     """
-    seconds: dict[str, float] | None = metrics.get(between_seconds)
-    between = dict(seconds or {})
+    between = dict(metrics.get(between_seconds) or {})
     starts, restarts = metrics.get(epoch_start_share), metrics.get(epoch_restart_share)
     if "epoch_start" in between:
         between["epoch_start"] *= restarts / starts if starts and restarts is not None else 0.0

@@ -205,7 +205,7 @@ _NONE = Missing("No attention was recorded", "Nothing to do, unless the model's 
 
 
 def _dearest(m: Metrics) -> Attention:
-    found: tuple[Attention, ...] = m[attentions]
+    found = m[attentions]
     if not found:
         raise Missing(_NONE.what, _NONE.remedy)
     return found[0]

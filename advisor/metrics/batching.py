@@ -68,7 +68,7 @@ def batchable(m: Metrics) -> Batchable | None:
 @metric("1", "share of GPU time in matmuls that could be batched")
 def batchable_share(m: Metrics) -> float:
     """Share of GPU-busy time in small matmuls that one call could compute together."""
-    found: Batchable | None = m[batchable]
+    found = m[batchable]
     return found.share if found else 0.0
 
 

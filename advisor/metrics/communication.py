@@ -101,8 +101,7 @@ def exposed_collective(m: Metrics) -> Exchange:
 @metric("count", "collectives per step of the kind that is exposed longest")
 def exposed_collective_calls(m: Metrics) -> float:
     """Collectives per step of the kind (and process group) with the most exposed time."""
-    longest: Exchange = m[exposed_collective]
-    return longest.calls / sum(window.steps for window in gpu_windows(m))
+    return m[exposed_collective].calls / sum(window.steps for window in gpu_windows(m))
 
 
 @metric(None)

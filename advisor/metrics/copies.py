@@ -43,8 +43,7 @@ def layout_copies(m: Metrics) -> Copies:
 @metric("1", "share of GPU time copying tensors into another layout")
 def layout_copy_share(m: Metrics) -> float:
     """Share of GPU-busy time in copies that only change the order of a tensor's elements in memory."""
-    copies: Copies = m[layout_copies]
-    return copies.share
+    return m[layout_copies].share
 
 
 @metric(None)
@@ -58,7 +57,7 @@ def gradient_copy_fraction(m: Metrics) -> float:
     """Share of the step in which DistributedDataParallel copies reduced gradients from its buckets, or in which the GPU
     is idle because these copies are launched late.
     """
-    copies: Copies = m[gradient_copies]
+    copies = m[gradient_copies]
     return copies.share * m[gpu_computing_fraction] + copies.late * m[launch_bound_index]
 
 

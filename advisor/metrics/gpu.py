@@ -100,8 +100,7 @@ def gpu_busy_fraction(m: Metrics) -> float:
 @metric("1", "share of time the GPU computes")
 def gpu_computing_fraction(m: Metrics) -> float:
     """Share of a steady step in which a kernel other than a collective runs."""
-    busy: float = m[gpu_busy_fraction]
-    return max(0.0, busy - (m.get(exposed_comm_fraction) or 0.0))
+    return max(0.0, m[gpu_busy_fraction] - (m.get(exposed_comm_fraction) or 0.0))
 
 
 @metric("1", "share of time the GPU waits for launches")

@@ -59,7 +59,7 @@ def unfused_norm(m: Metrics) -> Unfused | None:
 @metric("1", "share of GPU time in normalizations that are not fused")
 def unfused_norm_share(m: Metrics) -> float:
     """Share of GPU-busy time in RMS normalizations of forward passes that are computed operator by operator."""
-    found: Unfused | None = m[unfused_norm]
+    found = m[unfused_norm]
     return found.share if found else 0.0
 
 

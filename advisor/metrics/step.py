@@ -391,8 +391,7 @@ def sync_causes(m: Metrics) -> dict[str, float]:
 @metric("1", "share of the step in which a copy to the GPU blocks")
 def blocking_copy_fraction(m: Metrics) -> float:
     """Share of the step in which the GPU is idle because the host waited for a copy to the GPU."""
-    causes: dict[str, float] = m[sync_causes]
-    return causes.get("copy_in", 0.0)
+    return m[sync_causes].get("copy_in", 0.0)
 
 
 @metric("1", "share of the step in which the host waits for a value")

@@ -99,8 +99,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 def _efficiency(m: Metrics, found: Backend) -> float:
     """Return the share of the 16-bit peak that the attention attains."""
-    rate: float = m[peak_rates].half
-    return found.flop / found.seconds / rate
+    return found.flop / found.seconds / m[peak_rates].half
 
 
 RULE = Rule(

@@ -12,7 +12,7 @@ Source: NVIDIA: Matrix Multiplication Background, wave quantization, https://doc
 """
 
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.batching import Batchable, batchable, batchable_share
+from advisor.metrics.batching import batchable, batchable_share
 from advisor.metrics.gpu import gpu_computing_fraction, launch_bound_index, matmul_share
 from advisor.models.effects import PARTLY, divide_matmul, in_turn, remove_launch_idle, up_to
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, python
@@ -37,7 +37,7 @@ hidden = torch.nn.functional.grouped_mm(sorted_tokens, weights, offs=offsets)  #
 
 def when(m: Metrics) -> Evidence | None:
     """If small matmuls that one call could compute together leave at least 5 % of the step to save,"""
-    found: Batchable | None = m[batchable]
+    found = m[batchable]
     if found is None:
         return None
     saved = found.saved * found.share * m[gpu_computing_fraction] + found.late * m[launch_bound_index]
@@ -48,7 +48,7 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then compute them in one batched or grouped matmul."""
-    those: Batchable | None = m[batchable]
+    those = m[batchable]
     assert those is not None, "the rule has fired"
     how = "one grouped matmul for all experts" if those.experts else "torch.bmm"
     part = min(1.0, those.share / m[matmul_share]) if m[matmul_share] else 0.0

@@ -13,7 +13,7 @@ Source: Hsu et al., Liger Kernel: Efficient Triton Kernels for LLM Training, htt
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import gpu_computing_fraction, membound_share
-from advisor.metrics.normalization import Unfused, unfused_norm, unfused_norm_share
+from advisor.metrics.normalization import unfused_norm, unfused_norm_share
 from advisor.models.effects import Triple, divide_membound
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, python
 from advisor.units import digits, share, size
@@ -36,7 +36,7 @@ def when(m: Metrics) -> Evidence | None:
     """If RMS normalizations that are computed operator by operator take at least 3 % of the step in forward passes, and
     a fused kernel would move less than half of their bytes,
     """
-    found: Unfused | None = m[unfused_norm]
+    found = m[unfused_norm]
     if found is None or 2 * found.least > found.bytes:
         return None
     part = found.share * m[gpu_computing_fraction]
@@ -48,7 +48,7 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then compute each in one kernel."""
-    those: Unfused | None = m[unfused_norm]
+    those = m[unfused_norm]
     assert those is not None, "the rule has fired"
     upgrade = " Update torch to 2.9 or newer, whose RMSNorm is fused." if those.own else ""
     factors = TRAINED if those.trained else ALONE
