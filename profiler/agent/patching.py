@@ -1,5 +1,7 @@
 """Put functions of the agent in the place of others, and take them back."""
 
+import functools
+import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -33,3 +35,19 @@ def each_of(undo: Iterable[Callable[[], None]]) -> Callable[[], None]:
             one()
 
     return undo_all
+
+
+def in_place_of(plain: Any, function: Any) -> Any:
+    """Return a callable that runs `function` and passes for `plain`.
+
+    A function that a class of the program holds is bound to its instances, a built-in one is not: in its place stands
+    an object that is not bound either. It is pickled by name, as both are.
+    """
+    if type(plain) is not types.BuiltinFunctionType:
+        return function
+    members: dict[str, Any] = {
+        "__call__": staticmethod(function),
+        "__reduce__": lambda self: plain.__qualname__,
+        "__repr__": lambda self: repr(plain),
+    }
+    return functools.update_wrapper(type("builtin_function_or_method", (), members)(), plain)

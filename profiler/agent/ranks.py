@@ -44,12 +44,7 @@ def numbers() -> dict[str, int]:
 
     alone = is_batch_script(environment)
     rank, world = _joined() or (number(RANK), 1 if alone else max(1, number(WORLD_SIZE)))
-    return {
-        "rank": rank,
-        "local_rank": number(LOCAL_RANK),
-        "world_size": world,
-        "node_rank": number(NODE_RANK),
-    }
+    return {"rank": rank, "local_rank": number(LOCAL_RANK), "world_size": world, "node_rank": number(NODE_RANK)}
 
 
 def is_batch_script(environment: Any) -> bool:

@@ -220,10 +220,7 @@ def _tell_flags(agent: Agent, seen: _Seen, used: usage.Usage) -> None:
 
 def _tell_scaler(agent: Agent, used: usage.Usage) -> None:
     if used.scaler_steps:
-        agent.fact(
-            "scaler",
-            {"id": 0, "steps": used.scaler_steps, "skipped": used.scaler_steps - used.scaler_applied},
-        )
+        agent.fact("scaler", {"id": 0, "steps": used.scaler_steps, "skipped": used.scaler_steps - used.scaler_applied})
 
 
 def _tell_windows(agent: Agent) -> None:

@@ -116,8 +116,7 @@ class _Hooked:
                 rights.OUTSIDE.format(pid=pid),
             )
         raise ProfilerError(
-            f"The hooks could not be put into process {pid}: {answer.get('message')}.",
-            rights.OUTSIDE.format(pid=pid),
+            f"The hooks could not be put into process {pid}: {answer.get('message')}.", rights.OUTSIDE.format(pid=pid)
         )
 
     def end(self) -> list[str]:

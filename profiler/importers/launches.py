@@ -31,8 +31,4 @@ def costs(work: GpuWork) -> tuple[Integers, Integers, Integers]:
     """
     known = work.where(work.launched)
     first = known.where(np.unique(known.call, return_index=True)[1])
-    return (
-        first.call_end - first.call_start,
-        np.maximum(first.start - first.call_end, 0),
-        first.end - first.start,
-    )
+    return (first.call_end - first.call_start, np.maximum(first.start - first.call_end, 0), first.end - first.start)

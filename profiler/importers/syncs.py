@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -28,12 +28,12 @@ def syncs(trace: Trace, work: GpuWork, host: HostActivity, parts: Shares) -> tup
     if not idle:
         return ()
     chains = _chains(trace, sorted(idle))
-    copies = _Copies(trace, work)
+    directions = _directions(trace, work, idle)
     sums: dict[tuple[str, str], list[int]] = defaultdict(list)
     for row, time in idle.items():
         operators, before = chains[row]
         call = trace.names[trace.ranges.name[row]]
-        cause = cause_of(call, operators, before, copies.before(row))
+        cause = cause_of(call, operators, before, directions[row])
         sums[cause, operators[0] if operators else call].append(time)
     rows = [
         Sync(pid=0, window=0, cause=cause, operator=operator, calls=len(times), idle=sum(times) * 1e-9)
@@ -112,21 +112,15 @@ def _chains(trace: Trace, calls: Sequence[int]) -> dict[int, tuple[tuple[str, ..
     return found
 
 
-class _Copies:
-    """The directions of each thread's copies, in the order of their calls."""
-
-    def __init__(self, trace: Trace, work: GpuWork) -> None:
-        self._trace = trace
-        incoming = is_copy(trace, work, "HtoD") & work.launched
-        known = incoming | (is_copy(trace, work, "DtoH") & work.launched)
-        order = np.argsort(work.call_start[known], kind="stable")
-        self._start = work.call_start[known][order]
-        self._thread = work.thread[known][order]
-        self._incoming = incoming[known][order]
-
-    def before(self, call: int) -> str:
-        ranges = self._trace.ranges
-        at = int(np.searchsorted(self._start, ranges.start[call], "right")) - 1
-        while at >= 0 and self._thread[at] != ranges.thread[call]:
+def _directions(trace: Trace, work: GpuWork, calls: Iterable[int]) -> dict[int, str]:
+    """Return for each call the direction of the last copy that its thread asked for before, or "" if there is none."""
+    incoming = is_copy(trace, work, "HtoD") & work.launched
+    known = np.flatnonzero(incoming | (is_copy(trace, work, "DtoH") & work.launched))
+    known = known[np.argsort(work.call_start[known], kind="stable")]
+    begun, found = work.call_start[known], {}
+    for call in calls:
+        at = int(np.searchsorted(begun, trace.ranges.start[call], "right")) - 1
+        while at >= 0 and work.thread[known[at]] != trace.ranges.thread[call]:
             at -= 1
-        return "" if at < 0 else "HtoD" if self._incoming[at] else "DtoH"
+        found[call] = "" if at < 0 else "HtoD" if incoming[known[at]] else "DtoH"
+    return found

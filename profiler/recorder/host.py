@@ -6,7 +6,8 @@ This happens a few times per second and from outside the program.
 import os
 import platform
 import warnings
-from collections.abc import Callable, Collection
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -227,43 +228,36 @@ def _io(process: psutil.Process) -> tuple[int | None, int | None]:
     return counters.read_bytes, counters.write_bytes
 
 
-def _heir(pid: int, before: dict[int, _Usage], now: dict[int, _Usage]) -> int | None:
-    """Return the nearest living ancestor of a process that ended, the one that has waited for it."""
-    while pid in before and pid not in now:
-        pid = before[pid].parent
-    return pid if pid in now else None
+def _changes(before: dict[int, _Usage], now: dict[int, _Usage]) -> Iterator[tuple[int, _Usage, _Usage, list[_Usage]]]:
+    """Yield each PID, its usage before and now, and the last known usage of ended processes that the latter includes.
 
-
-def _inherited(before: dict[int, _Usage], now: dict[int, _Usage]) -> dict[int, list[_Usage]]:
-    """Return, by PID, the last known usage of ended processes that its own usage now includes."""
-    inherited: dict[int, list[_Usage]] = {}
-    for pid in before.keys() - now.keys():
-        heir = _heir(pid, before, now)
-        if heir is not None:
-            inherited.setdefault(heir, []).append(before[pid])
-    return inherited
+    That of an ended process is included in the usage of its nearest living ancestor, the one that has waited for it.
+    """
+    inherited = defaultdict(list)
+    for ended in before.keys() - now.keys():
+        heir = ended
+        while heir in before and heir not in now:
+            heir = before[heir].parent
+        inherited[heir].append(before[ended])
+    for pid, one in now.items():
+        yield pid, before.get(pid, _Usage(one.parent)), one, inherited[pid]
 
 
 def _spent(before: dict[int, _Usage], now: dict[int, _Usage]) -> dict[int, float]:
     """Return the CPU seconds between two readings, by process."""
-    inherited = _inherited(before, now)
     spent = {}
-    for pid, one in now.items():
-        was = before.get(pid, _Usage(one.parent))
-        known = sum(ended.cpu + ended.reaped for ended in inherited.get(pid, ()))
+    for pid, was, one, ended in _changes(before, now):
+        known = sum(child.cpu + child.reaped for child in ended)
         spent[pid] = max(0.0, one.cpu - was.cpu) + max(0.0, one.reaped - was.reaped - known)
     return spent
 
 
 def _moved(before: dict[int, _Usage], now: dict[int, _Usage]) -> tuple[int, int] | None:
     """Return the bytes read and written between two readings; None if some process cannot be read."""
-    inherited = _inherited(before, now)
     read = written = 0
-    for pid, one in now.items():
-        was = before.get(pid, _Usage(one.parent))
+    for _, was, one, ended in _changes(before, now):
         if one.read is None or one.written is None:
             return None
-        ended = inherited.get(pid, ())
         read += max(0, one.read - (was.read or 0) - sum(child.read or 0 for child in ended))
         written += max(0, one.written - (was.written or 0) - sum(child.written or 0 for child in ended))
     return read, written

@@ -13,11 +13,10 @@ from typing import Any
 from ..dynamo import not_for_dynamo
 from ..files import contents
 from ..outlet import clock
-from ..patching import each_of, patch
+from ..patching import each_of, in_place_of, patch
 from ..ring import SAVE
 from ..session import Agent, ident
 from ..tracebacks import step_aside
-from .builtin import in_place_of
 
 
 class Output:

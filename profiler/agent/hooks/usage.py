@@ -11,10 +11,9 @@ from typing import Any
 
 from ..dynamo import in_script, not_for_dynamo
 from ..look import dict_of
-from ..patching import each_of, patch
+from ..patching import each_of, in_place_of, patch
 from ..session import Agent
 from ..tracebacks import not_counted, step_aside
-from .builtin import in_place_of
 
 _ANOMALY_MODE = "torch.autograd.anomaly_mode"
 
@@ -40,12 +39,7 @@ class Usage:
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
-        self.flags: dict[str, Any] = {
-            "autocast": False,
-            "grad_scaler": False,
-            "checkpointing": False,
-            "packed": False,
-        }
+        self.flags: dict[str, Any] = {"autocast": False, "grad_scaler": False, "checkpointing": False, "packed": False}
         by_environment = any(name in os.environ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"))
         # Attached, we do not know what the program has called before.
         unset = None if "recorder" in agent.settings else "default"

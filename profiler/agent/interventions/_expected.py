@@ -22,12 +22,7 @@ class NotMade(RuntimeError):
 
 
 def expect(
-    agent: Agent,
-    made: Callable[[], object],
-    missing: str,
-    *,
-    code: str = "no-target",
-    by_the_end: bool = False,
+    agent: Agent, made: Callable[[], object], missing: str, *, code: str = "no-target", by_the_end: bool = False
 ) -> None:
     """Fail the trial with the message `missing` unless `made()` is true after the first steps.
 

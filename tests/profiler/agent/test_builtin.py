@@ -8,7 +8,7 @@ import posix
 
 import pytest
 
-from profiler.agent.hooks.builtin import in_place_of
+from profiler.agent.patching import in_place_of
 
 calls = []
 
