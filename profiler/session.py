@@ -250,6 +250,3 @@ def region(name: str) -> Iterator[None]:
         agent = _running()
         if agent is not None:
             agent.region(name, begin, time.perf_counter_ns())
-
-
-__all__ = ["ProfilerError", "profile", "region", "step"]
