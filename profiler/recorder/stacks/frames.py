@@ -165,6 +165,8 @@ def _mark(file: str, name: str) -> str | None:
             return "logging"
         return None
     inside = match[1]
+    if _is_iteration(file, name):
+        return None
     found = _MARKS.get((inside, name.rpartition(".")[2]))
     if found is not None:
         return found
@@ -179,12 +181,15 @@ def _mark(file: str, name: str) -> str | None:
 def shortened(frames: Sequence[tuple[str, int, str]]) -> tuple[Frame, ...]:
     """Return the frames as they are kept: of each library the first and last one.
 
-    Ours are left out, and comprehensions and lambdas, whose time is that of the function that they are written in.
+    Ours are left out, and comprehensions, lambdas and progress bars around a loader, whose time is that of the function
+    that they are written in.
     """
     found: list[Frame] = []
     run = 0
     for file, line, name in frames:
         if not file or file.startswith((f"{OURS}/", "<")) or name.rpartition(".")[2] in _COMPREHENSIONS:
+            continue
+        if _is_iteration(file, name):
             continue
         frame = _frame(file, line, name)
         if found and _is_lambda_of(frame, found[-1]):
@@ -208,6 +213,11 @@ def _is_own_work(file: str, line: int) -> bool:
     """
     path = file.removeprefix("<").partition(" (importlib")[0]
     return path.startswith(f"{OURS}/") and "plain(" not in linecache.getline(path, line)
+
+
+def _is_iteration(file: str, name: str) -> bool:
+    """Return whether a progress bar takes the next item of what it is around; it draws itself in other functions."""
+    return "-packages/tqdm/" in file and name.rpartition(".")[2] == "__iter__"
 
 
 def _is_lambda_of(frame: Frame, caller: Frame) -> bool:

@@ -22,6 +22,7 @@ PACKAGES = "/venv/lib/python3.11/site-packages"
 TRAIN = ("/home/me/train.py", 9, "main")
 CALL = (f"{PACKAGES}/torch/nn/modules/module.py", 1776, "Module._call_impl")
 NEXT = (f"{PACKAGES}/torch/utils/data/dataloader.py", 700, "_BaseDataLoaderIter.__next__")
+BAR = (f"{PACKAGES}/tqdm/std.py", 1186, "tqdm.__iter__")
 BACKWARD = (f"{PACKAGES}/torch/_tensor.py", 623, "Tensor.backward")
 UPDATE = (f"{PACKAGES}/torch/optim/optimizer.py", 520, "Optimizer.profile_hook_step.<locals>.wrapper")
 FETCH = (f"{PACKAGES}/torch/utils/data/_utils/fetch.py", 54, "_MapDatasetFetcher.fetch")
@@ -90,6 +91,8 @@ def test_a_rank_that_no_longer_steps_keeps_no_steps_of_another(tmp_path):
         ([TRAIN], "other"),
         ([TRAIN, NEXT, FETCH, ("/home/me/data.py", 3, "__getitem__")], "data_wait"),
         ([TRAIN, CALL, ("/home/me/model.py", 3, "forward")], "forward"),
+        ([TRAIN, BAR, NEXT, FETCH], "data_wait"),
+        ([TRAIN, BAR, (f"{PACKAGES}/tqdm/std.py", 1346, "tqdm.refresh")], "logging"),
         ([TRAIN, BACKWARD, CALL], "backward"),
         ([TRAIN, UPDATE], "optimizer"),
         ([TRAIN, UPDATE, ("/home/me/train.py", 3, "closure"), CALL], "forward"),
@@ -129,6 +132,7 @@ def test_of_a_library_the_first_and_last_frame_are_kept():
         ("torch/nn/modules/module.py", "Module._call_impl"),
         ("torch/nn/modules/linear.py", "Linear.forward"),
     ]
+    assert [frame[2] for frame in shortened([TRAIN, BAR, NEXT])] == ["main", NEXT[2]]
     key = ("/home/me/train.py", 12, "main.<locals>.<lambda>")
     sort = ("/home/me/train.py", 12, "<lambda>")
     assert [frame[2] for frame in shortened([TRAIN, key])] == ["main"]
