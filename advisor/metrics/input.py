@@ -1,5 +1,8 @@
 """Data loading: the main training loader of the primary rank, its workers and its queue."""
 
+from bisect import bisect_right
+from statistics import median
+
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.between import epoch_start_share
 from advisor.metrics.host import cores_per_rank, local_ranks, process_cpu
@@ -147,13 +150,23 @@ def t_g(m: Metrics) -> float:
 
 @metric("s", "wait for data without preparing batches")
 def wait_beside_batches(m: Metrics) -> float:
-    """Seconds per step for which a loop without workers waits for data while no batch is prepared.
+    """Median seconds for which a step without workers waits for data while its batch is not being prepared.
 
-    Mostly this is a sampler, which draws the indices of a batch in the training process even with workers.
+    Mostly this is a sampler, which draws the indices of a batch in the training process even with workers. In the mean,
+    the time for which another program has the core would count as well.
     """
     if m[loader].num_workers:
         return 0.0
-    return max(0.0, m[step_time_mean] * m[data_wait_fraction] - m[batches_per_step] * m[t_w])
+    steps = [step for step in m[steady_steps] if step.count == 1 == step.batches and step.data_wait is not None]
+    starts = [step.start for step in steps]
+    found = []
+    for batch in _batches(m):
+        step = steps[at] if (at := bisect_right(starts, batch.start) - 1) >= 0 else None
+        if step and batch.count == 1 and batch.start < step.start + step.duration:
+            found.append((step.data_wait or 0.0) - batch.duration)
+    if not found:
+        raise Missing(_UNTIMED.what, _UNTIMED.remedy)
+    return max(0.0, median(found))
 
 
 @metric("count", "ready batches in the queue")

@@ -71,6 +71,7 @@ KNOWN = {
 CALLS = {
     **{"time.sleep": "sleep", "gc.collect": "gc", "acquire": "lock", "double": "float64", "deepcopy": "copy"},
     "index": "search",
+    **dict.fromkeys(("print", "tqdm.write"), "logging"),
     **dict.fromkeys(("dump", "dumps", "to_csv", "writerow", "writerows"), "file"),
 }
 """Kinds by what the hottest line calls."""
@@ -93,11 +94,14 @@ MEASURED: dict[str, Metric[float]] = {
 TIMED_ALIKE = frozenset(("data_wait", "backward", "optimizer"))
 """Phases that are one call of a library, for stacks as for hooks."""
 
-LOOPS = ("forward", "backward", "optimizer", "data_wait")
+LOOPS = frozenset(("forward", "backward", "optimizer", "data_wait"))
 """Phases that a training loop is made of. A function that holds two of them is a part of it."""
 
 TRAINS = frozenset(("backward", "optimizer"))
-"""Phases that only the training loop calls, however few samples fall into the others."""
+"""Phases that only the training loop calls."""
+
+TORN = 0.03
+"""Share of a function's time up to which a phase says nothing: py-spy reads stacks while they change, and mixes two."""
 
 _NAMELESS = frozenset(("inner", "wrapper", "decorate_context"))
 """Functions around others, which say nothing of them."""
@@ -260,23 +264,32 @@ def places_between(m: Metrics) -> tuple[Place, ...]:
         raise Missing("No Python stacks were sampled", _REMEDY)
     total = sum(row.total for row in rows)
     if (m.get(evaluation_share) or 0.0) >= EVALUATES:
-        evaluating = _evaluating(rows)
+        evaluating = _evaluating(rows, m.profile.runs[0].started_at if m.profile.runs else 0.0)
         rows = [_as_evaluation(row, evaluating) for row in rows]
     return tuple(_places([row for row in rows if not row.steady or row.phase in BETWEEN], total, _loop(rows)))
 
 
-def _evaluating(rows: Iterable[Stack]) -> frozenset[_Key]:
-    """Return the functions that read batches or call the model, never train, and hardly run in steady steps."""
-    phases: dict[_Key, set[str]] = defaultdict(set)
+def _evaluating(rows: Sequence[Stack], since: float) -> frozenset[_Key]:
+    """Return the functions that read batches or call the model, never train, and hardly run in steady steps.
+
+    py-spy's clock may be off by more than a short step: without gradients, they may run there for longer.
+    """
     times: dict[_Key, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    lines: dict[_Key, set[int]] = defaultdict(set)
     for row in rows:
-        for file, _, function, _ in _above_the_phase(row):
-            phases[file, function].add(row.phase)
+        for file, line, function, _ in _above_the_phase(row):
             times[file, function][row.steady] += row.total
+            lines[file, function].add(line)
+
+    def most(key: _Key) -> float:
+        text = to_parse(key[0], since) or ()
+        around = (syntax(text, line) for line in lines[key])
+        return OWN if any(found and found.no_grad for found in around) else LITTLE
+
     return frozenset(
         key
-        for key, held in phases.items()
-        if held & {"forward", "data_wait"} and not held & TRAINS and times[key][True] <= LITTLE * sum(times[key])
+        for key, held in _phases(rows).items()
+        if held & {"forward", "data_wait"} and not held & TRAINS and times[key][True] <= most(key) * sum(times[key])
     )
 
 
@@ -290,13 +303,13 @@ def _as_evaluation(row: Stack, evaluating: frozenset[_Key]) -> Stack:
 def hot_place(m: Metrics) -> Place:
     """The place that takes the largest share of a step.
 
-    It must do a known kind of work or lie outside model and loader. A line of the training loop that waits for a torch
-    function, such as the loss, does not count.
+    It must do a known kind of work or lie outside the model and its optimizer. A line of the training loop that waits
+    for a torch function, such as the loss, does not count.
     """
     cpu = bool(m.get(on_cpu))
-    place = next((place for place in m[hot_places] if is_worth_naming(place, OUTSIDE, on_cpu=cpu)), None)
+    place = next((place for place in m[hot_places] if is_worth_naming(place, OWN_WORK, on_cpu=cpu)), None)
     if place is None:
-        raise Missing("No line of the program's own was sampled outside model, loader and optimizer", _REMEDY)
+        raise Missing("No line of the program's own was sampled outside model and optimizer", _REMEDY)
     return place
 
 
@@ -339,6 +352,9 @@ def anomaly_place(m: Metrics) -> tuple[str, int]:
 OUTSIDE = ("other", "logging", "metric")
 """Phases of stacks that lie outside model, loader and optimizer."""
 
+OWN_WORK = (*OUTSIDE, "data_wait")
+"""Phases in which any of the program's own work is worth naming, whatever its kind."""
+
 
 def is_worth_naming(place: Place, phases: Sequence[str], *, on_cpu: bool) -> bool:
     """Return whether a place is more than the model at work: its kind is known, or it is own work in these phases."""
@@ -348,9 +364,11 @@ def is_worth_naming(place: Place, phases: Sequence[str], *, on_cpu: bool) -> boo
 def is_own_work(place: Place, *, on_cpu: bool) -> bool:
     """Return whether the time is not that of one torch function, such as the loss, which the training needs.
 
-    With a GPU, a line of the loop that calls no Python function may be a copy, in which the host waits for the GPU.
+    With a GPU, a line of the loop that calls no Python function may be a copy, in which the host waits for the GPU. A
+    line that takes a batch from a loader, or from a library around it, is no work of its own.
     """
-    return place.whole or place.library not in ("torch", *(() if on_cpu else ("",)))
+    libraries = ("torch", *(() if on_cpu else ("",)))
+    return place.whole or (place.phase != "data_wait" and place.library not in libraries)
 
 
 def _with_kinds(m: Metrics, places: Iterable[Place]) -> tuple[Place, ...]:
@@ -414,23 +432,32 @@ def kind_of(place: Place, around: Syntax | None, forwards: float, *, evaluates: 
 
 
 def _loop(rows: Iterable[Stack]) -> frozenset[_Key]:
-    """Return the functions that hold more than one phase of the step, or call the backward pass or the update."""
-    phases: dict[_Key, set[str]] = defaultdict(set)
+    """Return the functions that hold more than one phase of the step, or call the backward pass."""
+    phases = _phases(rows).items()
+    return frozenset(key for key, held in phases if len(held & LOOPS) > 1 or "backward" in held or key[1] == "<module>")
+
+
+def _phases(rows: Iterable[Stack]) -> dict[_Key, set[str]]:
+    """Return the phases that each of the program's functions holds."""
+    times: dict[_Key, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for row in rows:
-        if row.phase in LOOPS:
-            for file, _, function, _ in _above_the_phase(row):
-                phases[file, function].add(row.phase)
-    return frozenset(key for key, held in phases.items() if len(held) > 1 or held & TRAINS or key[1] == "<module>")
+        for file, _, function, _ in _above_the_phase(row):
+            times[file, function][row.phase] += row.total
+    return {
+        key: {phase for phase, seconds in held.items() if seconds > TORN * sum(held.values())}
+        for key, held in times.items()
+    }
 
 
 def _above_the_phase(row: Stack) -> list[tuple[str, int, str, str]]:
     """Return the program's frames that called the library which makes the phase: those before its first frame.
 
-    A framework that drives the loop lies above them; then all of the program's frames count.
+    A framework that drives the loop lies above them; then all of the program's frames count. torch.no_grad() as a
+    decorator makes no phase.
     """
     own: list[tuple[str, int, str, str]] = []
     for frame in row.frames:
-        if frame[3] in ("torch", "safetensors") and own:
+        if frame[3] in ("torch", "safetensors") and own and not frame[2].endswith("decorate_context"):
             break
         if not frame[3]:
             own.append(frame)

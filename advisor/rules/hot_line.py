@@ -3,7 +3,7 @@
 profile-train samples Python stacks from outside the program. The frames of each sample show its phase of the step. The
 source around the hottest line shows the kind of work: a loop over samples, a generator that makes batches, a model
 called with one row at a time or evaluated in each step, decoding, parsing, plotting, a copy, a sleep. If the kind is
-unknown, the rule names the line outside model, loader and optimizer that takes most of the step.
+unknown, the rule names the line outside model and optimizer that takes most of the step.
 
 The gain is a prediction. In the best case all of the line's time is saved. That time is its share of the samples in a
 phase, times the seconds that hooks measured in that phase, plus its share of the time between steps. The prediction
@@ -31,7 +31,7 @@ from advisor.metrics.lines import (
     EVALUATES,
     KNOWN,
     MEASURED,
-    OUTSIDE,
+    OWN_WORK,
     Place,
     hot_place,
     hot_place_between,
@@ -100,7 +100,7 @@ def when(m: Metrics) -> Evidence | None:
     place, count = m[hot_place], m[stack_samples]
     measure = gc_fraction if place.kind == "gc" else MEASURED.get(place.phase, other_fraction)
     measured = m[measure]
-    if not is_worth_naming(place, OUTSIDE, on_cpu=bool(m.get(on_cpu))):
+    if not is_worth_naming(place, OWN_WORK, on_cpu=bool(m.get(on_cpu))):
         return None
     if place.kind == "evaluation" and (m.get(evaluation_share) or 0.0) >= EVALUATES:
         return None  # hooks time it as evaluation, between steps
@@ -200,7 +200,8 @@ def _effect(m: Metrics, place: Place, kind: LineKind) -> Effect:
         after = after.scaled("backward", 1 - passes)
         # Without workers all waiting is serial: making batches faster makes the step faster.
         wait = measured["data_wait"] * gone["data_wait"]
-        beside = min(wait, after.phases.get("loader_overhead", 0.0)) if place.kind == "sampler" else 0.0
+        beside = wait if place.kind == "sampler" else max(0.0, wait - after.load)
+        beside = min(beside, after.phases.get("loader_overhead", 0.0))
         after = after.without("loader_overhead", beside)
         after = replace(after, load=max(0.0, after.load - (wait - beside)))
         saved = 1 - after.time / state.time if state.time else 0.0
@@ -231,7 +232,7 @@ def _warmer(state: State, share: float, coldest: float) -> State:
 
 
 RULE = Rule(
-    title="Look at the line that takes the time",
+    title="Speed up the line that takes the time",
     area=Area.STALLS,
     confidence=Confidence.HEURISTIC,
     difficulty=2,

@@ -102,6 +102,7 @@ CASES = [
         removed=(0.264, 0.571, 0.67),
         by_hand=True,
     ),
+    Fires("work of an unknown kind in the Dataset", run(phase="data_wait", other=0.05, also=WAIT), then="66%"),
     Fires(
         "the Dataset is already where workers can run it",
         run(kind="loop", phase="data_wait", other=0.05, also=WAIT),

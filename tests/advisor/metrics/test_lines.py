@@ -295,10 +295,11 @@ def test_a_place_has_its_part_of_what_falls_between_steps():
 )
 def test_a_function_that_calls_the_model_and_trains_nothing_is_the_evaluation_that_hooks_saw(evaluation, others, phase):
     call, validate = (MAIN[0], 60, "main", ""), (MAIN[0], 15, "validate", "")
+    no_grad = ("torch/utils/_contextlib.py", 124, "context_decorator.decorate_context", "torch")
     wait = ("torch/utils/data/dataloader.py", 733, "_BaseDataLoaderIter.__next__", "torch")
     found = [
-        stack("data_wait", 30.0, call, validate, wait, ITEM, steady=False),
-        stack("forward", 20.0, call, validate, FORWARD, NET, steady=False),
+        stack("data_wait", 30.0, call, no_grad, validate, wait, ITEM, steady=False),
+        stack("forward", 20.0, call, no_grad, validate, FORWARD, NET, steady=False),
         stack("other", 5.0, (MAIN[0], 51, "main", ""), NORMALIZE, steady=False),
     ]
     if others:
@@ -311,6 +312,18 @@ def test_a_function_that_calls_the_model_and_trains_nothing_is_the_evaluation_th
         slow = metrics(rank(stacks=(*STEP, found[0]), steps=timed[0] + timed[1]))[places_between]
         assert slow[0].phase == phase, "a model so fast that no sample shows it"
         assert (place.function, place.line, place.share) == ("validate", 15, pytest.approx(50 / 85))
+
+
+@pytest.mark.parametrize(("around", "phase"), [("torch.no_grad()", "evaluation"), ("timer", "forward")])
+def test_a_function_without_gradients_is_the_evaluation_though_clocks_differ_by_a_short_step(tmp_path, around, phase):
+    path = tmp_path / "train.py"
+    path.write_text(f"def validate():\n    with {around}:\n        model(x)\n")
+    os.utime(path, (0, 0))
+    validate = (str(path), 3, "validate", "")
+    found = [stack("forward", 10.0, MAIN, validate, FORWARD, steady=steady) for steady in (True, False)]
+    timed = steps(*9 * [0.1], evaluation=0.0), steps(0.1, start=0.9, evaluation=2.0, tags=TAG_EVALUATION)
+    place = metrics(rank(stacks=(*STEP, *found), steps=timed[0] + timed[1]), runs=(RUN,))[places_between][0]
+    assert place.phase == phase
 
 
 @pytest.mark.parametrize(
@@ -330,6 +343,20 @@ def test_a_sampled_share_is_no_larger_than_its_phase_was_measured(phase, measure
     place = metrics(rank(stacks=(*STEP, stack(phase, 70.0, MAIN, NORMALIZE)), steps=timed))[hot_places][0]
     assert (place.phase, place.share) == (phase, pytest.approx(shown))
     assert place.low <= place.share
+
+
+def test_stacks_read_while_they_change_make_no_loop_of_a_function():
+    torn = stack("optimizer", 1.0, MAIN, NORMALIZE, ("torch/optim/sgd.py", 9, "step", "torch"))
+    rows = torn, stack("forward", 9.0, MAIN, NORMALIZE, FORWARD), stack("other", 40.0, MAIN, NORMALIZE)
+    place = of(*STEP, *rows)[hot_place]
+    assert (place.function, place.whole, place.share) == ("normalize", True, pytest.approx(50 / 80))
+
+
+@pytest.mark.parametrize(("called", "named"), [((ITEM,), "D.__getitem__"), ((), "")])
+def test_of_a_wait_for_data_only_the_programs_own_function_is_worth_naming(called, named):
+    shard = ("accelerate/data_loader.py", 9, "DataLoaderShard.__iter__", "accelerate")
+    m = of(*STEP, stack("data_wait", 60.0, MAIN, shard, FETCH, *called), stack("other", 4.0, MAIN, NORMALIZE))
+    assert m[hot_place].function == (named or "normalize")
 
 
 def test_the_function_that_calls_the_backward_pass_is_the_loop_even_if_no_other_phase_was_sampled():
