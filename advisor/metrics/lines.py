@@ -4,8 +4,6 @@ Each sample of the training process counts for one place: the function that the 
 loop itself. A function that contains more than one phase of the step belongs to the loop.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

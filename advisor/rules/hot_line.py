@@ -17,9 +17,9 @@ lines of the same kind, such as other calls of pandas.
 
 Wrong when: the line is the training itself: a loss or a model made of functions instead of modules, or a simulator that
 cannot be made faster. A loop over time in which each iteration needs the previous one cannot be batched.
-"""
 
-from __future__ import annotations
+Source: py-spy: Sampling profiler for Python programs, https://github.com/benfred/py-spy
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -55,7 +55,7 @@ from advisor.metrics.step import (
 from advisor.models.effects import Triple
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._line_kinds import IN_WORKERS, KINDS, WORKERS, LineKind
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, Source
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
 from advisor.units import digits, share
 
 MIN_SHARE = Threshold(
@@ -236,6 +236,5 @@ RULE = Rule(
     area=Area.STALLS,
     confidence=Confidence.HEURISTIC,
     difficulty=2,
-    sources=(Source("py-spy: Sampling profiler for Python programs", "https://github.com/benfred/py-spy"),),
     cap=Severity.SUGGEST,
 )

@@ -4,8 +4,6 @@ They also apply to everything a framework leaves to the program. A change holds 
 location. Where a setting's current value is known, the change also shows it.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from advisor.metrics.base import Metrics
