@@ -16,21 +16,13 @@ CAUSE = 0.3
 """Share of the difference from which a part is named as the cause."""
 
 PLACES = {
-    "host-sync-item": ("idle_sync",),
-    "h2d-overlap": ("memory_exposed",),
-    "data-pin-memory": ("memory_exposed",),
-    "data-wait-traced": ("idle_data",),
-    "data-workers-zero": ("idle_data",),
-    "data-more-workers": ("idle_data",),
-    "launch-bound-graphs": ("idle_launch",),
-    "compile-model": ("idle_launch",),
-    "host-stall": ("idle_launch",),
-    "alloc-churn": ("idle_launch",),
-    "comm-overlap": ("communication_exposed",),
-    "comm-compress-bf16": ("communication_exposed",),
-    "ddp-no-sync": ("communication_exposed",),
+    "idle_sync": ("host-sync-item",),
+    "memory_exposed": ("h2d-overlap", "data-pin-memory"),
+    "idle_data": ("data-wait-traced", "data-workers-zero", "data-more-workers"),
+    "idle_launch": ("launch-bound-graphs", "compile-model", "host-stall", "alloc-churn"),
+    "communication_exposed": ("comm-overlap", "comm-compress-bf16", "ddp-no-sync"),
 }
-"""Parts of a step in which a rule's evidence lies."""
+"""The rules whose evidence lies in each part of a step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +56,7 @@ class OneStep:
     def place(self, rule: str) -> str | None:
         """Return the part of the typical step in which the rule's evidence lies, if it is there."""
         known = {stretch.part for stretch in self.typical.stretches}
-        return next((part for part in PLACES.get(rule, ()) if part in known), None)
+        return next((part for part, rules in PLACES.items() if rule in rules and part in known), None)
 
     def why(self, labels: Mapping[str, str]) -> str:
         """Return in one sentence what made the slowest step slow, given the names of parts."""

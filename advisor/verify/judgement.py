@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
 
 from advisor.judging.verdict import Verdict, verdict_of
@@ -10,6 +9,7 @@ from advisor.models.effects import Triple
 from advisor.stats.significance import NO_SPEEDUP, Estimator, Interval, speedup, trimmed_mean, widened
 from advisor.units import share
 from advisor.verify.arm import Arm
+from advisor.verify.kept import Verified
 from advisor.verify.longer import Noise, longer
 from advisor.verify.losses import likeness
 
@@ -31,26 +31,6 @@ FREED = (0.05, 0.5, 1.5)
 _TWO_SIDED = NormalDist().inv_cdf(0.975)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """The judgement of a measured trial; shares of the step time that went, negative if it grew."""
-
-    verdict: Verdict
-    removed: Triple
-    """low, estimate, high: the 95 % interval."""
-    seconds: tuple[float, float]
-    """Seconds per step, before and after."""
-    memory: int | None
-    """Additional bytes of GPU memory at the peak; None if not measured."""
-    losses_agree: bool | None
-    """Whether the losses agree; None if they could not be compared, or may differ by chance."""
-    steps: int
-    """Number of steps measured in each arm."""
-    processes: int
-    why: str = ""
-    """What the harm is, or how much longer an inconclusive trial should be."""
-
-
 def judged(
     before: Sequence[Arm],
     after: Sequence[Arm],
@@ -58,8 +38,10 @@ def judged(
     *,
     same_losses: bool,
     memory: int | None = None,
-) -> Judged:
-    """Judge the trial of a change.
+    rule: str = "",
+    leaves: str = "",
+) -> Verified:
+    """Judge the trial of a rule's change.
 
     Args:
         before: The processes without the change.
@@ -67,6 +49,8 @@ def judged(
         predicted: The share that was to go; None: anything faster is confirmed.
         same_losses: The change must train alike.
         memory: Bytes that the change was to add (negative) if it is made to free memory.
+        rule: The rule that advises it.
+        leaves: What of the advice was not tried.
 
     Raises:
         ValueError: there are too few steps.
@@ -92,8 +76,10 @@ def judged(
             noise = Noise(steps=math.log(drawn.high / drawn.low) / (2 * _TWO_SIDED), process=process)
             effect = _least(removed[1], predicted) / (2 if removed[0] > 0 else 1)
             why = longer(noise, effect, min(map(len, times)) // len(before), len(before))
-    return Judged(
+    return Verified(
+        rule=rule,
         verdict=verdict,
+        predicted=predicted,
         removed=removed,
         seconds=(mean(times[0]), mean(times[1])),
         memory=more,
@@ -101,6 +87,7 @@ def judged(
         steps=min(map(len, times)),
         processes=min(len(before), len(after)),
         why=why,
+        leaves=leaves,
     )
 
 

@@ -21,7 +21,7 @@ SCHEMA: Final = "profile-train/verified@1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """One rule's advice as predicted and as measured, in shares of the step time that go."""
+    """One rule's advice as predicted and as measured, in shares of the step time that go; negative if it grew."""
 
     rule: str
     verdict: Verdict
@@ -31,8 +31,9 @@ class Verified:
     seconds: tuple[float, float] | None = None
     """Seconds per step, before and after."""
     memory: int | None = None
-    """Additional bytes of GPU memory."""
+    """Additional bytes of GPU memory at the peak; None if not measured."""
     losses_agree: bool | None = None
+    """Whether the losses agree; None if they could not be compared, or may differ by chance."""
     steps: int = 0
     """Number of steps measured in each arm."""
     processes: int = 0

@@ -6,7 +6,7 @@ recorded already is not run again: an interrupted comparison continues where it 
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -16,7 +16,7 @@ from advisor.judging.verdict import Verdict
 from advisor.metrics.base import Goals
 from advisor.rules.base import Intervention, Rule, Safety
 from advisor.verify.arm import Arm, TrialFailed, read
-from advisor.verify.judgement import Judged, judged
+from advisor.verify.judgement import judged
 from advisor.verify.kept import Verified
 from advisor.verify.pace import Pace, predicted, steps_needed
 from advisor.verify.process import Program, forget, run_once
@@ -90,15 +90,14 @@ class Trials:
         promise, change = predicted(finding), finding.advice.intervention
         assert change is not None, "the caller has asked why_not"
         try:
-            found = self._compare(finding, change, running)
+            return self._compare(finding, change, running)
         except TrialFailed as failed:
             return Verified(rule=finding.rule.id, verdict=Verdict.FAILED, predicted=promise, why=str(failed))
-        return Verified(rule=finding.rule.id, predicted=promise, leaves=change.leaves, **asdict(found))
 
     def _place(self, finding: Finding) -> Path:
         return self.folder / f"{finding.rule.id}-{self.steps_of(finding)}"
 
-    def _compare(self, finding: Finding, change: Intervention, running: Callable[[str, int, int], None]) -> Judged:
+    def _compare(self, finding: Finding, change: Intervention, running: Callable[[str, int, int], None]) -> Verified:
         arms: tuple[list[Arm], list[Arm]] = ([], [])
         steps = self.steps_of(finding)
         for done, treated in enumerate(order(self.processes)):
@@ -117,6 +116,8 @@ class Trials:
                 same_losses=_trains_alike(change),
                 # A fault that is cured by less memory is one of fit; elsewhere memory comes along with speed.
                 memory=freed if finding.advice.fault and freed < 0 else None,
+                rule=finding.rule.id,
+                leaves=change.leaves,
             )
         except ValueError as error:
             raise TrialFailed(f"The processes cannot be compared: {error}.") from None
