@@ -4,8 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from advisor.report.operator_table import OperatorRow, OperatorTable
-from advisor.report.render.place_chart import Icicle, icicle
-from advisor.report.render.roofline_chart import Chart, chart
 from advisor.units import digits, seconds, share
 
 NAMED = 5
@@ -74,16 +72,6 @@ class OperatorView:
         elif not any(row.inputs for row in self.table.rows):
             lines.append("The trace lacks input shapes (`record_shapes=True`), so operations and bytes are unknown.")
         return lines
-
-    @property
-    def chart(self) -> Chart | None:
-        """Return the roofline chart."""
-        return chart(self.table)
-
-    @property
-    def icicle(self) -> Icicle | None:
-        """Return where the time goes by place in the model."""
-        return icicle(self.table)
 
     @property
     def filters(self) -> list[tuple[str, list[str]]]:

@@ -14,7 +14,9 @@ from markupsafe import Markup, escape
 
 from advisor import units
 from advisor.report import wording
+from advisor.report.render import roofline_chart
 from advisor.report.render.glossary import GLOSSARY
+from advisor.report.render.place_chart import icicle
 from advisor.report.render.tried import bands, details, outcome
 from profiler.printable import printable
 from profiler.version import __version__
@@ -90,6 +92,8 @@ def environment() -> Environment:
         "utc": units.utc,
         "options": _options,
         "prose": _prose,
+        "roofline": roofline_chart.chart,
+        "icicle": icicle,
         "bands": bands,
         "details": details,
         "outcome": outcome,

@@ -166,21 +166,18 @@ class View:
     @property
     def unmeasured(self) -> list[str]:
         """Return the parts of a step that neither steps nor profiler windows measured."""
-        return [inline(phase.label) for phase in self._not_of_steps if self._in_windows(phase) is None]
+        return [inline(phase.label) for phase, part in self._in_windows if part is None]
 
     @property
     def windowed(self) -> list[str]:
         """Return the parts that only profiler windows measured, with their shares of the step."""
-        shares = [(phase.label, self._in_windows(phase)) for phase in self._not_of_steps]
-        return [f"{inline(label)} {share(part)}" for label, part in shares if part is not None]
+        return [f"{inline(phase.label)} {share(part)}" for phase, part in self._in_windows if part is not None]
 
     @property
-    def _not_of_steps(self) -> list[Phase]:
-        return [phase for phase in self.report.phases if phase.share is None]
-
-    def _in_windows(self, phase: Phase) -> float | None:
-        name = _OF_WINDOWS.get(phase.name)
-        return None if name is None else self._measured(name)
+    def _in_windows(self) -> list[tuple[Phase, float | None]]:
+        """Return the phases that steps do not separate, and their shares in profiler windows."""
+        unseen = [phase for phase in self.report.phases if phase.share is None]
+        return [(phase, self._measured(_OF_WINDOWS.get(phase.name, ""))) for phase in unseen]
 
     @property
     def operators(self) -> OperatorView | None:
