@@ -19,11 +19,12 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
 from profiler.errors import ProfilerError
+from profiler.options import DEFAULTS, RecordingOptions
 from profiler.printable import say
 from profiler.recorder import folder as place
 from profiler.recorder.job import job as the_job
@@ -124,7 +125,7 @@ def python() -> str:
     return shutil.which("python") or shutil.which("python3") or sys.executable
 
 
-def agent_settings(seat: place.Seat, rings: Path, budget: float, windows: bool, **more: object) -> dict[str, object]:
+def agent_settings(seat: place.Seat, rings: Path, options: RecordingOptions, **more: object) -> dict[str, object]:
     """Return the agent's settings, for which the folder of windows is made if there are to be any.
 
     `more` may hold `trial`, the changes and the number of steps (agent/trial.py); `folder`, the run's, for a program
@@ -133,8 +134,8 @@ def agent_settings(seat: place.Seat, rings: Path, budget: float, windows: bool, 
     Raises:
         ProfilerError: a file or folder of someone else's is in the way.
     """
-    made = str(place.make_windows(seat.folder, seat.part)) if windows else None
-    return {"rings": str(rings), "windows": made, "budget": budget, **more}
+    windows = str(place.make_windows(seat.folder, seat.part)) if options.windows else None
+    return {"rings": str(rings), "windows": windows, "budget": options.budget, **more}
 
 
 def environment(settings: Mapping[str, object]) -> dict[str, str]:
@@ -398,11 +399,7 @@ class Recorded:
 def record(
     words: tuple[str, ...],
     out: Path | None,
-    *,
-    budget: float = 0.01,
-    rate: float = 10.0,
-    windows: bool = True,
-    stacks: bool = True,
+    options: RecordingOptions = DEFAULTS,
     trial: Mapping[str, object] | None = None,
 ) -> Recorded:
     """Run the program and record it to its end; if nothing can be recorded, only run it.
@@ -411,7 +408,8 @@ def record(
         ProfilerError: the program cannot be started.
     """
     _hold_standard_streams()
-    stacks = stacks and (trial is None or trial["steps"] is None)
+    if trial is not None and trial["steps"] is not None:
+        options = replace(options, stacks=False)
     argv = program(words)
     name = _name(words)
     job = the_job(words, os.environ, os.uname().nodename)
@@ -421,9 +419,9 @@ def record(
     except ProfilerError as error:
         return _run_only(argv, f"Nothing is recorded. {error}")
     try:
-        tracer = os.getpid() if stacks else None
+        tracer = os.getpid() if options.stacks else None
         folder = str(seat.folder.absolute())
-        env = environment(agent_settings(seat, rings, budget, windows, trial=trial, folder=folder, tracer=tracer))
+        env = environment(agent_settings(seat, rings, options, trial=trial, folder=folder, tracer=tracer))
     except ProfilerError as error:
         place.leave(seat, rings)
         return _run_only(argv, f"Nothing is recorded. {error}")
@@ -441,7 +439,7 @@ def record(
             return _run_only(argv, f"Nothing is recorded. {error.message}")
         raise
     try:
-        _watch(child, seat, rings, tuple(words), origin, budget, rate, job.id, stacks)
+        _watch(child, seat, rings, tuple(words), origin, job.id, options)
     except Exception as error:  # noqa: BLE001 - the program is running: whatever befalls us, it is waited for
         notes.append(f"The recording stopped: {error}")
         while not child.wait(1.0):
@@ -500,10 +498,8 @@ def _watch(
     rings: Path,
     words: tuple[str, ...],
     origin: int,
-    budget: float,
-    rate: float,
     job: str,
-    stacks: bool,
+    options: RecordingOptions,
 ) -> None:
     # Imported only now: the program starts that much sooner.
     from profiler.recorder.ending import Asked
@@ -511,8 +507,8 @@ def _watch(
 
     with contextlib.suppress(OSError):
         os.nice(5)  # on a machine with no core to spare, the program goes first
-    run = new_run(words, origin, budget, job)
-    recorder = Recorder(seat.folder, rings, run, child.pid, origin=origin, rate=rate, part=seat.part, stacks=stacks)
+    run = new_run(words, origin, options.budget, job)
+    recorder = Recorder(seat.folder, rings, run, child.pid, options, origin=origin, part=seat.part)
     while not child.wait(recorder.poll()):
         pass
     status = child.status

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 from profiler import launch, ours
 from profiler.child import python, set_variables
 from profiler.errors import ProfilerError
+from profiler.options import RecordingOptions
 from profiler.printable import say
 from profiler.recorder import folder as place
 from profiler.recorder.job import Job
@@ -61,10 +63,7 @@ class profile:
     ) -> None:
         self.out = None if out is None else Path(out)
         self.report = report
-        self.budget = budget
-        self.rate = rate
-        self.windows = windows
-        self.stacks = stacks
+        self.options = RecordingOptions(budget=budget, rate=rate, windows=windows, stacks=stacks)
         self.name = name
         self.summary = True
         """Whether to print what was found, with the report."""
@@ -159,21 +158,22 @@ class profile:
         wait.wait_for_torch(environment[launch.VARIABLE])
 
     def _begin_recorder(self, folder: Path, rings: Path, seat: place.Seat) -> dict[str, str]:
-        settings = launch.agent_settings(seat, rings, self.budget, self.windows, folder=str(folder))
+        settings = launch.agent_settings(seat, rings, self.options, folder=str(folder))
         from profiler.agent import yama
         from profiler.agent.redact import redact_command  # only now: it compiles its patterns
 
         origin = time.perf_counter_ns()
         environment = launch.environment(settings)
-        arguments = [str(folder), str(rings), str(os.getpid()), str(origin), str(self.rate), str(self.budget)]
-        arguments += ["1" if self.stacks else "0", seat.part, self.job.id if self.job else ""]
+        options = json.dumps(asdict(self.options))
+        arguments = [str(folder), str(rings), str(os.getpid()), str(origin), options, seat.part]
+        arguments.append(self.job.id if self.job else "")
         self._recorder = subprocess.Popen(
             [*python(_RECORD), *arguments, *redact_command(self.command)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C ends the program; the recorder sees that and finishes
         )
-        if self.stacks:
+        if self.options.stacks:
             yama.allow(self._recorder.pid)
         return environment
 

@@ -26,6 +26,7 @@ from profiler.agent.redact import known_secrets, redact_text
 from profiler.child import python, set_variables
 from profiler.errors import ProfilerError
 from profiler.launch import record
+from profiler.options import RecordingOptions
 from profiler.recorder import folder as place
 from profiler.recorder import private
 
@@ -242,8 +243,7 @@ def _run(trial: TrialProcess, scratch: Path, caller: int) -> None:
     record(
         tuple(trial.words),
         out,
-        rate=10.0 if trial.windows else 2.0,
-        windows=trial.windows,
+        RecordingOptions(rate=10.0 if trial.windows else 2.0, windows=trial.windows),
         trial={"steps": trial.steps, "seed": trial.seed, "nudged": trial.nudged, "changes": trial.changes},
     )
 

@@ -24,6 +24,7 @@ from advisor.cli.options import Criteria
 from advisor.cli.trials import TrialOptions
 from profiler.errors import ProfilerError
 from profiler.launch import Recorded, end_like, record
+from profiler.options import RecordingOptions
 from profiler.printable import say
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ def run(
         raise click.UsageError("--verify tries changes to the unchanged program: remove --apply.")
     changed = _changed(tuned) if tuned else None
     with _stdin_kept(verify and not how.yes):
-        recorded = record(words, out, budget=budget, rate=rate, windows=windows, stacks=stacks, trial=changed)
+        wanted = RecordingOptions(budget=budget, rate=rate, windows=windows, stacks=stacks)
+        recorded = record(words, out, wanted, changed)
     try:
         for note in recorded.notes:
             say(note)

@@ -14,6 +14,7 @@ from profiler.agent.redact import redact_command
 from profiler.attach import rights, target
 from profiler.attach.inject import LONG, PATIENCE, Injector
 from profiler.errors import ProfilerError
+from profiler.options import RecordingOptions
 from profiler.recorder import folder as place
 from profiler.recorder.record import Recorder, new_run
 
@@ -26,7 +27,7 @@ _NO_RANK = {"worker": "is a DataLoader worker", "no torch": "has not imported to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(RecordingOptions):
     """The options of a recording of a running process."""
 
     pid: int
@@ -38,10 +39,6 @@ class Wanted:
     """Whether to record every rank below that process."""
     outside: bool = False
     """Whether to record without installing hooks."""
-    budget: float = 0.01
-    rate: float = 10.0
-    windows: bool = True
-    stacks: bool = True
     patience: float = PATIENCE
 
 
@@ -189,7 +186,7 @@ def record(wanted: Wanted, say: Say) -> tuple[Path, tuple[str, ...]]:
 def _begin(wanted: Wanted, seat: place.Seat, rings: Path, hooked: _Hooked, stop: _Stop) -> list[str]:
     if wanted.outside:
         return []
-    settings = launch.agent_settings(seat, rings, wanted.budget, wanted.windows, recorder=os.getpid())
+    settings = launch.agent_settings(seat, rings, wanted, recorder=os.getpid())
     candidates = target.ranks(wanted.pid) if wanted.tree else [wanted.pid]
     notes = []
     for pid in candidates:
@@ -217,7 +214,7 @@ def _recorder(wanted: Wanted, folder: Path, rings: Path, words: tuple[str, ...])
     origin = time.perf_counter_ns()
     run = new_run(redact_command(words), origin, wanted.budget, cwd=target.folder(wanted.pid))
     run = replace(run, user=None, commit=None)  # ours are not the program's, and the commit may have changed since
-    return Recorder(folder, rings, run, wanted.pid, origin=origin, rate=wanted.rate, stacks=wanted.stacks)
+    return Recorder(folder, rings, run, wanted.pid, wanted, origin=origin)
 
 
 def _watch(recorder: Recorder, wanted: Wanted, stop: _Stop) -> bool:

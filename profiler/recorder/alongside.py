@@ -1,12 +1,14 @@
 """The recorder behind the context manager: a process that learns the program's end through a pipe."""
 
 import contextlib
+import json
 import os
 import select
 import sys
 from pathlib import Path
 
 from profiler.errors import ProfilerError
+from profiler.options import RecordingOptions
 from profiler.printable import say
 from profiler.recorder import folder as place
 from profiler.recorder.record import Recorder, new_run
@@ -19,25 +21,18 @@ def main(arguments: list[str]) -> None:
     """Record a program until the pipe or the program ends.
 
     Args:
-        arguments: Run folder, rings folder, PID of the program, origin (ns), samples per second, budget, "1" to sample
-            stacks, suffix and ID of a job or two empty words, the command.
+        arguments: Run folder, rings folder, PID of the program, origin (ns), options as JSON, suffix and ID of a job or
+            two empty words, the command.
     """
-    folder, rings, program, origin, rate, budget, stacks, part, job, *command = arguments
+    folder, rings, program, origin, how, part, job, *command = arguments
+    options = RecordingOptions(**json.loads(how))
     pid = int(program)
     begun = place.started(pid)
     with contextlib.suppress(OSError):
         os.nice(5)
     try:
-        recorder = Recorder(
-            Path(folder),
-            Path(rings),
-            new_run(tuple(command), int(origin), float(budget), job or None),
-            pid,
-            origin=int(origin),
-            rate=float(rate),
-            part=part,
-            stacks=stacks == "1",
-        )
+        run = new_run(tuple(command), int(origin), options.budget, job or None)
+        recorder = Recorder(Path(folder), Path(rings), run, pid, options, origin=int(origin), part=part)
         outcome: Outcome | None = None
         while True:
             ready, _, _ = select.select([sys.stdin], [], [], recorder.poll())

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from profiler import __version__
 from profiler.agent.redact import known_secrets
 from profiler.errors import ProfilerError
+from profiler.options import RecordingOptions
 from profiler.recorder import folder as place
 from profiler.recorder.drain import Drain, EventSource
 from profiler.recorder.ending import Asked, code, sentence
@@ -91,7 +92,10 @@ def _finish(folder: Path, note: place.RecordingNote) -> str | None:
         return None
     run = stored.runs[-1]
     try:
-        recorder = Recorder(folder, rings, run, note.program, origin=note.origin, stored=stored, part=note.part)
+        options = RecordingOptions(stacks=False)
+        recorder = Recorder(
+            folder, rings, run, note.program, options, origin=note.origin, stored=stored, part=note.part
+        )
         if place.is_alive(note.program, note.program_started):
             recorder.suspend()
             return "The recorder of this run was cut off; the program trains on, and has left this so far."
@@ -122,12 +126,11 @@ class Recorder:
         rings: Path,
         run: Run,
         program: int,
+        options: RecordingOptions,
         *,
         origin: int,
-        rate: float = 10.0,
         stored: Tables | None = None,
         part: str = "",
-        stacks: bool = False,
     ) -> None:
         """Open the store and start sampling.
 
@@ -136,17 +139,16 @@ class Recorder:
             rings: The folder of rings.
             run: The run's row.
             program: PID at the root of the process tree.
+            options: What to sample, and how often.
             origin: The run clock's zero on the events' clock, ns.
-            rate: Samples per second.
             stored: Tables that an earlier recorder of the same run has stored.
             part: Suffix that distinguishes this recorder from others that write into the same folder.
-            stacks: Whether to sample Python stacks of the program.
         """
         self.folder = folder
         self._part = part
         self._rings = rings
         self._origin = origin
-        self._interval = 1.0 / rate
+        self._interval = 1.0 / options.rate
         known = known_secrets(os.environ, run.command)
         self._store = Writer(folder, part or run.host, known, shared=bool(part))
         self.run = run
@@ -166,7 +168,7 @@ class Recorder:
         self._next_beat = place.BEAT
         self._polled: float | None = None
         self._silent = 0.0
-        self._stacks = self._sampler() if stacks else None
+        self._stacks = self._sampler() if options.stacks else None
         self._errors = [fact.body for fact in stored.facts if fact.kind == "error"] if stored else []
         place.write_note(
             folder,

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 
 from profiler.agent import ring
+from profiler.options import RecordingOptions
 from profiler.recorder import record
 from profiler.schema import HostSample
 
@@ -50,9 +51,8 @@ def main(folder, step, workers):
     record.COMMIT_EVERY = record.LOOK_EVERY = POLL
     rings = folder / "rings"
     rings.mkdir(parents=True)
-    recorder = record.Recorder(
-        folder, rings, record.new_run(("train.py",), 0, 0.01), OURSELVES, origin=0, rate=1 / POLL
-    )
+    options = RecordingOptions(rate=1 / POLL, stacks=False)
+    recorder = record.Recorder(folder, rings, record.new_run(("train.py",), 0, 0.01), OURSELVES, options, origin=0)
     writer = ring.RingWriter(str(rings / "rank.ring"), 1 << 15)
     thread, length = threading.get_ident(), int(step * 1e9)
     resident, started = [], 0

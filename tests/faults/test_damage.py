@@ -28,6 +28,7 @@ from profiler import ours
 from profiler.agent import ring
 from profiler.agent.outlet import Outlet
 from profiler.errors import ProfilerError
+from profiler.options import RecordingOptions
 from profiler.recorder.folder import NOTE
 from profiler.recorder.record import Recorder, finish_orphan, new_run
 from profiler.schema import SCHEMA_VERSION
@@ -71,7 +72,8 @@ def record(top):
     for kind, body in FACTS:
         outlet.fact(kind, body)
     origin = time.perf_counter_ns()
-    recorder = Recorder(folder, rings, new_run(("train.py", "--lr", "1"), origin, 0.01), os.getpid(), origin=origin)
+    run = new_run(("train.py", "--lr", "1"), origin, 0.01)
+    recorder = Recorder(folder, rings, run, os.getpid(), RecordingOptions(stacks=False), origin=origin)
     for at in range(STEPS):
         begin = origin + (at + 1) * 20 * MS
         for kind, start, duration, values in (
