@@ -173,7 +173,8 @@ def _parts_of(m: Metrics, phases: Sequence[str], place: Place) -> Triple:
     low, high = interval(part, m[stack_samples] * sampled, Z_80)
     others = [one for one in m.get(hot_places) or () if one.kind == place.kind and place.library in KNOWN]
     alike = sum(one.share_in(name) for one in others for name in names)
-    return low * place.inner, part, min(1.0, high + max(0.0, alike - own) / sampled)
+    inner = 1.0 if place.kind == "sampler" else place.inner  # of which all that it calls is a part
+    return low * inner, part, min(1.0, high + max(0.0, alike - own) / sampled)
 
 
 def _effect(m: Metrics, place: Place, kind: LineKind) -> Effect:

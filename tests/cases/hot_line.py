@@ -143,7 +143,7 @@ CASES = [
     ),
     Fires(
         "a sampler, which no loader worker runs",
-        run(kind="sampler", phase="data_wait", other=0.05, also=WAIT),
+        run(kind="sampler", phase="data_wait", outer="Curriculum.__iter__", inner=0.5, other=0.05, also=WAIT),
         then="even if the loader has workers",
         state=State(phases={"forward": 0.034, "loader_overhead": 0.06}, load=0.006),
         removed=(0.264, 0.571, 0.67),
