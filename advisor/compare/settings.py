@@ -29,17 +29,13 @@ class Difference:
 
 def differences(before: Profile, after: Profile) -> tuple[tuple[Difference, ...], tuple[Difference, ...]]:
     """Return the differences in settings, and those in the environment."""
-    groups = [{_name(group): group for group in environment(profile)} for profile in (before, after)]
+    # The first of several is compared with the only one of another run.
+    groups = [{group.name.removesuffix(" 0"): group for group in environment(profile)} for profile in (before, after)]
     found: tuple[list[Difference], list[Difference]] = ([], [])
     for name in dict.fromkeys((*groups[0], *groups[1])):
         is_machine = name.split()[0] in MACHINE
         found[is_machine].extend(_of_group(name, groups[0].get(name), groups[1].get(name)))
     return tuple(found[0]), tuple(found[1])
-
-
-def _name(group: Group) -> str:
-    """Return the group's name; the first of several is compared with the only one of another run."""
-    return group.name.removesuffix(" 0")
 
 
 def _of_group(name: str, before: Group | None, after: Group | None) -> Iterator[Difference]:

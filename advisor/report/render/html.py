@@ -33,14 +33,19 @@ def render(report: Report, compared: Comparison | None = None) -> str:
     view = View(report)
     item = charts.item(report.charts) if report.charts else None
     memory = as_data(report.what_if.anatomy.as_data()) if report.what_if else None
-    drawing = [_licence() + text_of("vendor/uPlot.iife.min.js"), text_of("charts.js")] if item else []
-    asking = [text_of("memory_model.js"), text_of("memory.js")] if memory else []
     found = report.one_step
-    looking = [text_of("one_step.js")] if found else []
-    sorting = [text_of("operators.js")] if report.operators else []
-    searching = [text_of("code.js")] if report.code and report.code.samples else []
-    used = (*drawing, *asking, *looking, *sorting, *searching, text_of("report.js"))
-    scripts = [as_read(script) for script in used]
+    # uPlot's license must be in every copy of it: each page is one.
+    uplot = f"/*\n{text_of('vendor/LICENSE')}*/\n{text_of('vendor/uPlot.iife.min.js')}"
+    drawing = [uplot, text_of("charts.js")] if item else []
+    needed_by = {
+        "memory_model.js": memory,
+        "memory.js": memory,
+        "one_step.js": found,
+        "operators.js": report.operators,
+        "code.js": report.code and report.code.samples,
+        "report.js": report,
+    }
+    scripts = [as_read(script) for script in (*drawing, *(text_of(name) for name, by in needed_by.items() if by))]
     style = as_read((text_of("vendor/uPlot.min.css") if item else "") + text_of("report.css"))
     return (
         environment()
@@ -99,11 +104,6 @@ def policy(scripts: Sequence[str], style: str) -> str:
 def text_of(name: str) -> str:
     """Return the text of a template's file."""
     return (folder() / name).read_text(encoding="utf-8")
-
-
-def _licence() -> str:
-    """Return the license of uPlot, which requires it in every copy: each page is one."""
-    return f"/*\n{text_of('vendor/LICENSE')}*/\n"
 
 
 def as_read(text: str) -> str:

@@ -147,8 +147,8 @@ def _advice(seen: Snapshot, width: int) -> list[Text]:
     return [title, *_folded(printable(f"[{seen.advice.rule}] {seen.advice.then}"), width)]
 
 
-def _folded(text: str, width: int, most: int = 2) -> Sequence[Text]:
-    found = textwrap.wrap(text, max(20, width - 8), max_lines=most, placeholder=" ...")
+def _folded(text: str, width: int) -> Sequence[Text]:
+    found = textwrap.wrap(text, max(20, width - 8), max_lines=2, placeholder=" ...")
     return [Text(f"{'':8}{line}") for line in found]
 
 
