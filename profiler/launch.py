@@ -179,7 +179,7 @@ def _become(argv: list[str], why: NoProcess) -> NoReturn:
 
 
 class Child:
-    """The running program."""
+    """The program, as a child of this process."""
 
     def __init__(self, argv: list[str], env: dict[str, str]) -> None:
         """Start the program.
@@ -325,7 +325,7 @@ class Witness:
             self._seen |= dict.fromkeys(numbers, time.monotonic())
 
     def dismiss(self) -> None:
-        """End the helper process."""
+        """End the helper process, and reap it."""
         os.kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
         os.close(self._said)

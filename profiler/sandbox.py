@@ -143,7 +143,6 @@ def _is_privileged() -> bool:
 
 
 def _unshare(network: bool, privileged: bool) -> None:
-    """Enter new namespaces."""
     user, group = os.getuid(), os.getgid()
     kinds = _CLONE_NEWNS | _CLONE_NEWIPC | _CLONE_NEWPID | (0 if network else _CLONE_NEWNET)
     _call(_LIBC.unshare, kinds | (0 if privileged else _CLONE_NEWUSER))

@@ -75,11 +75,11 @@ class ByIdentity:
         entries[number] = weakref.ref(key, forget), value
 
     def drop(self, key: Any) -> None:
-        """Remove an object."""
+        """Remove an object and its value."""
         self._entries.pop(id(key), None)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all objects and their values."""
         self._entries.clear()
 
     def __bool__(self) -> bool:

@@ -54,7 +54,7 @@ def seconds(torch: Any, rows: int, inputs: int, outputs: int, numbers: list[int]
 
 
 def main(arguments: list[str]) -> None:
-    """Run the script."""
+    """Measure with the arguments of the command line, and print."""
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != here]  # its names are the agent's
     import torch

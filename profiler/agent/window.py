@@ -168,7 +168,7 @@ class Windows:
 
     @property
     def state(self) -> dict[str, Any]:
-        """Return the WindowsFact."""
+        """Return the WindowsFact of this process."""
         before = GRAPH_TIMES_WRONG
         wrong = self._count > 0 and self._agent.uses_graphs and _version(self._torch.version.cuda, before) < before
         return {"id": 0, "taken": self._count, "reason": self.reason, "graph_times_wrong": wrong}

@@ -83,7 +83,7 @@ class EventColumns:
         return len(self.start)
 
     def where(self, chosen: Mask | Integers) -> EventColumns:
-        """Return the chosen rows."""
+        """Return all columns of the chosen rows."""
         return EventColumns(*(getattr(self, each.name)[chosen] for each in fields(self)))
 
 

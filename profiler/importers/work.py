@@ -57,7 +57,7 @@ class GpuWork:
         return np.where(self.call_start == NOWHERE, self.start, self.call_start)
 
     def where(self, chosen: Mask | Integers) -> GpuWork:
-        """Return the chosen rows."""
+        """Return all columns of the chosen rows."""
         return GpuWork(*(getattr(self, each.name)[chosen] for each in fields(self)))
 
     def spans(self, chosen: Mask | slice = slice(None)) -> Spans:

@@ -53,7 +53,7 @@ class ProfileTrainTracker(GeneralTracker):
         return self.run
 
     def start(self) -> None:
-        """Start recording."""
+        """Start recording, when the trackers are initialized."""
         self._recording.enter_context(self.run)
         self._recording.enter_context(self._live)
 

@@ -34,7 +34,7 @@ class ProfileTrainCallback(Callback):
         self._recording = ExitStack()
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Start recording."""
+        """Start recording a fit, before its loaders are made."""
         # Where processes are forked, every one of them would take itself for the first.
         if stage == "fit" and trainer.local_rank == int(os.environ.get("LOCAL_RANK", "0")):
             self._recording.enter_context(self.run)

@@ -52,7 +52,7 @@ class ProfileTrainCallback(TrainerCallback):
         """
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Start recording."""
+        """Start recording; a training run that had raised ends here."""
         self._recording.__exit__(RuntimeError, RuntimeError("training begins again"), None)
         self._writer = None
         self._recording.enter_context(self.run)

@@ -100,7 +100,6 @@ def _first(errors: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
 
 
 def _failed(errors: Sequence[Mapping[str, Any]]) -> str:
-    """Return the sentence on uncaught exceptions."""
     kind, message = _first(errors)
     if message.startswith(_WORKER):
         return f"The program ended because a worker died, often because memory ran out: {message}"

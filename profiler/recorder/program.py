@@ -184,7 +184,7 @@ class File:
         return None
 
     def calls(self, wanted: Callable[[ast.Call], bool]) -> list[ast.Call]:
-        """Return the wanted calls."""
+        """Return the calls in the file that are wanted."""
         return [node for node in ast.walk(self._tree) if isinstance(node, ast.Call) and wanted(node)]
 
     # ---- within ----

@@ -275,7 +275,6 @@ def _is_whole(connection: sqlite3.Connection, path: Path) -> bool:
 
 
 def _intact(connection: sqlite3.Connection) -> bool:
-    """Return whether the file's structure is sound."""
     try:
         (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         return bool(verdict == "ok")

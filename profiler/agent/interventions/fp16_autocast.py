@@ -110,7 +110,6 @@ class _Scaling:
         return plain(scaler, *args, **kwargs)
 
     def clipped(self, plain: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
-        """Clip unscaled gradients."""
         every = [parameters] if isinstance(parameters, self._agent.torch.Tensor) else list(parameters)
         clipped = {id(parameter) for parameter in every}
         for optimizer in self._optimizers:

@@ -132,7 +132,6 @@ class _Accumulation:
             self.fail("Its gradients are changed between backward pass and update.")
 
     def passed(self, loss: Any) -> None:
-        """Record a backward pass."""
         losses = self._agent.losses
         if losses and losses[-1].data_ptr() == loss.data_ptr():  # the trial keeps that of a batch
             losses[-1] = loss * self.share
@@ -143,7 +142,6 @@ class _Accumulation:
         self.look()
 
     def look(self) -> None:
-        """Remember the gradients as they are now."""
         self._seen = [
             (parameter, parameter.grad, parameter.grad._version)
             for optimizer in (self._optimizers if self.accumulating else ())
@@ -170,7 +168,6 @@ class _Accumulation:
         return self.is_last
 
     def updated(self) -> None:
-        """Record that the update was made."""
         self.waiting = False
         self._seen = []
 
