@@ -16,10 +16,9 @@ from profiler.importers.collectives import Collectives, collectives
 from profiler.importers.columns import Integers
 from profiler.importers.critical_path import critical_path, seconds
 from profiler.importers.gpu_time import shares
-from profiler.importers.launches import launches
+from profiler.importers.launches import launches, queue
 from profiler.importers.one_step import looks
 from profiler.importers.phases import steps_on_gpu, steps_on_host
-from profiler.importers.queue import queue
 from profiler.importers.settings import settings_of
 from profiler.importers.steps import steps_of
 from profiler.importers.syncs import syncs

@@ -20,8 +20,7 @@ from traces_real import GPU
 
 from profiler.importers.breakdown import breakdown, host_of, named
 from profiler.importers.kineto import read
-from profiler.importers.launches import costs
-from profiler.importers.queue import length
+from profiler.importers.launches import costs, length
 from profiler.importers.steps import PROFILER_STEP
 from profiler.importers.work import GpuWork, work_of
 

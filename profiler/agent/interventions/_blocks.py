@@ -7,7 +7,7 @@ from ..facts import written
 from ..patching import each_of
 from ..session import Agent
 from ._expected import expect
-from ._forward import replace_forward
+from ._replace import replace_forward
 
 
 def blocks(model: Any, name: str) -> list[Any]:

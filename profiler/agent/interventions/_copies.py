@@ -6,7 +6,7 @@ from typing import Any
 from ..dynamo import not_for_dynamo
 from ..patching import each_of
 from ..session import Agent
-from ._attribute import replace_attribute
+from ._replace import replace_attribute
 
 
 def without_waiting(agent: Agent, copied: list[bool]) -> Callable[[], None]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from ..session import Agent
 from ..stack import is_users
-from ._attribute import replace_attribute
 from ._expected import NotMade
+from ._replace import replace_attribute
 
 # Steps that are looked at, and calls of a function that must have returned nothing: all of that is warm-up.
 WATCHED = 5

@@ -7,7 +7,7 @@ from typing import Any
 from ..patching import each_of
 from ..session import Agent
 from ._expected import expect
-from ._forward import replace_forward
+from ._replace import replace_forward
 
 
 @dataclass(frozen=True)

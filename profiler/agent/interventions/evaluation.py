@@ -18,7 +18,7 @@ from typing import Any
 from ..patching import each_of
 from ..session import Agent
 from ._expected import NotMade, expect
-from ._forward import replace_forward
+from ._replace import replace_forward
 from ._tensors import replaced, tensors
 
 

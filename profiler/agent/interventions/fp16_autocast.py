@@ -16,8 +16,8 @@ from typing import Any
 from ..patching import each_of
 from ..session import Agent
 from ..tracebacks import step_aside
-from ._attribute import replace_attribute
 from ._expected import NotMade, expect
+from ._replace import replace_attribute
 from .autocast import Autocast
 
 # Updates before which it is looked whether the gradients are as the backward pass has left them.

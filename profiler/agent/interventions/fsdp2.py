@@ -18,9 +18,9 @@ from typing import Any
 
 from ..patching import each_of, patch
 from ..session import Agent
-from ._attribute import replace_attribute
 from ._blocks import blocks
 from ._expected import NotMade, expect
+from ._replace import replace_attribute
 
 _WRAPPER = "DistributedDataParallel"
 

@@ -24,8 +24,8 @@ from ..importing import when_imported
 from ..session import Agent
 from ..stack import place
 from ..tracebacks import step_aside
-from ._attribute import replace_attribute
 from ._expected import NotMade, expect
+from ._replace import replace_attribute
 
 _CLIPPING = {"clip_grad_norm_": "max_norm", "clip_grad_value_": "clip_value"}
 """Functions of torch.nn.utils, with the name of the argument that sets their limit."""

@@ -14,7 +14,7 @@ from ..patching import patch
 from ..session import Agent
 from ..tracebacks import step_aside
 from ._expected import NotMade, expect
-from ._forward import replace_forward
+from ._replace import replace_forward
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from profiler.importers.breakdown import FETCH, breakdown, host_of
 from profiler.importers.collectives import Collectives, Key, collectives, waits
 from profiler.importers.critical_path import critical_path
 from profiler.importers.kineto import read
-from profiler.importers.launches import costs, launches
-from profiler.importers.queue import length, queue
+from profiler.importers.launches import costs, launches, length, queue
 from profiler.importers.steps import steps_of
 from profiler.importers.work import work_of
 
