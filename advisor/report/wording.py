@@ -23,6 +23,16 @@ NOTABLE_TRACED = 0.05
 COMPUTING = 0.5
 """Share of the step in model and optimizer from which computing is what limits it."""
 
+LEAST_BACKWARD = 0.25
+"""Times the forward pass that the backward pass takes at least where gradients are needed: usually twice, and less
+where Python takes most of the forward pass (assumption).
+"""
+
+_WITHOUT_GRADIENTS = (
+    " The backward pass takes only {}, so most of the forward pass runs without gradients: where it gets the same "
+    "inputs again with the same weights, compute its outputs once."
+)
+
 _OUT_OF_MEMORY = "The program ran out of memory. "
 
 _ENDED = {"failed": "the run failed", "killed": "the run was killed", "attached": "the recording ended"}
@@ -349,13 +359,16 @@ def _nothing(report: Report) -> str:
 
 def _limit(report: Report) -> str:
     """Say that computing is the limit, if it takes most of the step, and where most of the forward pass is."""
-    computing = sum(phase.share or 0.0 for phase in report.phases if phase.name in LAUNCHED)
+    shares = {phase.name: phase.share or 0.0 for phase in report.phases if phase.name in LAUNCHED}
+    computing = sum(shares.values())
     if computing < COMPUTING or report.imported or report.gpu_hours is not None:
         return ""
     places = report.code.places if report.code and report.code.samples >= LEAST_SAMPLES else ()
     place = next((one for one in places if one.phase == "forward" and one.low >= NAMED_LOW), None)
     where = f"; most of the forward pass is {place.name} in {place.where}" if place else ""
-    return f" Computing is the limit: it takes {share(computing)} of a step{where}."
+    backward = shares.get("backward", 0.0)
+    gradients = _WITHOUT_GRADIENTS.format(share(backward)) if 0 < backward < LEAST_BACKWARD * shares["forward"] else ""
+    return f" Computing is the limit: it takes {share(computing)} of a step{where}.{gradients}"
 
 
 def is_scattered(report: Report) -> bool:

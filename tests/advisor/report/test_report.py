@@ -462,6 +462,16 @@ def test_counsel_of_scattered_steps_says_what_could_hide_in_them():
     assert "below 12%" in counsel(computing(short))
 
 
+def test_counsel_says_where_a_model_runs_without_gradients():
+    def said(forward: float, backward: float) -> str:
+        shares = {"forward": forward, "backward": backward}
+        phases = tuple(replace(phase, share=shares.get(phase.name, 0.0)) for phase in computing().phases)
+        return counsel(replace(computing(), phases=phases, gpu_hours=None))
+
+    assert (" 94%" in said(0.9, 0.04), " 4%" in said(0.9, 0.04)) == (True, True)
+    assert (" 91%" in said(0.7, 0.21), " 21%" in said(0.7, 0.21)) == (True, False)
+
+
 @pytest.mark.parametrize(
     ("uncertainty", "kind"), [(0.24, "nothing"), (0.26, "too_noisy"), (0.655, "too_noisy"), (3.0, "too_noisy")]
 )
