@@ -9,6 +9,7 @@ test: # what .ci/run runs
 lint:
 	ruff check
 	ruff format --check
+	codespell
 	mypy
 
 docs: # generated pages, then the site in build/site

@@ -61,8 +61,8 @@ def report_of(
             notes.append(Problem(time=0.0, source="fleet", message=str(error)))
     profile = replace(profile, problems=(*profile.problems, *notes))
     metrics = Metrics(profile, goals)
-    judgement = judge(metrics, chosen.rules, past=past, tried=kept.tried(verified.values()))
-    return replace(build_report(profile, judgement, metrics, verified, past), history=history)
+    judgment = judge(metrics, chosen.rules, past=past, tried=kept.tried(verified.values()))
+    return replace(build_report(profile, judgment, metrics, verified, past), history=history)
 
 
 def report_of_traces(

@@ -24,7 +24,7 @@ from checkout import COMMAND, ROOT
 from advisor.judging.verdict import Verdict
 from advisor.verify import kept
 from advisor.verify.arm import TrialFailed, read
-from advisor.verify.judgement import judged
+from advisor.verify.judgment import judged
 from advisor.verify.pace import LEAST_STEPS, WARM_UP
 from advisor.verify.process import Program, run_once
 from advisor.verify.trials import order

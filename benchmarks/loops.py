@@ -28,7 +28,7 @@ class Loop:
     share: float | None = None
     """Share of the median step that may be lost."""
     crowded: bool = False
-    """More processes than cores: the wall time of a step is that of its neighbours too, so CPU time is judged."""
+    """More processes than cores: the wall time of a step is that of its neighbors too, so CPU time is judged."""
     watched: float = 3.0
     """Seconds for which the recorder is watched while the program runs alone."""
     at_bar: bool = False

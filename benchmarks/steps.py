@@ -1,5 +1,5 @@
 """What a step costs: a plain and a treated process of the same loop live side by side and take turns of a quarter of a
-second each (A B, B A, A B, ...), so that whatever else the machine does falls on both. Each pair of neighbouring turns
+second each (A B, B A, A B, ...), so that whatever else the machine does falls on both. Each pair of neighboring turns
 gives one comparison."""
 
 import statistics

@@ -37,7 +37,7 @@
   };
   const swatch = (curve) => {
     const made = make("i", curve.kind);
-    made.style.background = curve.colour;
+    made.style.background = curve.color;
     return made;
   };
 
@@ -151,13 +151,13 @@
       return chart.top ?? (ROOM * Math.max(limit ?? 0, ...(shown.length ? shown : highest)) || 1);
     };
 
-    const series = curves.map(({ label, kind, colour }, i) => {
-      const base = { label, stroke: colour, pxAlign: 0 };
+    const series = curves.map(({ label, kind, color }, i) => {
+      const base = { label, stroke: color, pxAlign: 0 };
       if (kind === "points") {
-        return { ...base, width: 0, paths: () => null, points: { show: true, paths: marks(ceiling), size: MARK, width: 0, fill: colour } };
+        return { ...base, width: 0, paths: () => null, points: { show: true, paths: marks(ceiling), size: MARK, width: 0, fill: color } };
       }
       const single = alone(data[i + 1]);
-      return { ...base, width: LINE, points: { show: false, filter: () => (single.length ? single : null), size: 5, width: 0, fill: colour } };
+      return { ...base, width: LINE, points: { show: false, filter: () => (single.length ? single : null), size: 5, width: 0, fill: color } };
     });
 
     // A line shows the value nearest in time, but none before it begins or after it has ended.
@@ -268,8 +268,8 @@
   const sized = (width) => {
     for (const u of plots) if (u.width !== width) u.batch(() => u.setSize({ width, height: u.height }));
   };
-  const painted = (colour) => {
-    ink = colour;
+  const painted = (color) => {
+    ink = color;
     for (const u of plots) u.batch(() => u.redraw(false));
   };
   let printing = false;

@@ -2,7 +2,7 @@
 {
   // Draws single steps: a row per stream, thread and kind, to zoom into.
   const data = JSON.parse(document.getElementById("one-step-data").textContent);
-  const COLOURS = {
+  const COLORS = {
     compute: "forward", communication: "communication", communication_exposed: "communication", memory: "h2d", memory_exposed: "h2d",
     idle_data: "data_wait", fetch: "data_wait", idle_sync: "sync", wait: "sync", idle_launch: "loader_overhead", idle_queued: "other",
   };
@@ -39,13 +39,13 @@
       canvas.height = height * ratio;
       context.setTransform(ratio, 0, 0, ratio, 0, 0);
       const style = getComputedStyle(document.documentElement);
-      const colour = (name) => style.getPropertyValue(`--${name}`).trim();
-      const fills = step.kinds.map((kind) => colour(COLOURS[kind] ?? kind) || colour("backward"));
+      const color = (name) => style.getPropertyValue(`--${name}`).trim();
+      const fills = step.kinds.map((kind) => color(COLORS[kind] ?? kind) || color("backward"));
       context.font = "11.5px system-ui, sans-serif";
       step.lanes.forEach((lane, row) => {
-        context.fillStyle = colour("soft");
+        context.fillStyle = color("soft");
         context.fillText(lane.name, 0, tops[row] - 4);
-        context.fillStyle = colour("code");
+        context.fillStyle = color("code");
         context.fillRect(0, tops[row], width, lane.levels * ROW);
         for (const item of lane.items) {
           const left = Math.max(0, x(item[0])), right = Math.min(width, x(item[0] + item[1]));
@@ -68,7 +68,7 @@
         }
       });
       if (held) {
-        context.fillStyle = colour("accent");
+        context.fillStyle = color("accent");
         context.globalAlpha = 0.2;
         context.fillRect(Math.min(held.from, held.to), 0, Math.abs(held.to - held.from), height);
         context.globalAlpha = 1;

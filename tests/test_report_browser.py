@@ -472,20 +472,20 @@ def test_a_finger_across_a_chart_zooms_on_a_phone(browser, pages):
         browser.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
 
 
-def test_the_page_and_its_charts_follow_the_colour_scheme(browser, pages):
-    def colours():
+def test_the_page_and_its_charts_follow_the_color_scheme(browser, pages):
+    def colors():
         styles = "return [document.body, document.querySelector('.chart h3')].map((one) => getComputedStyle(one))"
         page, title = browser.execute_script(f"{styles}.map((one) => [one.backgroundColor, one.color])")
         return [page[0], title[1], darkest(browser)]
 
     opened(browser, pages["golden"], scheme="light")
-    light = colours()
+    light = colors()
     scheme = {"media": "", "features": [{"name": "prefers-color-scheme", "value": "dark"}]}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", scheme)
-    until(lambda: all(one != other for one, other in zip(light, colours(), strict=True)))
-    dark = colours()
+    until(lambda: all(one != other for one, other in zip(light, colors(), strict=True)))
+    dark = colors()
     opened(browser, pages["golden"], scheme="dark")
-    assert colours() == dark
+    assert colors() == dark
     assert light[2] < 128 < dark[2]
 
 
@@ -618,7 +618,7 @@ def test_a_curve_is_hidden_by_the_keyboard_and_the_others_get_its_room(page):
 
 
 def test_lines_go_on_over_another_curves_times_and_break_where_a_value_is_missing(browser, tmp_path):
-    """By the pixels: the columns in which there is any of a curve's colour."""
+    """By the pixels: the columns in which there is any of a curve's color."""
     broken = Curve(label="a", times=(0.0, 10.0, 20.0, 25.0, 30.0), values=(1.0, 1.0, None, 1.0, 1.0))
     whole = Curve(label="b", times=tuple(i + 0.5 for i in range(30)), values=(2.0,) * 30)
     lone = Curve(label="c", times=(0.0, 12.25, 30.0), values=(None, 3.0, None))
@@ -629,8 +629,8 @@ def test_lines_go_on_over_another_curves_times_and_break_where_a_value_is_missin
     columns = browser.execute_script("""
         const u = uPlot.sync("time").plots[0], { left, top, width, height } = u.bbox;
         const { data } = u.ctx.getImageData(left, top, width, height);
-        return ["#3b82c4", "#d9822b", "#2a9d78"].map((colour) => {
-          const wanted = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
+        return ["#3b82c4", "#d9822b", "#2a9d78"].map((color) => {
+          const wanted = [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
           const near = (i) => data[i + 3] > 60 && wanted.every((part, k) => Math.abs(part - data[i + k]) < 24);
           const found = [...Array(width).keys()].filter(
             (x) => [...Array(height).keys()].some((y) => near(4 * (y * width + x))));

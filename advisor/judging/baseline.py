@@ -11,7 +11,7 @@ from advisor.metrics.gpu import (
     membound_share,
 )
 from advisor.metrics.input import epoch_restart_share, wait_beside_batches, workers_are_behind
-from advisor.metrics.step import exposed_comm_fraction, modelled_phases, sync_fraction
+from advisor.metrics.step import exposed_comm_fraction, modeled_phases, sync_fraction
 from advisor.models.state import State
 
 LAUNCH_MARGIN = 1.1
@@ -30,7 +30,7 @@ def baseline(metrics: Metrics) -> State:
     Raises:
         Missing: the phases of the step were not measured.
     """
-    phases = dict(metrics[modelled_phases])
+    phases = dict(metrics[modeled_phases])
     measured = sum(phases.values())
     wait = phases.pop("data_wait", 0.0)
     beside = min(wait, metrics.get(wait_beside_batches) or 0.0)

@@ -151,11 +151,11 @@ class Calibration:
         """Return the factor for the sides of the rule's intervals."""
         return scale(self.records(rule))
 
-    def prediction(self, rule: str, modelled: Triple) -> Triple:
+    def prediction(self, rule: str, modeled: Triple) -> Triple:
         """Return the model's prediction, widened or narrowed to match past trials."""
         if len(self.records(rule)) < LEAST_RECORDS:
-            return untested(modelled)
-        return rescaled(modelled, self.scale(rule))
+            return untested(modeled)
+        return rescaled(modeled, self.scale(rule))
 
     def confidence(self, rule: str, prior: float) -> float:
         """Return the confidence in the model: the mean of its Beta distribution after the trials."""

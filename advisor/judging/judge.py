@@ -94,7 +94,7 @@ class Finding:
     """Expected gain in the plan (in terms of the goal) x confidence / effort."""
     held_back: str = ""
     """Why this is information only although its gain deserves more, in sentences; empty if that is not so."""
-    modelled: Triple | None = None
+    modeled: Triple | None = None
     """The prediction of the rule's model alone, before past trials make `alone` wider or narrower."""
 
 
@@ -112,8 +112,8 @@ class RuleVerdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
-    """The judgement of one run."""
+class Judgment:
+    """The judgment of one run."""
 
     verdicts: tuple[RuleVerdict, ...]
     """One verdict per rule, in the rules' order."""
@@ -131,7 +131,7 @@ def judge(
     *,
     past: Calibration | None = None,
     tried: Mapping[str, Tried] | None = None,
-) -> Judgement:
+) -> Judgment:
     """Run every rule on the metrics and plan the advice; an error in one rule does not stop the others.
 
     Args:
@@ -146,7 +146,7 @@ def judge(
     examined = _without_superseded(examined, known)
     start = _baseline_or_none(metrics)
     plan = _Plan(metrics, start, [e for e in examined if isinstance(e, _Fired)], past or Calibration(), known)
-    return Judgement(
+    return Judgment(
         verdicts=tuple(plan.verdict(e) if isinstance(e, _Fired) else e for e in examined),
         findings=tuple(plan.findings),
         before=start.time if start else None,
@@ -328,7 +328,7 @@ class _Plan:
         start: _States = dict.fromkeys(Scenario, self._start)
         try:
             effect = None if void else self._effect(rule, advice)
-            modelled = None if void else self._gain(advice.effect, start)
+            modeled = None if void else self._gain(advice.effect, start)
             alone, in_plan = self._gain(effect, start), self._gain(effect, self._states)
             cost = Gain(*advice.cost) if advice.cost and not void else None
             worth = cost if cost and self._goal == "cost" else in_plan
@@ -347,7 +347,7 @@ class _Plan:
             in_plan=in_plan,
             cost=cost,
             score=score(self._freed(advice) or (worth.expected if worth else 0.0), confidence, rule.difficulty),
-            modelled=(modelled.low, modelled.expected, modelled.high) if modelled else None,
+            modeled=(modeled.low, modeled.expected, modeled.high) if modeled else None,
         )
 
     def _freed(self, advice: Advice) -> float:
@@ -364,10 +364,10 @@ class _Plan:
         tried = self._tried.get(rule.id)
         if tried and tried.removed and (tried.verdict.is_kept or tried.verdict.is_against):
             return corrected(advice.effect or nothing, self._start, tried.removed)
-        modelled = self._gain(advice.effect, dict.fromkeys(Scenario, self._start))
-        if advice.effect is None or modelled is None:
+        modeled = self._gain(advice.effect, dict.fromkeys(Scenario, self._start))
+        if advice.effect is None or modeled is None:
             return advice.effect
-        triple = (modelled.low, modelled.expected, modelled.high)
+        triple = (modeled.low, modeled.expected, modeled.high)
         found = self._past.prediction(rule.id, triple)
         return advice.effect if found == triple else corrected(advice.effect, self._start, found)
 

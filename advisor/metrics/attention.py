@@ -71,7 +71,7 @@ def attentions(m: Metrics) -> tuple[Attention, ...]:
 
 
 @metric("1", "share of the time in unfused attention")
-def materialised_attention_share(m: Metrics) -> float:
+def materialized_attention_share(m: Metrics) -> float:
     """Share of kernel time (on a CPU: operator time) in attention whose scores are written to memory."""
     seconds = sum(each.seconds for each in m[attentions] if not each.fused)
     if not seconds and _hidden(m):
@@ -145,7 +145,7 @@ def attention_share(m: Metrics) -> float:
     device = m[shaped_operators].device
     kernels = [kernel for kernel in m[primary_rank].kernels if kernel.device == device]
     fused = sum(kernel.total for kernel in kernels if kernel.kind == "attention")
-    return m[materialised_attention_share] + fused / sum(kernel.total for kernel in kernels)
+    return m[materialized_attention_share] + fused / sum(kernel.total for kernel in kernels)
 
 
 @metric(None)
@@ -157,7 +157,7 @@ def attention_is_flash(m: Metrics) -> bool:
     share = m[attention_share]
     if not share:
         raise Missing(_NONE.what, _NONE.remedy)
-    return m[materialised_attention_share] < share / 2
+    return m[materialized_attention_share] < share / 2
 
 
 @metric("count", "tokens of a sequence")

@@ -429,7 +429,7 @@ def phase_seconds(m: Metrics) -> dict[str, float]:
 
 
 @metric(None)
-def modelled_phases(m: Metrics) -> dict[str, float]:
+def modeled_phases(m: Metrics) -> dict[str, float]:
     """Seconds of each phase as used by gain models: `phase_seconds`, except for traces without backward passes.
 
     Such a trace shows inference or has no operators; then everything else counts as computation. A trace without step

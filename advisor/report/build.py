@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 from advisor.judging.calibration import Calibration
-from advisor.judging.judge import Finding, Judgement, RuleVerdict
+from advisor.judging.judge import Finding, Judgment, RuleVerdict
 from advisor.metrics import between, communication, cost, host, memory, step
 from advisor.metrics.base import Metrics, Missing, Need
 from advisor.metrics.input import loader
@@ -53,7 +53,7 @@ MOST_NOTES = 100
 
 def build_report(
     profile: Profile,
-    judgement: Judgement,
+    judgment: Judgment,
     metrics: Metrics,
     verified: Mapping[str, Verified] | None = None,
     past: Calibration | None = None,
@@ -79,11 +79,11 @@ def build_report(
         regions=_regions(profile),
         advice=tuple(
             _recommendation(finding, tried.get(finding.rule.id), (past or Calibration()).story(finding.rule.id), stacks)
-            for finding in judgement.findings
+            for finding in judgment.findings
         ),
-        before=judgement.before if steps else None,
-        after=judgement.after if steps else None,
-        checked=tuple(_checked(verdict) for verdict in judgement.verdicts),
+        before=judgment.before if steps else None,
+        after=judgment.after if steps else None,
+        checked=tuple(_checked(verdict) for verdict in judgment.verdicts),
         quantities=tuple(quantities(metrics)),
         memory=_memory(metrics),
         memory_total=max((gpu.memory_total for gpu in profile.gpus), default=None),

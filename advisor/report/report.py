@@ -1,4 +1,4 @@
-"""What is shown about a run. Renderers see nothing but a `Report`; result.json is its serialisation."""
+"""What is shown about a run. Renderers see nothing but a `Report`; result.json is its serialization."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LABELS = {
     "backward": ("Backward", "Computing the gradients."),
     "optimizer": ("Optimizer", "The optimizer's update of the parameters."),
     "communication": ("Communication", "Collectives between ranks that no computation hides."),
-    "sync": ("Synchronising", "The host waited for the GPU, and the GPU had no queued work."),
+    "sync": ("Synchronizing", "The host waited for the GPU, and the GPU had no queued work."),
     "gc": ("Garbage collection", "Python's garbage collector ran."),
     "other": ("Everything else", "Everything else: the loss, logging, metrics, callbacks."),
     "evaluation": ("Evaluation", "Evaluation between the steps."),

@@ -27,7 +27,7 @@ MIN_WAIT = Threshold(0.05, "About 20 steps can confirm a gain of 5 % or more; a 
 # torch's own default.
 PREFETCH = 2
 
-# Times the modelled hand-over of a batch from another process: a healthy loop was measured at three times (1.5 ms for
+# Times the modeled hand-over of a batch from another process: a healthy loop was measured at three times (1.5 ms for
 # 55 kB on two cores); at best it is hidden.
 HAND_OVER = (6.0, 2.0, 0.0)
 
@@ -40,7 +40,7 @@ SPAWNED_WORKER = 160_000_000
 def gain(m: Metrics, effect: Effect) -> float:
     """Return the share of the step (0 to 1) that a change to batch preparation is expected to save.
 
-    Waiting for data is modelled as serial with the rest of the step, unless the workers are behind and set the
+    Waiting for data is modeled as serial with the rest of the step, unless the workers are behind and set the
     step's pace. The judge uses the same model.
     """
     wait, behind = m[data_wait_fraction], m[workers_are_behind]

@@ -12,7 +12,7 @@ Source: PyTorch: CUDA memory management, https://docs.pytorch.org/docs/stable/no
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import allocation_stall_fraction
-from advisor.metrics.step import modelled_phases, steady_step_count
+from advisor.metrics.step import modeled_phases, steady_step_count
 from advisor.models.effects import in_turn, relieve_host, up_to
 from advisor.rules._exposed import PASSES, remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
@@ -46,7 +46,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         changes=(python(CODE),),
         basis="50, 80 or 100 % of the calls disappear.",
         effect=in_turn(
-            remove_exposed("allocation", stalled * sum(m[modelled_phases].values()), up_to(1.0), PASSES),
+            remove_exposed("allocation", stalled * sum(m[modeled_phases].values()), up_to(1.0), PASSES),
             relieve_host(up_to(stalled)),
         ),
         memory=0,

@@ -17,7 +17,7 @@ from advisor.metrics.attention import Backend, slower_backend, slower_backend_sh
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import gpu_computing_fraction
 from advisor.metrics.peaks import peak_rates
-from advisor.metrics.step import modelled_phases
+from advisor.metrics.step import modeled_phases
 from advisor.models.effects import ANYWHERE, Triple, remove_seconds, shares_of
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import digits, share
@@ -91,7 +91,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         basis=f"Attention becomes {digits(low)}, {digits(expected)} or {digits(high)} times as fast, at most "
         f"{share(BEST)} of the GPU's peak.",
         effect=remove_seconds(
-            *ANYWHERE, seconds=part * sum(m[modelled_phases].values()), shares=shares_of((low, expected, high))
+            *ANYWHERE, seconds=part * sum(m[modeled_phases].values()), shares=shares_of((low, expected, high))
         ),
         risk="Low: the same result, summed in another order. Check that the same positions are still masked.",
     )

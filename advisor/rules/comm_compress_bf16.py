@@ -32,7 +32,7 @@ MIN_RANKS = 2
 # NVIDIA's Ampere, the first with bf16 in hardware.
 MIN_CAPABILITY = (8, 0)
 
-# Of travelling bytes, what bf16 leaves of fp32.
+# Of traveling bytes, what bf16 leaves of fp32.
 HALF = 0.5
 
 # Beyond so many buckets each one's latency shows; fewer and larger ones then (assumption).

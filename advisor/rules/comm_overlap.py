@@ -21,7 +21,7 @@ from advisor.metrics.communication import (
 )
 from advisor.metrics.gpu import gpu_computing_fraction
 from advisor.metrics.settings import world_size
-from advisor.metrics.step import modelled_phases
+from advisor.metrics.step import modeled_phases
 from advisor.models.effects import COMPUTE, Triple
 from advisor.rules._exposed import remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
@@ -115,7 +115,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         changes=(python(code),),
         basis="0 % (if the ranks wait for a slower one), 40 or 80 % of the exposed time is saved"
         + ("." if small else ", at most the GPU's computing time."),
-        effect=remove_exposed("communication", hidden * sum(m[modelled_phases].values()), HIDDEN, within=COMPUTE),
+        effect=remove_exposed("communication", hidden * sum(m[modeled_phases].values()), HIDDEN, within=COMPUTE),
         risk="Low: the same numbers, in the same order. Buffers that are being sent must not be written to.",
     )
 

@@ -15,7 +15,7 @@ Source: NCCL: troubleshooting, https://docs.nvidia.com/deeplearning/nccl/user-gu
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.communication import exposed_bandwidth, exposed_collective
 from advisor.metrics.settings import world_size
-from advisor.metrics.step import exposed_comm_fraction, modelled_phases
+from advisor.metrics.step import exposed_comm_fraction, modeled_phases
 from advisor.models.effects import Triple
 from advisor.rules._exposed import PASSES, remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, bash, evidence, measure
@@ -62,7 +62,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     alone = longest.waited is not None
     late = "" if alone else "Either this rank waits for a late rank, which the traces of all ranks show, or "
     path = "The" if alone else "the"
-    seconds = m[exposed_comm_fraction] * sum(m[modelled_phases].values())
+    seconds = m[exposed_comm_fraction] * sum(m[modeled_phases].values())
     return Advice(
         then=f"Find out why {found.note} of {size((longest.bytes or 0) / longest.calls)} moves {size(speed)}/s. "
         f"{late}{path} data takes a slow path. Communication is exposed for {share(m[exposed_comm_fraction])} of the "

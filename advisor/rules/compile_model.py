@@ -11,7 +11,7 @@ Source: PyTorch 2.0: getting started, measured on 163 models, https://pytorch.or
 Source: Bekman, Machine Learning Engineering, https://github.com/stas00/ml-engineering
 """
 
-from advisor.metrics.attention import materialised_attention_share
+from advisor.metrics.attention import materialized_attention_share
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.copies import layout_copy_share
 from advisor.metrics.gpu import compute_capability, is_compiled, launch_bound_index, matmul_share, membound_share
@@ -55,7 +55,7 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then compile the model."""
-    others = m.get(materialised_attention_share) or 0.0  # sdpa-flash is for that
+    others = m.get(materialized_attention_share) or 0.0  # sdpa-flash is for that
     if membound := m[membound_share]:
         apart = (m.get(each) or 0.0 for each in (layout_copy_share, unfused_norm_share))  # rules of their own
         others = min(1.0, others + sum(apart) / membound)

@@ -12,7 +12,7 @@ Source: PyTorch: DistributedDataParallel, gradient_as_bucket_view, https://docs.
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.communication import ddp
 from advisor.metrics.copies import gradient_copies, gradient_copy_fraction
-from advisor.metrics.step import modelled_phases
+from advisor.metrics.step import modeled_phases
 from advisor.models.effects import COMPUTE, PARTLY, in_turn, remove_launch_idle, remove_seconds, up_to
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
@@ -40,7 +40,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         changes=(python(CODE),),
         basis="50, 80 or 100 % of these copies, and of the time that the GPU waits for their launches, is saved.",
         effect=in_turn(
-            remove_seconds(*COMPUTE, seconds=min(copies.seconds, sum(m[modelled_phases].values())), shares=PARTLY),
+            remove_seconds(*COMPUTE, seconds=min(copies.seconds, sum(m[modeled_phases].values())), shares=PARTLY),
             remove_launch_idle(up_to(copies.late)),
         ),
         memory=-fact.gradient_bytes if fact else None,

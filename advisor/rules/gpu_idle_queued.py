@@ -13,7 +13,7 @@ Source: CUDA C++ Programming Guide: streams, https://docs.nvidia.com/cuda/cuda-c
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, idle_queued_fraction, idle_queued_us
-from advisor.metrics.step import modelled_phases
+from advisor.metrics.step import modeled_phases
 from advisor.models.effects import Triple
 from advisor.rules._exposed import PASSES, remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, bash, evidence, measure
@@ -52,7 +52,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         "other predictions take these gaps for time of the program.",
         changes=(bash(CODE),),
         basis="0 % (if the trace lacks events), 40 or 90 % of these gaps is saved.",
-        effect=remove_exposed("queued", idle * sum(m[modelled_phases].values()), REMOVED, within=PASSES),
+        effect=remove_exposed("queued", idle * sum(m[modeled_phases].values()), REMOVED, within=PASSES),
         memory=0,
         risk="None: the first step is only a check.",
     )

@@ -11,7 +11,7 @@ Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/rec
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import host_stall_fraction, traced_kernels
-from advisor.metrics.step import modelled_phases, step_time_uncertainty
+from advisor.metrics.step import modeled_phases, step_time_uncertainty
 from advisor.models.effects import Triple, in_turn, relieve_host
 from advisor.rules._exposed import PASSES, remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
@@ -63,7 +63,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         changes=(python(CODE),),
         basis="0, 40 or 80 % of these gaps is saved, and the same share of the host's time for the step.",
         effect=in_turn(
-            remove_exposed("stall", stalled * sum(m[modelled_phases].values()), REMOVED, within=PASSES),
+            remove_exposed("stall", stalled * sum(m[modeled_phases].values()), REMOVED, within=PASSES),
             relieve_host((REMOVED[0] * stalled, REMOVED[1] * stalled, REMOVED[2] * stalled)),
         ),
         memory=0,

@@ -13,7 +13,7 @@ Source: PyTorch Performance Tuning Guide: Avoid unnecessary CPU-GPU synchronizat
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, gpu_busy_fraction
 from advisor.metrics.program import driver
-from advisor.metrics.step import modelled_phases, sync_causes, value_sync_fraction
+from advisor.metrics.step import modeled_phases, sync_causes, value_sync_fraction
 from advisor.models.effects import up_to
 from advisor.rules._exposed import PASSES, remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
@@ -67,7 +67,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"{_cure(m)} The GPU idles {share(waiting)} of the step because the host waited.",
         changes=(python(CODE),),
         basis="50, 80 or 100 % of the waiting is saved, at most the time that the GPU is idle.",
-        effect=remove_exposed("sync", idle * sum(m[modelled_phases].values()), up_to(1.0), PASSES),
+        effect=remove_exposed("sync", idle * sum(m[modeled_phases].values()), up_to(1.0), PASSES),
         memory=0,
         risk="No effect on training; logged values arrive later, as means over several steps.",
     )

@@ -15,7 +15,7 @@ Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/rec
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.settings import is_trace, optimizer
-from advisor.metrics.step import modelled_phases, optimizer_fraction
+from advisor.metrics.step import modeled_phases, optimizer_fraction
 from advisor.metrics.traced import fused_update, trace
 from advisor.models.effects import COMPUTE, Triple, divide, in_turn, shorter
 from advisor.models.state import Effect, Scenario, State
@@ -115,7 +115,7 @@ def _in_trace(m: Metrics) -> Evidence | None:
 
 def _advice_for_trace(m: Metrics) -> Advice:
     name, speedup, basis = m[trace].optimizer, ON_CUDA, ON_CUDA_BASIS
-    phases: dict[str, float] = m.get(modelled_phases) or {}
+    phases: dict[str, float] = m.get(modeled_phases) or {}
     if (fused := m.get(fused_update)) and phases.get("optimizer", 0.0) > fused:
         most = min(MOST_SPEEDUP, phases["optimizer"] / fused)
         speedup = (max(1.0, OF_BYTES[0] * most), max(1.0, OF_BYTES[1] * most), most)

@@ -12,7 +12,7 @@ Source: CUDA C++ Programming Guide: throughput of native arithmetic instructions
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, fp64_share, gpu_computing_fraction
 from advisor.metrics.settings import fp64_parameters, on_cpu
-from advisor.metrics.step import modelled_phases
+from advisor.metrics.step import modeled_phases
 from advisor.models.effects import ANYWHERE, Triple, remove_seconds, shares_of
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure, python
 from advisor.units import share
@@ -50,7 +50,7 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then make inputs, constants and buffers fp32."""
     if m.get(on_cpu):
-        seconds = sum(m[modelled_phases].get(phase, 0.0) for phase in COMPUTES)
+        seconds = sum(m[modeled_phases].get(phase, 0.0) for phase in COMPUTES)
         return Advice(
             then=f"Make the model and its inputs fp32: {share(m[fp64_parameters])} of its parameters are fp64.",
             changes=(python(CODE),),
@@ -59,7 +59,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
             risk=RISK,
         )
     part = m[fp64_share]
-    seconds = part * m[gpu_computing_fraction] * sum(m[modelled_phases].values())
+    seconds = part * m[gpu_computing_fraction] * sum(m[modeled_phases].values())
     return Advice(
         then=f"Find the tensor that is fp64 and make it fp32: {share(part)} of the GPU's time goes into fp64.",
         changes=(python(CODE),),

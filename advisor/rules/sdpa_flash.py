@@ -14,7 +14,7 @@ Source: PyTorch: scaled_dot_product_attention, https://docs.pytorch.org/docs/sta
 Source: Dao et al., FlashAttention, https://github.com/Dao-AILab/flash-attention
 """
 
-from advisor.metrics.attention import materialised_attention_share, scores_bytes, scores_dropped_out, sequence_length
+from advisor.metrics.attention import materialized_attention_share, scores_bytes, scores_dropped_out, sequence_length
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import gpu_computing_fraction
 from advisor.metrics.settings import on_cpu
@@ -45,7 +45,7 @@ def when(m: Metrics) -> Evidence | None:
     part = _share_of_step(m)
     if part < m[MIN_SHARE] or (m.get(on_cpu) and m[scores_dropped_out]):
         return None
-    return evidence(measure(m, materialised_attention_share, ">=", MIN_SHARE), note=f"{m[sequence_length]} tokens")
+    return evidence(measure(m, materialized_attention_share, ">=", MIN_SHARE), note=f"{m[sequence_length]} tokens")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -69,7 +69,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 def _share_of_step(m: Metrics) -> float:
     """Return the share of the step (0 to 1); on a CPU, operators make up the whole step."""
-    return m[materialised_attention_share] * (1.0 if m.get(on_cpu) else m[gpu_computing_fraction])
+    return m[materialized_attention_share] * (1.0 if m.get(on_cpu) else m[gpu_computing_fraction])
 
 
 RULE = Rule(

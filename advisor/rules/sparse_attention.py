@@ -26,7 +26,7 @@ MIN_SHARE = Threshold(0.40, "With a smaller share in attention, the rest of the 
 WINDOW = 4096
 
 # Of the work left out, so much is time: blocks at the window's edges are computed as a whole (assumption).
-REALISED = 0.6
+REALIZED = 0.6
 
 CODE = """\
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -58,7 +58,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         basis="Attention time shrinks by the share of tokens outside the window, at most by 60 %.",
         effect=remove(
             *COMPUTE,
-            shares=up_to(REALISED * max(0.0, 1 - WINDOW / length)),
+            shares=up_to(REALIZED * max(0.0, 1 - WINDOW / length)),
             portion=of_computing(m, m[attention_share] * m[gpu_computing_fraction]),
         ),
         memory=0,

@@ -10,7 +10,7 @@ from advisor.runs.profile import Profile, Rank
 from profiler.errors import ProfilerError
 from profiler.importers.analysis import Analysis
 from profiler.importers.collectives import waits
-from profiler.importers.several import analyse_all
+from profiler.importers.several import analyze_all
 from profiler.schema import Exchange, Kernel, Launching, Problem, Process, Waiting
 
 PARTS = {
@@ -63,7 +63,7 @@ class Share:
     name: str
     label: str
     meaning: str
-    colour: str
+    color: str
     seconds: float
     share: float
 
@@ -150,7 +150,7 @@ def load(paths: Sequence[Path]) -> Profile:
     Raises:
         ProfilerError: none of them can be read.
     """
-    read = analyse_all(paths)
+    read = analyze_all(paths)
     found = [each for each in read if isinstance(each, Analysis)]
     failures = [each for each in read if isinstance(each, ProfilerError)]
     if not found:
@@ -229,8 +229,8 @@ def _parts(seconds: Mapping[str, float], whole: float) -> tuple[Share, ...]:
     if not whole:
         return ()
     return tuple(
-        Share(name, label, meaning, colour, seconds.get(name, 0.0), seconds.get(name, 0.0) / whole)
-        for name, (colour, label, meaning) in PARTS.items()
+        Share(name, label, meaning, color, seconds.get(name, 0.0), seconds.get(name, 0.0) / whole)
+        for name, (color, label, meaning) in PARTS.items()
     )
 
 

@@ -11,7 +11,7 @@ from advisor.models.effects import Triple
 from advisor.models.state import Scenario, State, removed
 from advisor.stats.significance import steps_per_arm
 from advisor.verify.arm import WARM_UP, between
-from advisor.verify.judgement import SPIKY
+from advisor.verify.judgment import SPIKY
 from advisor.verify.longer import LEAST_EFFECT
 from profiler.errors import ProfilerError
 from profiler.schema import TAG_FIRST

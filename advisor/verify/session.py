@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from advisor.judging.judge import Finding, Judgement, judge
+from advisor.judging.judge import Finding, Judgment, judge
 from advisor.judging.verdict import Verdict
 from advisor.metrics.base import Metrics
 from advisor.rules.base import Severity
 from advisor.runs.load import load
 from advisor.runs.profile import Profile
 from advisor.units import seconds
-from advisor.verify import kept, learnt, tuned
+from advisor.verify import kept, learned, tuned
 from advisor.verify.pace import pace_of
 from advisor.verify.process import Program
 from advisor.verify.trials import TrialChoices, Trials, Watcher, why_not
@@ -63,7 +63,7 @@ class Session:
             watcher.tried(finding, found)
             known[finding.rule.id] = found
             kept.write(self.folder, known)
-            learnt.keep(self.calibration, self.trials, finding, found, watcher)
+            learned.keep(self.calibration, self.trials, finding, found, watcher)
 
     def _check(self, tried: Finding | None = None) -> None:
         """Raise ProfilerError if the folder holds another recording now, and delete what was `tried` meanwhile."""
@@ -89,12 +89,12 @@ def prepare(folder: Path, rules: Sequence[str], how: TrialChoices) -> Session:
     runs = _ids(folder)  # first: a recording that replaces this one from here on is noticed
     profile = load(folder)
     metrics = Metrics(profile, how.goals)
-    judgement = judge(metrics, how.rules, past=how.past)
-    _check_names(rules, judgement)
+    judgment = judge(metrics, how.rules, past=how.past)
+    _check_names(rules, judgment)
     before = kept.read(folder).values()  # report a foreign one before anything is run
     candidates, left_out, on_demand = list[Finding](), list[str](), list[str]()
     after_trials = judge(metrics, how.rules, past=how.past, tried=kept.tried(before))
-    findings = _with_what_is_heard(judgement.findings, after_trials)
+    findings = _with_what_is_heard(judgment.findings, after_trials)
     for finding in findings:
         reason = why_not(finding, how.allowed)
         if finding.rule.id in rules or (not rules and finding.severity is not Severity.INFO):
@@ -167,17 +167,17 @@ def promise_of_harmlessness(program: Program) -> str:
     return f"It runs {where} Trackers are set to stay offline; {network}"
 
 
-def _with_what_is_heard(findings: Sequence[Finding], tried: Judgement) -> list[Finding]:
+def _with_what_is_heard(findings: Sequence[Finding], tried: Judgment) -> list[Finding]:
     """Return the findings, and those that appear only after others were tried and refuted.
 
-    The rest of the judgement after trials is no prediction any more.
+    The rest of the judgment after trials is no prediction any more.
     """
     named = {finding.rule.id for finding in findings}
     return [*findings, *(finding for finding in tried.findings if finding.rule.id not in named)]
 
 
-def _check_names(rules: Sequence[str], judgement: Judgement) -> None:
-    known = {verdict.rule.id for verdict in judgement.verdicts}
+def _check_names(rules: Sequence[str], judgment: Judgment) -> None:
+    known = {verdict.rule.id for verdict in judgment.verdicts}
     for rule in rules:
         if rule not in known:
             near = difflib.get_close_matches(rule, known, n=1)

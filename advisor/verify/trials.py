@@ -16,7 +16,7 @@ from advisor.judging.verdict import Verdict
 from advisor.metrics.base import Goals
 from advisor.rules.base import Intervention, Rule, Safety
 from advisor.verify.arm import Arm, TrialFailed, read
-from advisor.verify.judgement import judged
+from advisor.verify.judgment import judged
 from advisor.verify.kept import Verified
 from advisor.verify.pace import Pace, predicted, steps_needed
 from advisor.verify.process import Program, forget, run_once

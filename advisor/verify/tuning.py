@@ -16,7 +16,7 @@ from advisor.metrics.base import Metrics
 from advisor.rules import all_rules
 from advisor.rules.base import Intervention, Safety, Severity
 from advisor.runs.load import load
-from advisor.verify import kept, learnt, trials
+from advisor.verify import kept, learned, trials
 from advisor.verify.arm import TrialFailed
 from advisor.verify.kept import Verified
 from advisor.verify.pace import Pace, pace_of
@@ -94,8 +94,8 @@ def tune(program: Program, folder: Path, how: TrialChoices, watcher: TuningWatch
         before = tries.pace.step_time if before is None else before
         while True:
             # Judged again after each change that was not worth it: rules that it superseded speak then.
-            judgement = judge(metrics, how.rules, past=how.past, tried=kept.tried(given_up))
-            candidates, by_hand = _sorted_out(judgement.findings, how.allowed, done, given_up)
+            judgment = judge(metrics, how.rules, past=how.past, tried=kept.tried(given_up))
+            candidates, by_hand = _sorted_out(judgment.findings, how.allowed, done, given_up)
             if not candidates:
                 made = {each.verified.rule: replace(each.verified, applied=True) for each in done}
                 kept.write(profile, {**made, **{tried.rule: tried for tried in given_up}})
@@ -111,7 +111,7 @@ def tune(program: Program, folder: Path, how: TrialChoices, watcher: TuningWatch
             watcher.trying(tries, finding)
             found = tries.attempt(finding, watcher.running)
             watcher.tried(finding, found)
-            learnt.keep(how.calibration, tries, finding, found, watcher)
+            learned.keep(how.calibration, tries, finding, found, watcher)
             if found.verdict.is_kept:
                 done.append(KeptChange(finding, change, found))
                 break

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from advisor.judging.judge import Gain, Judgement
+from advisor.judging.judge import Gain, Judgment
 from advisor.metrics.base import Metrics
 from advisor.metrics.lines import hot_places, stack_samples
 from advisor.metrics.settings import primary_rank, world_size
@@ -153,9 +153,9 @@ def snapshot(
     )
 
 
-def advised(judgement: Judgement) -> Advised | None:
+def advised(judgment: Judgment) -> Advised | None:
     """Return the first advice above information; None if there is none."""
-    first = next((found for found in judgement.findings if found.severity.value != "info"), None)
+    first = next((found for found in judgment.findings if found.severity.value != "info"), None)
     if first is None:
         return None
     return Advised(first.rule.id, first.advice.title or first.rule.title, first.advice.then, first.in_plan)

@@ -22,7 +22,7 @@ SHARE = 0.1
 """Largest share of one core. Reading a long run takes time, and the training may need the core."""
 
 JUDGED_EVERY = 10.0
-"""Least seconds between two judgements."""
+"""Least seconds between two judgments."""
 
 
 def latest(runs: Path = Path(place.DEFAULT)) -> Path:

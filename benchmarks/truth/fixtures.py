@@ -17,13 +17,13 @@ def results(cores):
     from advisor.judging.judge import judge
 
     def one(fixture):
-        judgement = judge(gpu_metrics(fixture.changes, phases=fixture.phases))
+        judgment = judge(gpu_metrics(fixture.changes, phases=fixture.phases))
         row = Row(
             id=fixture.name,
             program="",
             order=() if fixture.first is None else (fixture.first, *fixture.then),
             absent=tuple(sorted(fixture.absent)),
         )
-        return RowResult(row, cores, [Seen(above=tuple(gpu_truth.above_information(judgement)))])
+        return RowResult(row, cores, [Seen(above=tuple(gpu_truth.above_information(judgment)))])
 
     return [one(fixture) for fixture in gpu_truth.ROWS]

@@ -1,7 +1,7 @@
 """The same rows under other tools that give advice: each in a venv of its own, FOLDER/NAME, with torch and the package.
 
 Their advice is coarser than a rule: "input-bound" may be any of ours about input. MEANS says which of our rules a piece
-of advice may come to; it is right if the one that must come first is among them, which favours the coarse. A tool's own
+of advice may come to; it is right if the one that must come first is among them, which favors the coarse. A tool's own
 lowest severity counts as information. Each row is run once, with the lines in it that the tool's manual asks for.
 """
 

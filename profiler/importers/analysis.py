@@ -54,7 +54,7 @@ class Analysis:
         return replace(self.fact, id=position, exchanges=tuple(each.exchange() for each in self.collectives))
 
 
-def analyse(path: Path) -> Analysis:
+def analyze(path: Path) -> Analysis:
     """Read the trace at `path` and analyze it.
 
     Raises:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from profiler.errors import ProfilerError
-from profiler.importers.analysis import Analysis, analyse
+from profiler.importers.analysis import Analysis, analyze
 
 LARGE = 100_000_000
 """Bytes of JSON in total from which helper processes pay off.
@@ -22,7 +22,7 @@ MOST = 8
 """Maximum number of processes: each holds its trace's columns, up to half the size of the JSON."""
 
 
-def analyse_all(paths: Sequence[Path]) -> list[Analysis | ProfilerError]:
+def analyze_all(paths: Sequence[Path]) -> list[Analysis | ProfilerError]:
     """Analyze each trace; return the analysis, or the error that explains why there is none.
 
     A trace whose process was killed, for example for lack of memory, is read again here: one at a time needs the least.
@@ -58,7 +58,7 @@ def _help(paths: Sequence[Path], taken: Any, into: Connection) -> None:
 
 
 def _some(paths: Sequence[Path], taken: Any) -> Iterator[tuple[int, Analysis | ProfilerError]]:
-    """Yield the analyses of traces that no other process has taken, with their positions."""
+    """Yield the analyzes of traces that no other process has taken, with their positions."""
     while True:
         with taken.get_lock():
             number = taken.value
@@ -70,7 +70,7 @@ def _some(paths: Sequence[Path], taken: Any) -> Iterator[tuple[int, Analysis | P
 
 def _outcome(path: Path) -> Analysis | ProfilerError:
     try:
-        return analyse(path)
+        return analyze(path)
     except ProfilerError as error:
         return ProfilerError(error.message, error.remedy)  # without the traceback, which holds the trace
 

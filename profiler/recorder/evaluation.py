@@ -118,8 +118,8 @@ class EvaluationJudge:
         loader = _loader(spans, batches[number])
         if loader is None or self._is_midst_of_training(spans, batches[number]):
             return False
-        neighbours = [other for other in (number - 1, number + 1) if 0 <= other < len(batches)]
-        return any(doubtful[other] and _loader(spans, batches[other]) == loader for other in neighbours)
+        neighbors = [other for other in (number - 1, number + 1) if 0 <= other < len(batches)]
+        return any(doubtful[other] and _loader(spans, batches[other]) == loader for other in neighbors)
 
     def _is_midst_of_training(self, spans: list[Event], batch: list[int]) -> bool:
         """Return whether the batch's loader is trained on and this is not a whole pass through it."""

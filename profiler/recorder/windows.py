@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from profiler.errors import ProfilerError
-from profiler.importers.analysis import analyse
+from profiler.importers.analysis import analyze
 from profiler.importers.redaction import redacted
 from profiler.recorder import private
 from profiler.schema import Kernel, Operator, Sync, TraceFact, Window
@@ -38,7 +38,7 @@ def parse(
     Raises:
         ProfilerError: the file is cut off, foreign, or holds nothing to measure.
     """
-    found = analyse(path)
+    found = analyze(path)
     if found.cut_off:  # Kineto writes GPU work last: what is left would look idle
         raise ProfilerError(
             f"The profiler window {path} is cut off.",

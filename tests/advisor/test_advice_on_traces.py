@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from traces_made import ALL_REDUCE, GEMM, GPU, HTOD, KERNEL, NCCL, Made
 
-from advisor.judging.judge import Judgement, judge
+from advisor.judging.judge import Judgment, judge
 from advisor.metrics.base import Metrics
 from advisor.metrics.gpu import host_stall_fraction, is_compiled, launch_bound_index
-from advisor.metrics.step import modelled_phases, step_time_uncertainty
+from advisor.metrics.step import modeled_phases, step_time_uncertainty
 from advisor.publish import report_of_traces
 from advisor.report.conclusion import conclude
 from advisor.report.wording import counsel
@@ -113,14 +113,14 @@ def slow_host(repeated: int = 40) -> Made:
 
 @pytest.fixture
 def judged(tmp_path):
-    def judged(trace: Made) -> Judgement:
+    def judged(trace: Made) -> Judgment:
         return judge(Metrics(load([trace.write(tmp_path / "t.json")])))
 
     return judged
 
 
-def said(judgement: Judgement) -> dict[str, Severity]:
-    return {found.rule.id: found.severity for found in judgement.findings if found.severity is not Severity.INFO}
+def said(judgment: Judgment) -> dict[str, Severity]:
+    return {found.rule.id: found.severity for found in judgment.findings if found.severity is not Severity.INFO}
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_a_gap_of_more_than_a_millisecond_is_the_hosts_own(tmp_path):
     events = 100  # launches; recording what runs on the GPU does not delay the host
     assert m[launch_bound_index] == pytest.approx((98 * 6 - events) / (whole - 1506 - events))
     assert m[step_time_uncertainty] == pytest.approx((1506**2 + 98 * 6**2 + 100 * 4**2) ** 0.5 / whole)
-    assert m[modelled_phases] == {"forward": pytest.approx(whole * 1e-6)}
+    assert m[modeled_phases] == {"forward": pytest.approx(whole * 1e-6)}
 
 
 def test_kernels_tell_that_a_traced_model_is_compiled(tmp_path):

@@ -77,7 +77,7 @@ def test_a_limit_that_silences_the_cheaper_rule_gives_the_last_resort_its_turn()
 
 def test_attention_in_one_kernel_comes_before_recomputing_it():
     assert {"sdpa-flash", "ckpt-selective", "ckpt-every-n"} & advised(SCORES) == {"ckpt-selective"}
-    slow = {**SCORES, attention.materialised_attention_share: 0.3}
+    slow = {**SCORES, attention.materialized_attention_share: 0.3}
     assert {"sdpa-flash", "ckpt-selective", "ckpt-every-n", "offload-states"} & advised(slow) == {"sdpa-flash"}
 
 

@@ -2,13 +2,13 @@ from gpu_runs import cpu_metrics, gpu_metrics
 from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.gpu import allocation_stall_fraction
-from advisor.metrics.step import modelled_phases, steady_step_count
+from advisor.metrics.step import modeled_phases, steady_step_count
 from advisor.models.state import State
 
 CHURN = {
     allocation_stall_fraction: 0.2,
     steady_step_count: 3,
-    modelled_phases: {"forward": 0.06, "backward": 0.04},
+    modeled_phases: {"forward": 0.06, "backward": 0.04},
 }
 
 CASES = [

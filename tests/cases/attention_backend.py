@@ -4,7 +4,7 @@ from harness import DoesNotFire, Fires, NotMeasured
 from advisor.metrics.attention import Backend, slower_backend, slower_backend_share
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import gpu_computing_fraction
-from advisor.metrics.step import modelled_phases
+from advisor.metrics.step import modeled_phases
 from advisor.models.state import State
 
 PHASES = {"forward": 0.03, "backward": 0.07}
@@ -15,7 +15,7 @@ def attending(name="efficient", *, masked=True, efficiency=0.25, part=0.4):
     """On an A100, `part` of the kernels' time is attention at this share of the peak."""
     backend = Backend(name=name, masked=masked, keys=4096, seconds=1.0, flop=efficiency * PEAK)
     return gpu_metrics(
-        {slower_backend: backend, slower_backend_share: part, gpu_computing_fraction: 1.0, modelled_phases: PHASES}
+        {slower_backend: backend, slower_backend_share: part, gpu_computing_fraction: 1.0, modeled_phases: PHASES}
     )
 
 

@@ -11,7 +11,7 @@ from advisor.metrics.communication import (
 )
 from advisor.metrics.gpu import gpu_computing_fraction
 from advisor.metrics.settings import world_size
-from advisor.metrics.step import modelled_phases
+from advisor.metrics.step import modeled_phases
 from advisor.models.state import State
 from profiler.schema import DdpFact, Exchange
 
@@ -24,7 +24,7 @@ def exchanging(share: float, name: str = "alltoall", changes=None):
         exposed_collective: longest,
         exposed_collectives: share,
         gpu_computing_fraction: 0.5,
-        modelled_phases: {"forward": 0.1 * (1 - share), "communication": 0.1 * share},
+        modeled_phases: {"forward": 0.1 * (1 - share), "communication": 0.1 * share},
         ddp: Missing("No", "Yes."),
     }
     return gpu_metrics(values | (changes or {}))

@@ -4,7 +4,7 @@ from harness import DoesNotFire, Fires, NotMeasured
 from advisor.metrics.base import Missing
 from advisor.metrics.communication import exposed_bandwidth, exposed_collective
 from advisor.metrics.settings import world_size
-from advisor.metrics.step import exposed_comm_fraction, modelled_phases
+from advisor.metrics.step import exposed_comm_fraction, modeled_phases
 from advisor.models.state import State
 from profiler.schema import Exchange
 
@@ -20,7 +20,7 @@ def reducing(changes=None, *, size: int = 4_000_000, waited: float | None = None
         exposed_collective: longest,
         exposed_bandwidth: 2e9,
         exposed_comm_fraction: 0.4,
-        modelled_phases: {"forward": 0.06, "communication": 0.04},
+        modeled_phases: {"forward": 0.06, "communication": 0.04},
     }
     return gpu_metrics(values | (changes or {}))
 

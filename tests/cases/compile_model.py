@@ -3,7 +3,7 @@ from dataclasses import replace
 from gpu_runs import FLAGS, a_gpu, cpu_metrics, gpu_metrics
 from harness import DoesNotFire, Fires, NotMeasured
 
-from advisor.metrics.attention import materialised_attention_share
+from advisor.metrics.attention import materialized_attention_share
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import device, launch_bound_index, matmul_share, membound_share
 from advisor.metrics.normalization import unfused_norm_share
@@ -31,7 +31,7 @@ CASES = [
     DoesNotFire("not late enough", gpu_metrics({**EAGER, membound_share: 0.1, launch_bound_index: 0.14})),
     Fires(
         "what attention writes to memory is left to sdpa-flash",
-        gpu_metrics({**EAGER, materialised_attention_share: 0.5}),
+        gpu_metrics({**EAGER, materialized_attention_share: 0.5}),
         state=State(phases={"forward": 0.04, "backward": 0.06}, membound=0.04),
         removed=(0.033, 0.075, 0.12),
     ),

@@ -4,7 +4,7 @@ from harness import DoesNotFire, Fires, NotMeasured
 from advisor.metrics.base import Missing
 from advisor.metrics.communication import ddp
 from advisor.metrics.copies import Copies, gradient_copies, gradient_copy_fraction
-from advisor.metrics.step import modelled_phases
+from advisor.metrics.step import modeled_phases
 from advisor.models.state import State
 from profiler.schema import DdpFact
 
@@ -17,7 +17,7 @@ def copying(part, fact=NO):
         {
             gradient_copies: Copies(calls=161, seconds=0.001, late=0.2, share=0.02, place=""),
             gradient_copy_fraction: part,
-            modelled_phases: {"forward": 0.04, "backward": 0.06},
+            modeled_phases: {"forward": 0.04, "backward": 0.06},
             ddp: fact,
         }
     )

@@ -3,13 +3,13 @@ from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import idle_queued_fraction, idle_queued_us
-from advisor.metrics.step import modelled_phases
+from advisor.metrics.step import modeled_phases
 from advisor.models.state import State
 
 HELD = {
     idle_queued_fraction: 0.5,
     idle_queued_us: 70.0,
-    modelled_phases: {"forward": 0.04, "backward": 0.06},
+    modeled_phases: {"forward": 0.04, "backward": 0.06},
 }
 
 CASES = [

@@ -2,14 +2,14 @@ from gpu_runs import cpu_metrics, gpu_metrics
 from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.gpu import host_stall_fraction, traced_kernels
-from advisor.metrics.step import modelled_phases, step_time_uncertainty
+from advisor.metrics.step import modeled_phases, step_time_uncertainty
 from advisor.models.state import State
 
 STALLED = {
     host_stall_fraction: 0.25,
     traced_kernels: 500,
     step_time_uncertainty: 0.2,
-    modelled_phases: {"forward": 0.06, "backward": 0.04},
+    modeled_phases: {"forward": 0.06, "backward": 0.04},
 }
 
 CASES = [

@@ -5,7 +5,7 @@ from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.base import Missing
 from advisor.metrics.settings import is_trace, optimizer
-from advisor.metrics.step import modelled_phases, optimizer_fraction
+from advisor.metrics.step import modeled_phases, optimizer_fraction
 from advisor.metrics.traced import fused_update, trace
 from advisor.models.state import State
 from advisor.rules.base import Intervention, Safety
@@ -24,7 +24,7 @@ BY_BYTES = {
     is_trace: True,
     trace: TraceFact(id=0, optimizer="AdamW", fused=False),
     optimizer_fraction: 0.3,
-    modelled_phases: {"forward": 0.07, "optimizer": 0.03},
+    modeled_phases: {"forward": 0.07, "optimizer": 0.03},
 }
 
 

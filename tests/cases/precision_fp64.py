@@ -4,15 +4,15 @@ from harness import DoesNotFire, Fires, NotMeasured
 from advisor.metrics.base import Missing
 from advisor.metrics.gpu import fp64_share, gpu_computing_fraction
 from advisor.metrics.settings import fp64_parameters, on_cpu
-from advisor.metrics.step import modelled_phases
+from advisor.metrics.step import modeled_phases
 from advisor.models.state import State
 
 PHASES = {"forward": 0.03, "backward": 0.07}
-DOUBLE = {fp64_share: 0.4, gpu_computing_fraction: 0.5, modelled_phases: PHASES}
+DOUBLE = {fp64_share: 0.4, gpu_computing_fraction: 0.5, modeled_phases: PHASES}
 
 
 def on_a_cpu(part):
-    return cpu_metrics({on_cpu: True, fp64_parameters: part, modelled_phases: PHASES}, phases=PHASES)
+    return cpu_metrics({on_cpu: True, fp64_parameters: part, modeled_phases: PHASES}, phases=PHASES)
 
 
 CASES = [

@@ -2,7 +2,7 @@ from gpu_runs import cpu_metrics, gpu_metrics
 from harness import DoesNotFire, Fires, NotMeasured
 
 from advisor.metrics.attention import (
-    materialised_attention_share,
+    materialized_attention_share,
     scores_bytes,
     scores_dropped_out,
     sequence_length,
@@ -12,7 +12,7 @@ from advisor.metrics.gpu import gpu_busy_fraction
 from advisor.metrics.settings import on_cpu
 from advisor.models.state import State
 
-WRITTEN = {materialised_attention_share: 0.4, gpu_busy_fraction: 1.0, sequence_length: 8192, scores_bytes: 2e9}
+WRITTEN = {materialized_attention_share: 0.4, gpu_busy_fraction: 1.0, sequence_length: 8192, scores_bytes: 2e9}
 NO = Missing("Shapes were not recorded", "Record for longer.")
 
 
@@ -32,8 +32,8 @@ CASES = [
         memory=-2 * 10**9,
     ),
     Fires("how much memory is not known", gpu_metrics({**WRITTEN, scores_bytes: NO})),
-    Fires("just above a tenth", gpu_metrics({**WRITTEN, materialised_attention_share: 0.101})),
-    DoesNotFire("just below", gpu_metrics({**WRITTEN, materialised_attention_share: 0.099})),
+    Fires("just above a tenth", gpu_metrics({**WRITTEN, materialized_attention_share: 0.101})),
+    DoesNotFire("just below", gpu_metrics({**WRITTEN, materialized_attention_share: 0.099})),
     DoesNotFire("a sixth of what the GPU does, but it idles", gpu_metrics({**WRITTEN, gpu_busy_fraction: 0.2})),
     DoesNotFire("attention in one kernel", gpu_metrics()),
     Fires("on a CPU too", on_a_cpu(), then="40% of the step"),
@@ -42,6 +42,6 @@ CASES = [
         cpu_metrics({**WRITTEN, on_cpu: True, scores_dropped_out: True}, phases={}),
     ),
     Fires("on a GPU dropout does no harm", gpu_metrics({**WRITTEN, scores_dropped_out: True})),
-    NotMeasured("shapes were not recorded", gpu_metrics({**WRITTEN, materialised_attention_share: NO})),
-    NotMeasured("nor on a CPU", cpu_metrics({materialised_attention_share: NO, on_cpu: True}, phases={})),
+    NotMeasured("shapes were not recorded", gpu_metrics({**WRITTEN, materialized_attention_share: NO})),
+    NotMeasured("nor on a CPU", cpu_metrics({materialized_attention_share: NO, on_cpu: True}, phases={})),
 ]

@@ -803,7 +803,7 @@ def test_a_newer_schema_is_refused_with_a_remedy(tmp_path):
 def test_columns_of_another_version_are_ignored_or_take_their_default(tmp_path):
     path = altered(
         written(tmp_path, singles=[RUN], streams=[step(0, forward=0.1, tags=1)]),
-        "ALTER TABLE steps ADD COLUMN colour TEXT DEFAULT 'red'",
+        "ALTER TABLE steps ADD COLUMN color TEXT DEFAULT 'red'",
         "CREATE TABLE steps2 AS SELECT * FROM steps",
         "DROP TABLE gpus",
         "ALTER TABLE steps RENAME COLUMN forward TO onward",

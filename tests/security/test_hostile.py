@@ -183,7 +183,7 @@ def check_markdown(text):
 
 
 def check_terminal(text, terminal):
-    """Its own colours aside, no escape sequence and no control character."""
+    """Its own colors aside, no escape sequence and no control character."""
     ours = re.sub(r"\x1b\[[0-9;]*m", "", text) if terminal else text
     assert not OBEYED.search(ours)
 

@@ -130,7 +130,7 @@ def gpu_metrics(
         gpu.h2d_pageable_share: 0.0,
         gpu.cross_entropy_share: 0.01,
         attention.attention_share: 0.1,
-        attention.materialised_attention_share: 0.0,
+        attention.materialized_attention_share: 0.0,
         attention.attention_is_flash: True,
         attention.sequence_length: 2048,
         attention.scores_dropped_out: False,

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpu_runs import ADAM, FLAGS, GB, LOADER, MODEL, a_gpu
 
-from advisor.judging.judge import Judgement
+from advisor.judging.judge import Judgment
 from advisor.metrics import attention, between, communication, gpu, hardware, host, matmul, memory, settings, step
 from advisor.metrics import input as data
 from advisor.metrics.base import Metric
@@ -418,7 +418,7 @@ ROWS = [
         {"sparse-attention"},
         {
             attention.attention_share: 0.45,
-            attention.materialised_attention_share: 0.45,
+            attention.materialized_attention_share: 0.45,
             attention.attention_is_flash: False,
             attention.sequence_length: 8192,
             attention.scores_bytes: 30 * GB,
@@ -520,6 +520,6 @@ ROWS = [
 ]
 
 
-def above_information(judgement: Judgement) -> list[str]:
+def above_information(judgment: Judgment) -> list[str]:
     """Ids of the rules that ask for something, in the order of the plan."""
-    return [finding.rule.id for finding in judgement.findings if finding.severity is not Severity.INFO]
+    return [finding.rule.id for finding in judgment.findings if finding.severity is not Severity.INFO]

@@ -24,7 +24,7 @@ LARGEST = 300_000
 ABOVE = 16
 """Pixels of room over what a picture begins with."""
 
-# Name, colour scheme, width and height in pixels, where it begins.
+# Name, color scheme, width and height in pixels, where it begins.
 PICTURES = (
     ("report", "light", 1280, 1700, ".hero"),
     ("report-dark", "dark", 1280, 1700, ".hero"),

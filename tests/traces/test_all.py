@@ -11,7 +11,7 @@ from traces_real import PATHS
 
 from advisor.publish import report_of_traces
 from advisor.report.render import html, markdown, result_json
-from profiler.importers.analysis import analyse
+from profiler.importers.analysis import analyze
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "result.schema.json").read_text())
 PHASES = ("data_wait", "h2d", "forward", "backward", "optimizer", "communication", "sync", "other")
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif(not PATHS, reason="PROFILE_TRAIN_TRACES names no
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
 def test_the_parts_add_up(path):
-    found = analyse(path)
+    found = analyze(path)
     fact = found.fact
 
     for step in found.steps:

@@ -14,7 +14,7 @@ from advisor.report.one_step import one_step
 from advisor.report.render import html
 from advisor.runs.profile import Profile
 from profiler.importers import one_step as importer
-from profiler.importers.analysis import analyse
+from profiler.importers.analysis import analyze
 
 
 def made(slow=5, kernels=1):
@@ -37,7 +37,7 @@ def path(tmp_path):
 
 
 def test_the_typical_and_the_slowest_step_are_shown_and_why_it_is_slow(path):
-    typical, slowest = analyse(path).fact.looks
+    typical, slowest = analyze(path).fact.looks
 
     assert (typical.which, slowest.which, slowest.number) == ("typical", "slowest", 5)
     assert (typical.seconds, slowest.seconds) == (pytest.approx(100e-6), pytest.approx(400e-6, rel=0.02))
@@ -49,14 +49,14 @@ def test_the_typical_and_the_slowest_step_are_shown_and_why_it_is_slow(path):
 
 
 def test_no_step_stands_out_where_all_are_alike(tmp_path):
-    (typical,) = analyse(made(slow=None).write(tmp_path / "t.json")).fact.looks
+    (typical,) = analyze(made(slow=None).write(tmp_path / "t.json")).fact.looks
 
     assert {lane.name.partition(" ")[0] for lane in typical.lanes} >= {"GPU", "Stream", "Host:"}
 
 
 def test_of_many_pieces_neighbors_are_merged_and_none_is_lost(tmp_path, monkeypatch):
     monkeypatch.setattr(importer, "MOST", 60)
-    (typical,) = analyse(made(slow=None, kernels=300).write(tmp_path / "t.json")).fact.looks
+    (typical,) = analyze(made(slow=None, kernels=300).write(tmp_path / "t.json")).fact.looks
     (stream,) = (lane for lane in typical.lanes if lane.name.startswith("Stream"))
 
     assert typical.tick > 0

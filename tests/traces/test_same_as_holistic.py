@@ -141,7 +141,7 @@ def test_of_two_ranks(tmp_path):
         assert idle(found) / 1e3 == pytest.approx(reference["breakdown"][rank]["idle"])
 
 
-def test_records_of_synchronising_are_no_work_of_the_gpu(real):
+def test_records_of_synchronizing_are_no_work_of_the_gpu(real):
     """HTA counts them: in this trace 41 ranges of cuda_sync, of which waits for a stream even as computing."""
     trace, work = chosen(path := real("hta_alexnet"))
     found = breakdown(work, host_of(trace, work), int(work.start.min()), int(work.end.max()))

@@ -34,7 +34,7 @@ from pathlib import Path
 import pytest
 from traces_real import FOLDER
 
-from profiler.importers.analysis import analyse
+from profiler.importers.analysis import analyze
 from profiler.schema import Operator
 
 TABLES = os.environ.get("PROFILE_TRAIN_TRACELENS", "")
@@ -60,7 +60,7 @@ pytestmark = [
 
 @cache
 def ours(name: str) -> tuple[Operator, ...]:
-    return analyse(Path(FOLDER) / f"{name}.json.gz").operators
+    return analyze(Path(FOLDER) / f"{name}.json.gz").operators
 
 
 def table(name: str, kind: str) -> list[dict[str, str]]:

@@ -8,8 +8,8 @@ import math
 from advisor.report.timeline import WAITING, Chart, Curve
 from advisor.units import quantity
 
-# Distinct in both colour schemes and to the colour-blind (after Okabe and Ito, darkened or lightened to suit both).
-COLOURS = ("#3b82c4", "#d9822b", "#2a9d78", "#b565a7", "#7a869a", "#c9a227", "#56a8d6", "#c8553d")
+# Distinct in both color schemes and to the color-blind (after Okabe and Ito, darkened or lightened to suit both).
+COLORS = ("#3b82c4", "#d9822b", "#2a9d78", "#b565a7", "#7a869a", "#c9a227", "#56a8d6", "#c8553d")
 WAIT = "#d9542b"
 
 UNITS = {"s": "ms", "1": "%", "cores": "cores", "B": "GiB"}
@@ -79,7 +79,7 @@ def _curve(
     return {
         "label": curve.label,
         "kind": curve.kind,
-        "colour": WAIT if curve.label.startswith(WAITING) else COLOURS[number % len(COLOURS)],
+        "color": WAIT if curve.label.startswith(WAITING) else COLORS[number % len(COLORS)],
         "times": clocks.setdefault(steps, len(clocks)),
         "values": [None if value is None else _short(value * scale) for _, value in points],
     }

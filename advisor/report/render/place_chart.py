@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from advisor.report.operator_table import OperatorTable
-from advisor.report.render.roofline_chart import COLOURS, OTHER
+from advisor.report.render.roofline_chart import COLORS, OTHER
 from advisor.units import seconds, share
 
 WIDTH, LEVEL = 720, 18
@@ -19,7 +19,7 @@ LETTER = 6.2
 DEEPEST = 12
 """Levels at most: of a deeper path the outermost."""
 PLACE = "#8b9bb0"
-"""Colour of a phase or module; an operator has that of its kind."""
+"""Color of a phase or module; an operator has that of its kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Part:
     x: float
     y: float
     width: float
-    colour: str
+    color: str
     label: str
     title: str
 
@@ -46,7 +46,7 @@ class Icicle:
 
 @dataclass(slots=True)
 class _Node:
-    colour: str = PLACE
+    color: str = PLACE
     seconds: float = 0.0
     inside: dict[str, _Node] = field(default_factory=dict)
 
@@ -57,10 +57,10 @@ def icicle(table: OperatorTable) -> Icicle | None:
         return None
     root = _Node()
     for row in table.rows:
-        node, colour = root, COLOURS.get(row.kind, OTHER)
+        node, color = root, COLORS.get(row.kind, OTHER)
         for name in dict.fromkeys(filter(None, [row.phase, *row.path[:DEEPEST], row.name, row.kernel])):
             place = name == row.phase or (name in row.path and _is_place(name))
-            node = node.inside.setdefault(name, _Node(PLACE if place else colour))
+            node = node.inside.setdefault(name, _Node(PLACE if place else color))
             node.seconds += row.seconds
     parts = tuple(_parts(root, 0.0, 0, table.seconds))
     return Icicle(height=max((part.y for part in parts), default=0.0) + LEVEL, parts=parts)
@@ -77,6 +77,6 @@ def _parts(node: _Node, x: float, depth: int, whole: float) -> Iterable[Part]:
             letters = int((width - 4) / LETTER)
             label = name if len(name) <= letters else f"{name[: letters - 1]}\u2026" if letters > 3 else ""
             title = f"{name}: {seconds(each.seconds)}, {share(each.seconds / whole)}"
-            yield Part(round(x, 1), depth * LEVEL, round(width, 1), each.colour, label, title)
+            yield Part(round(x, 1), depth * LEVEL, round(width, 1), each.color, label, title)
             yield from _parts(each, x, depth + 1, whole)
         x += width

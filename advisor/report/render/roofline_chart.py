@@ -16,7 +16,7 @@ SMALLEST_SHARE = 1e-3
 """Share of the time of the smallest operator that is drawn."""
 SMALLEST, LARGEST = 3.0, 20.0
 """Radius of a point, by the square root of its share of the time."""
-COLOURS = {
+COLORS = {
     "matmul": "#3b82c4",
     "attention": "#b565a7",
     "convolution": "#2a9d78",
@@ -36,7 +36,7 @@ class Point:
     x: float
     y: float
     radius: float
-    colour: str
+    color: str
     title: str
 
 
@@ -93,7 +93,7 @@ def chart(table: OperatorTable) -> Chart | None:
             x=x(_intensity(row)),
             y=y(row.roof.rate or 1.0),
             radius=round(max(SMALLEST, LARGEST * math.sqrt(row.share)), 1),
-            colour=COLOURS.get(row.kind, OTHER),
+            color=COLORS.get(row.kind, OTHER),
             title=f"{row.name}: {seconds(row.seconds)}, {digits((row.roof.rate or 0.0) * 1e-12)} TFLOP/s, "
             f"{share(row.roof.share or 0.0)} of the roofline",
         )
@@ -105,7 +105,7 @@ def chart(table: OperatorTable) -> Chart | None:
         roofs=tuple(_roof(label, peak, bandwidth, x, y) for label, peak in peaks.items()),
         across=tuple(Tick(x(each), f"{each:g}") for each in x.powers),
         up=tuple(Tick(y(each), f"{each * 1e-12:g}") for each in y.powers),
-        kinds=tuple((kind, COLOURS.get(kind, OTHER)) for kind in kinds),
+        kinds=tuple((kind, COLORS.get(kind, OTHER)) for kind in kinds),
     )
 
 

@@ -288,7 +288,7 @@ class View:
     @staticmethod
     def traced_parts(one: Traced) -> list[BarPart]:
         """Return the parts of a trace's time, for a stacked bar."""
-        return [BarPart(part.colour, part.label, part.share, share(part.share)) for part in one.parts if part.seconds]
+        return [BarPart(part.color, part.label, part.share, share(part.share)) for part in one.parts if part.seconds]
 
     @staticmethod
     def traced_facts(one: Traced) -> list[str]:

@@ -50,7 +50,7 @@ def to_longest_in_batch(samples):
 
 
 class ByLength:
-    """Batches of neighbours in length, in random order."""
+    """Batches of neighbors in length, in random order."""
 
     def __init__(self, texts):
         self.texts = texts

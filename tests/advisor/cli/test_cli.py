@@ -105,7 +105,7 @@ def test_explain_tells_of_a_metric_too(capsys):
 
 
 def test_an_unknown_rule_is_our_error_with_a_way_out(capsys):
-    assert main(["explain", "optimiser-fusd"]) == 1
+    assert main(["explain", "optimizer-fusd"]) == 1
 
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -126,12 +126,12 @@ def test_a_file_is_answered_with_the_folder_to_give(tmp_path, capsys):
     assert f"profile-train report {tmp_path}" in capsys.readouterr().err
 
 
-def test_a_misspelt_command_is_answered_with_the_command(capsys):
+def test_a_misspelled_command_is_answered_with_the_command(capsys):
     assert main(["explian", "host-logging"]) == 1
     assert capsys.readouterr().err.endswith(": profile-train explain\n")
 
 
-def test_a_program_that_is_not_there_is_no_misspelt_command(capsys):
+def test_a_program_that_is_not_there_is_no_misspelled_command(capsys):
     assert main(["no-such-program"]) == 1
     assert "explain" not in capsys.readouterr().err
 

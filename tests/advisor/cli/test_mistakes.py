@@ -21,7 +21,7 @@ MISTAKES = (
     "run",
     "--goal speed train.py",
     "--config bad.toml train.py",
-    "--config misspelt.toml train.py",
+    "--config misspelled.toml train.py",
     "report folder",
     "report gone",
     "report damaged",
@@ -71,7 +71,7 @@ def prepared(tmp_path_factory):
         connection.execute("PRAGMA user_version = 99")
     (folder / "damaged" / "run-h.db").write_bytes(b"no store" * 1000)
     (folder / "bad.toml").write_text("[goals")
-    (folder / "misspelt.toml").write_text("[goals]\ngaol = 'memory'")
+    (folder / "misspelled.toml").write_text("[goals]\ngaol = 'memory'")
     (folder / "notes.txt").write_text("hello")
     for name in ("emptied/run-h.db", "trace.json", "train.py", "bad.html"):
         (folder / name).touch()

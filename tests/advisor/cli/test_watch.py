@@ -20,7 +20,7 @@ TRAINING = (
     + """
 import pathlib
 for number in range(100_000):
-    train(20)
+    train(20, pause=0.0005)
     print("epoch", number, flush=True)
     if pathlib.Path("enough").exists():
         break

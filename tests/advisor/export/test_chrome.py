@@ -187,7 +187,7 @@ def a_node(steps, **tables):
     return Node(run, Tables(runs=(run,), processes=processes, steps=tuple(steps), **tables), Clock())
 
 
-def test_merged_neighbours_are_one_range_and_only_the_steps_after_them_are_marked(tmp_path):
+def test_merged_neighbors_are_one_range_and_only_the_steps_after_them_are_marked(tmp_path):
     merged = Step(pid=1, index=0, start=0.0, duration=0.1, count=8, forward=0.05)
     inside, late = (Step(pid=1, index=n, start=n / 10, duration=0.1, tags=TAG_EVALUATION) for n in (4, 9))
     rest = [Step(pid=1, index=10 + n, start=1.0 + n / 10, duration=0.1, backward=0.1) for n in range(5)]

@@ -8,7 +8,7 @@ from harness import given
 
 from advisor.judging.baseline import baseline
 from advisor.judging.calibration import Calibration, Tried
-from advisor.judging.judge import Gain, Judgement, Outcome, judge
+from advisor.judging.judge import Gain, Judgment, Outcome, judge
 from advisor.judging.verdict import Verdict
 from advisor.metrics.base import Goals, Missing, Threshold, metric
 from advisor.metrics.between import between_seconds, checkpoint_save_seconds, epoch_start_share
@@ -70,12 +70,12 @@ PHASES = {"data_wait": 0.0, "h2d": 0.0, "forward": 0.3, "backward": 0.4, "optimi
 METRICS = gpu_metrics(phases=PHASES)
 
 
-def ids(judgement: Judgement) -> list[str]:
-    return [finding.rule.id for finding in judgement.findings]
+def ids(judgment: Judgment) -> list[str]:
+    return [finding.rule.id for finding in judgment.findings]
 
 
-def severity(judgement: Judgement, name: str) -> Severity:
-    return next(finding.severity for finding in judgement.findings if finding.rule.id == name)
+def severity(judgment: Judgment, name: str) -> Severity:
+    return next(finding.severity for finding in judgment.findings if finding.rule.id == name)
 
 
 def shares(gain: Gain | None) -> tuple[float, float, float]:
@@ -93,7 +93,7 @@ def test_every_rule_ends_in_one_of_four_ways_and_stops_no_other():
     def without_an_effect(state, scenario):
         raise KeyError("phase")
 
-    judgement = judge(
+    judgment = judge(
         METRICS,
         [
             rule("blind", when=blind),
@@ -103,7 +103,7 @@ def test_every_rule_ends_in_one_of_four_ways_and_stops_no_other():
             rule("speaks", removes("forward", 0.5, 0.5, 0.5)),
         ],
     )
-    ends = {verdict.rule.id: (verdict.outcome, verdict.why, verdict.remedy) for verdict in judgement.verdicts}
+    ends = {verdict.rule.id: (verdict.outcome, verdict.why, verdict.remedy) for verdict in judgment.verdicts}
     assert ends["blind"] == (Outcome.NOT_MEASURED, "Nobody looked", "Look.")
     assert ends["broken"][0] is Outcome.CRASHED
     assert "ZeroDivisionError" in ends["broken"][1]
@@ -112,8 +112,8 @@ def test_every_rule_ends_in_one_of_four_ways_and_stops_no_other():
     assert (ends["silent"][0], ends["silent"][2]) == (Outcome.PASSED, None)
     assert ends["speaks"][0] is Outcome.FIRED
     assert "step_time_mean = 0.1 (>= 0.05)" in ends["speaks"][1]
-    assert ids(judgement) == ["speaks"]
-    assert judgement.verdicts[-1].finding is judgement.findings[0]
+    assert ids(judgment) == ["speaks"]
+    assert judgment.verdicts[-1].finding is judgment.findings[0]
 
 
 @pytest.mark.parametrize(
@@ -126,18 +126,18 @@ def test_every_rule_ends_in_one_of_four_ways_and_stops_no_other():
     ],
 )
 def test_a_rule_that_returns_what_no_rule_may_crashes_alone(changes):
-    judgement = judge(METRICS, [rule("broken", **changes), rule("speaks")])
+    judgment = judge(METRICS, [rule("broken", **changes), rule("speaks")])
 
-    assert [verdict.outcome for verdict in judgement.verdicts] == [Outcome.CRASHED, Outcome.FIRED]
+    assert [verdict.outcome for verdict in judgment.verdicts] == [Outcome.CRASHED, Outcome.FIRED]
 
 
 def test_a_cost_that_is_no_interval_crashes_its_rule_alone():
     saves = Advice(then="Do.", changes=(), basis="Known.", cost=(0.1,), risk="None.")
     metrics = gpu_metrics(phases=PHASES, goals=Goals(goal="cost"))
 
-    judgement = judge(metrics, [rule("broken", then=lambda m, found: saves), rule("speaks")])
+    judgment = judge(metrics, [rule("broken", then=lambda m, found: saves), rule("speaks")])
 
-    assert [verdict.outcome for verdict in judgement.verdicts] == [Outcome.CRASHED, Outcome.FIRED]
+    assert [verdict.outcome for verdict in judgment.verdicts] == [Outcome.CRASHED, Outcome.FIRED]
 
 
 @pytest.mark.parametrize(
@@ -155,42 +155,42 @@ def test_a_cost_that_is_no_interval_crashes_its_rule_alone():
 )
 def test_severity_by_gain_and_noise(triple: tuple[float, float, float], noise: object, expected: Severity):
     phases = {"data_wait": 0.0, "h2d": 0.0, "forward": 0.3, "backward": 0.4, "optimizer": 0.2, "other": 0.1}
-    judgement = judge(
+    judgment = judge(
         gpu_metrics({step_time_uncertainty: noise}, phases=phases), [rule("one", removes("forward", *triple))]
     )
-    assert severity(judgement, "one") is expected
+    assert severity(judgment, "one") is expected
 
 
 def test_no_prediction_is_information_unless_it_is_a_fault():
-    judgement = judge(METRICS, [rule("unknown"), rule("fault", fault=True)])
-    assert severity(judgement, "unknown") is Severity.INFO
-    assert severity(judgement, "fault") is Severity.ACTION
-    assert judgement.findings[0].alone is None
+    judgment = judge(METRICS, [rule("unknown"), rule("fault", fault=True)])
+    assert severity(judgment, "unknown") is Severity.INFO
+    assert severity(judgment, "fault") is Severity.ACTION
+    assert judgment.findings[0].alone is None
 
 
 def test_a_cap_holds_for_faults_too():
-    judgement = judge(METRICS, [rule("fault", fault=True, cap=Severity.SUGGEST)])
-    assert severity(judgement, "fault") is Severity.SUGGEST
+    judgment = judge(METRICS, [rule("fault", fault=True, cap=Severity.SUGGEST)])
+    assert severity(judgment, "fault") is Severity.SUGGEST
 
 
 @pytest.mark.parametrize(("tier", "outcome"), [(Area.PRECISION, Outcome.PASSED), (Area.MEMORY, Outcome.FIRED)])
 def test_a_change_for_speed_that_brings_none_is_no_advice(tier: Area, outcome: Outcome):
-    judgement = judge(METRICS, [rule("idle", removes("communication", 0.3, 0.5, 0.7), area=tier)])
-    assert judgement.verdicts[0].outcome is outcome
+    judgment = judge(METRICS, [rule("idle", removes("communication", 0.3, 0.5, 0.7), area=tier)])
+    assert judgment.verdicts[0].outcome is outcome
 
 
 def test_what_an_earlier_change_took_is_information_afterwards():
     all_of_it = removes("forward", 1, 1, 1)
-    judgement = judge(METRICS, [rule("first", all_of_it), rule("second", all_of_it, difficulty=2)])
-    first, second = judgement.findings
+    judgment = judge(METRICS, [rule("first", all_of_it), rule("second", all_of_it, difficulty=2)])
+    first, second = judgment.findings
     # Never tried: what remains is known to 15 % of it times the share that goes, and a quarter is added.
     side = 1.25 * 0.15 * 0.7 * 0.3
     assert shares(first.alone) == shares(first.in_plan) == pytest.approx((0.3 - side, 0.3, 0.3 + side))
     assert shares(second.alone) == shares(first.alone)
     assert shares(second.in_plan) == (0, 0, 0)
     assert second.severity is Severity.INFO
-    assert judgement.after is not None
-    assert judgement.after.expected == pytest.approx(0.07)
+    assert judgment.after is not None
+    assert judgment.after.expected == pytest.approx(0.07)
 
 
 def test_a_gain_behind_the_loader_counts_once_the_loader_is_right():
@@ -200,15 +200,15 @@ def test_a_gain_behind_the_loader_counts_once_the_loader_is_right():
         time=0.2,
     )
     right = Workers(t_w=0.4, u_w=0.5, cores=11)
-    judgement = judge(
+    judgment = judge(
         metrics,
         [
             rule("precision", removes("backward", 0.5, 0.6, 0.7), area=Area.PRECISION),
             rule("workers", lambda state, s: replace(state, supply=0.0, workers=right), area=Area.STALLS),
         ],
     )
-    assert ids(judgement) == ["workers", "precision"]
-    precision = judgement.findings[1]
+    assert ids(judgment) == ["workers", "precision"]
+    precision = judgment.findings[1]
     assert shares(precision.alone) == (0, 0, 0)
     assert precision.in_plan is not None
     assert precision.in_plan.expected == pytest.approx(0.06 * 0.6 / 0.12)
@@ -217,14 +217,14 @@ def test_a_gain_behind_the_loader_counts_once_the_loader_is_right():
 
 def test_a_change_that_gains_less_than_two_percent_at_best_is_not_advised():
     trifle, worth = removes("other", 0.01, 0.02, 0.15), removes("other", 0.01, 0.02, 0.25)
-    judgement = judge(METRICS, [rule("trifle", trifle, area=Area.STALLS), rule("worth", worth, area=Area.STALLS)])
+    judgment = judge(METRICS, [rule("trifle", trifle, area=Area.STALLS), rule("worth", worth, area=Area.STALLS)])
 
-    assert ids(judgement) == ["worth"]
+    assert ids(judgment) == ["worth"]
 
 
 def test_the_plan_goes_by_faults_then_tier_then_score():
     part = removes("forward", 0.3, 0.3, 0.3)
-    judgement = judge(
+    judgment = judge(
         METRICS,
         [
             rule("hard", removes("backward", 0.5, 0.5, 0.5), difficulty=3),
@@ -234,7 +234,7 @@ def test_the_plan_goes_by_faults_then_tier_then_score():
             rule("tiny", removes("optimizer", 0.1, 0.1, 0.1), area=Area.STALLS),
         ],
     )
-    assert ids(judgement) == ["does-not-fit", "stall", "easy", "hard", "tiny"]
+    assert ids(judgment) == ["does-not-fit", "stall", "easy", "hard", "tiny"]
 
 
 def frees(memory: int, effect: Effect | None = None):
@@ -257,7 +257,7 @@ def frees(memory: int, effect: Effect | None = None):
 )
 def test_a_goal_brings_forward_what_serves_it(goal, order):
     tenth, twentieth = removes("backward", 0.25, 0.25, 0.25), removes("optimizer", 0.25, 0.25, 0.25)
-    judgement = judge(
+    judgment = judge(
         gpu_metrics(phases=PHASES, goals=Goals(goal=goal)),
         [
             rule("stall", removes("other", 0.6, 0.6, 0.6), area=Area.STALLS),
@@ -266,7 +266,7 @@ def test_a_goal_brings_forward_what_serves_it(goal, order):
             rule("frees-much", then=frees(-(10**10), twentieth), area=Area.OFFLOAD),
         ],
     )
-    assert ids(judgement) == order
+    assert ids(judgment) == order
 
 
 def test_what_saves_money_but_no_time_counts_if_cost_is_the_goal():
@@ -301,10 +301,10 @@ def test_rules_about_cost_rank_by_what_they_save_if_that_is_the_goal(goal, order
         goals=Goals(goal=goal, spot_discount=0.65, mtbf=7200.0, restart=300.0, queue_share=0.2),
     )
     about_cost = [each for each in all_rules() if each.area is Area.COST and each.id != "ckpt-interval-daly"]
-    judgement = judge(metrics, [*about_cost, rule("faster", removes("backward", 0.75, 0.75, 0.75))])
-    assert ids(judgement) == order
-    assert {finding.severity for finding in judgement.findings[1:]} == {severity}
-    assert [finding.in_plan for finding in judgement.findings[1:]] == [None] * 3, "no step is faster"
+    judgment = judge(metrics, [*about_cost, rule("faster", removes("backward", 0.75, 0.75, 0.75))])
+    assert ids(judgment) == order
+    assert {finding.severity for finding in judgment.findings[1:]} == {severity}
+    assert [finding.in_plan for finding in judgment.findings[1:]] == [None] * 3, "no step is faster"
 
 
 def test_a_rule_that_is_switched_off_is_not_asked():
@@ -328,24 +328,24 @@ def test_each_rule_sees_its_own_limits_and_all_the_same_metrics():
         return Evidence((Measurement(costly, m[costly], m[limit]),))
 
     default = rule("default", when=when, thresholds={"limit": limit})
-    judgement = judge(METRICS, [default, replace(default, id="set", limits={"limit": 0.08})])
+    judgment = judge(METRICS, [default, replace(default, id="set", limits={"limit": 0.08})])
 
-    limits = {f.rule.id: f.evidence.facts[0].limit for f in judgement.findings}
+    limits = {f.rule.id: f.evidence.facts[0].limit for f in judgment.findings}
     assert limits == {"default": 0.05, "set": 0.08}
     assert len(asked) == 1
     assert METRICS[limit] == 0.05
 
 
 def test_scores_within_a_tenth_are_equal_and_the_easier_comes_first():
-    judgement = judge(
+    judgment = judge(
         METRICS,
         [
             rule("b", removes("forward", 0.40, 0.40, 0.40)),
             rule("a", removes("backward", 0.29, 0.29, 0.29)),  # 11.6 % against 12 %
         ],
     )
-    assert ids(judgement) == ["a", "b"]
-    assert judgement.findings[0].score == pytest.approx(0.116 * 0.9)
+    assert ids(judgment) == ["a", "b"]
+    assert judgment.findings[0].score == pytest.approx(0.116 * 0.9)
 
 
 def test_less_confidence_where_the_advice_says_so():
@@ -358,19 +358,19 @@ def test_less_confidence_where_the_advice_says_so():
 
 
 def test_before_and_after_hold_what_is_advised_and_no_more():
-    judgement = judge(
+    judgment = judge(
         METRICS,
         [rule("one", removes("forward", 0.4, 0.5, 0.6)), rule("tiny", removes("other", 0.1, 0.1, 0.1))],
     )
-    assert judgement.before == pytest.approx(0.1)
-    after = judgement.after
+    assert judgment.before == pytest.approx(0.1)
+    after = judgment.after
     assert after is not None
     # 15 % of 100 ms go, and 1.25 times 3 % more or less.
     assert (after.low, after.expected, after.high) == pytest.approx((0.08125, 0.085, 0.08875))
 
 
 def test_a_fault_of_validity_voids_the_predictions_of_the_others():
-    judgement = judge(
+    judgment = judge(
         METRICS,
         [
             rule("anomaly-mode", removes("backward", 0.5, 0.5, 0.5), area=Area.VALIDITY, fault=True),
@@ -378,18 +378,18 @@ def test_a_fault_of_validity_voids_the_predictions_of_the_others():
             rule("does-not-fit", removes("forward", 0.5, 0.5, 0.5), area=Area.MEMORY, fault=True),
         ],
     )
-    assert ids(judgement) == ["anomaly-mode", "does-not-fit", "one"]
-    assert judgement.findings[0].in_plan is not None
-    assert [(f.alone, f.in_plan, f.severity) for f in judgement.findings[1:]] == [
+    assert ids(judgment) == ["anomaly-mode", "does-not-fit", "one"]
+    assert judgment.findings[0].in_plan is not None
+    assert [(f.alone, f.in_plan, f.severity) for f in judgment.findings[1:]] == [
         (None, None, Severity.ACTION),
         (None, None, Severity.INFO),
     ]
-    assert held_back(judgement, "does-not-fit") == ""
-    assert "anomaly-mode" in held_back(judgement, "one")
+    assert held_back(judgment, "does-not-fit") == ""
+    assert "anomaly-mode" in held_back(judgment, "one")
 
 
-def held_back(judgement, name):
-    (found,) = [finding.held_back for finding in judgement.findings if finding.rule.id == name]
+def held_back(judgment, name):
+    (found,) = [finding.held_back for finding in judgment.findings if finding.rule.id == name]
     return found
 
 
@@ -399,15 +399,15 @@ def too_short(metric):
 
 
 def test_too_few_steps_leave_information_only_and_faults():
-    judgement = judge(
+    judgment = judge(
         METRICS,
         [too_short(steady_step_count), rule("one", removes("forward", 0.5, 0.5, 0.5)), rule("fault", fault=True)],
     )
-    assert severity(judgement, "fault") is Severity.ACTION
-    assert severity(judgement, "one") is Severity.INFO
-    assert (held_back(judgement, "fault"), "too few" in held_back(judgement, "one")) == ("", True)
-    assert judgement.after is not None
-    assert judgement.after.expected == judgement.before
+    assert severity(judgment, "fault") is Severity.ACTION
+    assert severity(judgment, "one") is Severity.INFO
+    assert (held_back(judgment, "fault"), "too few" in held_back(judgment, "one")) == ("", True)
+    assert judgment.after is not None
+    assert judgment.after.expected == judgment.before
 
 
 def test_steps_that_scatter_leave_what_stands_clear_of_the_scatter():
@@ -415,7 +415,7 @@ def test_steps_that_scatter_leave_what_stands_clear_of_the_scatter():
         {step_time_uncertainty: 0.1},
         phases={"data_wait": 0.0, "h2d": 0.0, "forward": 0.6, "backward": 0.2, "optimizer": 0.1, "other": 0.1},
     )
-    judgement = judge(
+    judgment = judge(
         scattered,
         [
             too_short(typical_step_uncertainty),
@@ -423,10 +423,10 @@ def test_steps_that_scatter_leave_what_stands_clear_of_the_scatter():
             rule("small", removes("backward", 0.3, 0.5, 0.5)),
         ],
     )
-    assert severity(judgement, "large") is Severity.ACTION
-    assert severity(judgement, "small") is Severity.INFO
-    assert held_back(judgement, "small")
-    assert held_back(judgement, "large") == ""
+    assert severity(judgment, "large") is Severity.ACTION
+    assert severity(judgment, "small") is Severity.INFO
+    assert held_back(judgment, "small")
+    assert held_back(judgment, "large") == ""
 
 
 @pytest.mark.parametrize(
@@ -435,7 +435,7 @@ def test_steps_that_scatter_leave_what_stands_clear_of_the_scatter():
 def test_information_is_ordered_by_gain_and_on_a_busy_machine_by_the_cautious_one(others: float, order: list[str]):
     metrics = gpu_metrics({step_time_uncertainty: 0.5, core_use: CoreUse(16, others, 1.0)}, phases=PHASES)
 
-    judgement = judge(
+    judgment = judge(
         metrics,
         [
             too_short(typical_step_uncertainty),
@@ -444,40 +444,40 @@ def test_information_is_ordered_by_gain_and_on_a_busy_machine_by_the_cautious_on
         ],
     )
 
-    assert ids(judgement) == order
+    assert ids(judgment) == order
 
 
 @pytest.mark.parametrize(("others", "small"), [(0.5, Severity.SUGGEST), (15.0, Severity.INFO)])
 def test_on_a_busy_machine_only_a_clear_gain_is_insisted_on(others: float, small: Severity):
     metrics = gpu_metrics({core_use: CoreUse(16, others, 1.0)}, phases=PHASES)
 
-    judgement = judge(
+    judgment = judge(
         metrics,
         [rule("clear", removes("forward", 0.4, 0.5, 0.6)), rule("small", removes("backward", 0.0, 0.3, 0.4))],
     )
 
-    assert (severity(judgement, "clear"), severity(judgement, "small")) == (Severity.ACTION, small)
-    assert bool(held_back(judgement, "small")) is (small is Severity.INFO)
+    assert (severity(judgment, "clear"), severity(judgment, "small")) == (Severity.ACTION, small)
+    assert bool(held_back(judgment, "small")) is (small is Severity.INFO)
 
 
 def test_a_setting_is_certain_however_steps_scatter():
     metrics = gpu_metrics({step_time_uncertainty: 0.5, core_use: CoreUse(16, 15.0, 1.0)}, phases=PHASES)
     mode = rule("mode", removes("forward", 0.1, 0.4, 0.6))
 
-    judgement = judge(metrics, [too_short(steady_step_count), replace(mode, certain=True), replace(mode, id="other")])
+    judgment = judge(metrics, [too_short(steady_step_count), replace(mode, certain=True), replace(mode, id="other")])
 
-    assert (severity(judgement, "mode"), severity(judgement, "other")) == (Severity.SUGGEST, Severity.INFO)
+    assert (severity(judgment, "mode"), severity(judgment, "other")) == (Severity.SUGGEST, Severity.INFO)
 
 
 @pytest.mark.parametrize("metric", [steady_step_count, typical_step_uncertainty])
 def test_information_that_deserves_no_more_is_not_held_back(metric):
-    judgement = judge(METRICS, [too_short(metric), rule("one", removes("forward", 0.0, 0.05, 0.1)), rule("fact")])
+    judgment = judge(METRICS, [too_short(metric), rule("one", removes("forward", 0.0, 0.05, 0.1)), rule("fact")])
 
-    assert (held_back(judgement, "one"), held_back(judgement, "fact")) == ("", "")
+    assert (held_back(judgment, "one"), held_back(judgment, "fact")) == ("", "")
 
 
 def test_a_superseded_rule_names_the_one_that_comes_first():
-    judgement = judge(
+    judgment = judge(
         METRICS,
         [
             rule("a", removes("forward", 0.5, 0.5, 0.5), supersedes=("b",)),
@@ -486,7 +486,7 @@ def test_a_superseded_rule_names_the_one_that_comes_first():
             rule("d", removes("optimizer", 0.5, 0.5, 0.5), fires=False, supersedes=("c",)),
         ],
     )
-    verdicts = {verdict.rule.id: verdict for verdict in judgement.verdicts}
+    verdicts = {verdict.rule.id: verdict for verdict in judgment.verdicts}
     assert verdicts["b"].outcome is Outcome.PASSED
     assert "Cure a" in verdicts["b"].why
     assert verdicts["c"].outcome is Outcome.FIRED, "b was silenced itself, and d did not fire"
@@ -504,7 +504,7 @@ def test_a_superseded_rule_names_the_one_that_comes_first():
 )
 def test_what_a_refuted_rule_comes_before_is_heard(verdict, heard):
     """And what that one comes before is not."""
-    judgement = judge(
+    judgment = judge(
         METRICS,
         [
             rule("a", removes("forward", 0.5, 0.5, 0.5), supersedes=("b", "c")),
@@ -513,7 +513,7 @@ def test_what_a_refuted_rule_comes_before_is_heard(verdict, heard):
         ],
         tried={"a": Tried(rule="a", verdict=verdict, removed=(-0.01, 0.0, 0.01))},
     )
-    assert ids(judgement) == heard
+    assert ids(judgment) == heard
 
 
 def test_savings_need_a_gpu_and_money_a_price():
@@ -532,12 +532,12 @@ def test_savings_need_a_gpu_and_money_a_price():
 
 
 def test_without_steps_only_faults_are_more_than_information():
-    judgement = judge(
+    judgment = judge(
         given({step_time_mean: 0.1}), [rule("one", removes("forward", 0.5, 0.5, 0.5)), rule("fault", fault=True)]
     )
-    assert (judgement.before, judgement.after) == (None, None)
-    assert severity(judgement, "one") is Severity.INFO
-    assert severity(judgement, "fault") is Severity.ACTION
+    assert (judgment.before, judgment.after) == (None, None)
+    assert severity(judgment, "one") is Severity.INFO
+    assert severity(judgment, "fault") is Severity.ACTION
 
 
 def test_all_rules_are_judged_by_default():
@@ -616,27 +616,27 @@ def tried(verdict: Verdict, *removed: float, name: str = "tried") -> dict[str, T
 
 def test_what_was_confirmed_stands_in_the_plan_as_measured():
     rules = [rule("tried", HALF_OF_FORWARD), rule("other", removes("optimizer", 1, 1, 1))]
-    judgement = judge(METRICS, rules, tried=tried(Verdict.CONFIRMED, 0.18, 0.2, 0.22))
+    judgment = judge(METRICS, rules, tried=tried(Verdict.CONFIRMED, 0.18, 0.2, 0.22))
 
-    first = next(finding for finding in judgement.findings if finding.rule.id == "tried")
+    first = next(finding for finding in judgment.findings if finding.rule.id == "tried")
     assert shares(first.alone) == pytest.approx((0.18, 0.2, 0.22))
-    assert first.modelled == pytest.approx((0.12, 0.15, 0.18))
-    assert judgement.before is not None
-    assert judgement.after is not None
+    assert first.modeled == pytest.approx((0.12, 0.15, 0.18))
+    assert judgment.before is not None
+    assert judgment.after is not None
     # In either order: of .8 that are left the model has .15/.8, which was found to be a third more.
-    assert judgement.after.expected / judgement.before == pytest.approx(0.6)
+    assert judgment.after.expected / judgment.before == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize("verdict", [Verdict.REFUTED, Verdict.HARMFUL])
 def test_what_was_refuted_is_no_part_of_the_plan(verdict):
     rules = [rule("tried", HALF_OF_FORWARD), rule("other", removes("optimizer", 1, 1, 1))]
-    judgement = judge(METRICS, rules, tried=tried(verdict, -0.05, -0.01, 0.005))
+    judgment = judge(METRICS, rules, tried=tried(verdict, -0.05, -0.01, 0.005))
 
-    assert ids(judgement) == ["other", "tried"]
-    assert severity(judgement, "tried") is Severity.INFO
-    assert judgement.before is not None
-    assert judgement.after is not None
-    assert judgement.after.expected / judgement.before == pytest.approx(0.8)
+    assert ids(judgment) == ["other", "tried"]
+    assert severity(judgment, "tried") is Severity.INFO
+    assert judgment.before is not None
+    assert judgment.after is not None
+    assert judgment.after.expected / judgment.before == pytest.approx(0.8)
 
 
 def test_a_fault_is_a_fault_whatever_its_cure_costs():
@@ -655,10 +655,10 @@ def test_a_trial_that_told_nothing_leaves_the_prediction(verdict):
 
 
 def test_what_was_measured_of_advice_without_a_prediction_is_its_gain():
-    judgement = judge(METRICS, [rule("tried")], tried=tried(Verdict.CONFIRMED, 0.08, 0.1, 0.12))
+    judgment = judge(METRICS, [rule("tried")], tried=tried(Verdict.CONFIRMED, 0.08, 0.1, 0.12))
 
-    assert shares(judgement.findings[0].alone) == pytest.approx((0.08, 0.1, 0.12))
-    assert judgement.findings[0].modelled is None
+    assert shares(judgment.findings[0].alone) == pytest.approx((0.08, 0.1, 0.12))
+    assert judgment.findings[0].modeled is None
 
 
 def test_the_past_of_a_rule_sets_its_interval_and_how_far_it_is_trusted():
@@ -668,7 +668,7 @@ def test_the_past_of_a_rule_sets_its_interval_and_how_far_it_is_trusted():
     )
 
     assert shares(known.alone) == pytest.approx((0.15 - 1.25 * 0.03, 0.15, 0.15 + 1.25 * 0.03))
-    assert known.modelled == pytest.approx((0.12, 0.15, 0.18))
+    assert known.modeled == pytest.approx((0.12, 0.15, 0.18))
     assert known.score == pytest.approx(plain.score * (3 * 0.9 / 4) / 0.9)
 
 

@@ -10,7 +10,7 @@ from advisor.metrics.attention import (
     attention_is_flash,
     attention_share,
     hidden_size,
-    materialised_attention_share,
+    materialized_attention_share,
     scores_bytes,
     scores_dropped_out,
     sequence_length,
@@ -23,7 +23,7 @@ HEADS, SCORES = (2, 4, 64, 16), (2, 4, 64, 64)
 ROWS, COLUMNS, INSIDE = (8, 64, 16), (8, 16, 64), (8, 64, 64)
 EVERY = (
     attention_share,
-    materialised_attention_share,
+    materialized_attention_share,
     attention_is_flash,
     sequence_length,
     attention_heads,
@@ -75,7 +75,7 @@ REST = (
 def test_a_softmax_between_batched_products_is_attention_written_out():
     m = shaped(*WRITTEN, *REST)
 
-    assert m[materialised_attention_share] == pytest.approx(0.6)
+    assert m[materialized_attention_share] == pytest.approx(0.6)
     assert m[attention_share] == pytest.approx(0.6)
     assert m[attention_is_flash] is False
     assert (m[sequence_length], m[attention_heads], m[hidden_size]) == (64, 4, 64)
@@ -106,7 +106,7 @@ def test_not_every_softmax_is_attention(softmax):
     one = operator("aten::mm", (64, 64), (64, 8))
     m = shaped(softmax, router, one, operator("aten::bmm", ROWS, COLUMNS))
 
-    assert m[materialised_attention_share] == 0.0
+    assert m[materialized_attention_share] == 0.0
     assert m[attention_share] == 0.0
     with pytest.raises(Missing):
         m[attention_is_flash]
@@ -118,7 +118,7 @@ def test_heads_that_are_one_with_the_batch():
     flat = [replace(each, inputs=tuple(INSIDE if x == SCORES else x for x in each.inputs)) for each in WRITTEN]
     m = shaped(*flat)
 
-    assert m[materialised_attention_share] == pytest.approx(0.6)
+    assert m[materialized_attention_share] == pytest.approx(0.6)
     assert m[sequence_length] == 64
     with pytest.raises(Missing):
         m[hidden_size]
@@ -137,7 +137,7 @@ def test_attention_in_one_kernel(name, shape):
     backward = operator(name.replace("forward", "backward"), shape, shape, shape, shape, total=0.2)
     m = shaped(operator(name, shape, shape, shape), backward, kernels=(kernel(0.3, "attention"),))
 
-    assert m[materialised_attention_share] == 0.0
+    assert m[materialized_attention_share] == 0.0
     assert m[attention_share] == pytest.approx(0.3)
     assert m[attention_is_flash] is True
     assert (m[sequence_length], m[attention_heads], m[hidden_size]) == (64, 4, 64)

@@ -10,7 +10,7 @@ from advisor.metrics.attention import (
     attention_is_flash,
     attention_share,
     hidden_size,
-    materialised_attention_share,
+    materialized_attention_share,
     scores_bytes,
     scores_dropped_out,
     sequence_length,
@@ -71,8 +71,8 @@ def recorded(folder, step):
 def test_written_out(tmp_path, p):
     m = recorded(tmp_path, lambda: written(p))
 
-    assert 0.1 < m[materialised_attention_share] <= 1.0
-    assert m[attention_share] == m[materialised_attention_share]
+    assert 0.1 < m[materialized_attention_share] <= 1.0
+    assert m[attention_share] == m[materialized_attention_share]
     assert not m[attention_is_flash]
     assert (m[sequence_length], m[attention_heads], m[hidden_size]) == (64, 4, 64)
     assert m[scores_dropped_out] == (p > 0)
@@ -83,7 +83,7 @@ def test_written_out(tmp_path, p):
 def test_in_one_kernel(tmp_path, step):
     m = recorded(tmp_path, step)
 
-    assert m[materialised_attention_share] == 0.0
+    assert m[materialized_attention_share] == 0.0
     assert m[attention_share] > 0.0
     assert m[attention_is_flash]
     assert (m[sequence_length], m[attention_heads], m[hidden_size]) == (64, 4, 64)
@@ -93,7 +93,7 @@ def test_the_backend_that_writes_it_out_all_the_same(tmp_path):
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         m = recorded(tmp_path, fused)
 
-    assert m[materialised_attention_share] > 0.0
+    assert m[materialized_attention_share] > 0.0
     assert not m[attention_is_flash]
     assert m[sequence_length] == 64
 

@@ -25,7 +25,7 @@ def test_names_are_unique():
     assert len({each.name for each in EVERY}) == len(EVERY)
 
 
-def test_a_metric_is_called_as_it_is_labelled_or_by_its_name_in_words():
+def test_a_metric_is_called_as_it_is_labeled_or_by_its_name_in_words():
     @metric("1")
     def some_share(m):
         """A share."""

@@ -161,7 +161,7 @@ def test_the_interval_is_the_same_every_time():
     assert of(*durations)[step_time_ci] == of(*durations)[step_time_ci]
 
 
-def test_steps_that_resemble_their_neighbours_are_worth_fewer():
+def test_steps_that_resemble_their_neighbors_are_worth_fewer():
     apart = of(*[0.08, 0.12] * 60)
     in_runs = of(*([0.08] * 10 + [0.12] * 10) * 6)
 

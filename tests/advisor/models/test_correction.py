@@ -45,8 +45,8 @@ def test_where_the_rest_got_short_a_wider_interval_does_not_take_the_whole_step(
         relieve_host((0.3, 0.6, 0.8)),
     )
     after = start.without("forward", 0.29)
-    modelled = [share(compiled, start, scenario) for scenario in Scenario]
-    low, expected, high = modelled
+    modeled = [share(compiled, start, scenario) for scenario in Scenario]
+    low, expected, high = modeled
     found = (low - 0.05, expected, high + 0.05)
 
     wider = [share(corrected(compiled, start, found), after, scenario) for scenario in Scenario]

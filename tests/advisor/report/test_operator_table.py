@@ -97,7 +97,7 @@ def test_the_icicle_puts_each_part_below_what_it_is_a_part_of():
         *("forward", "Model", "Layer", "aten::linear", "aten::mm", "gemm"),
         *("optimizer", "aten::add_", "<add>"),
     ]
-    assert (by_label["Layer"].width, by_label["Layer"].colour) == (0.75 * WIDTH, PLACE)
+    assert (by_label["Layer"].width, by_label["Layer"].color) == (0.75 * WIDTH, PLACE)
     assert (by_label["optimizer"].x, by_label["optimizer"].y) == (0.75 * WIDTH, 0)
     assert by_label["gemm"].y == 5 * found.level == found.height - found.level
 

@@ -45,7 +45,7 @@ def test_a_rule_or_a_metric_is_explained_by_its_name(name, title):
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"), [("optimiser-fusd", "optimizer-fused"), ("step_time_maen", "step_time_mean")]
+    ("name", "meant"), [("optimizer-fusd", "optimizer-fused"), ("step_time_maen", "step_time_mean")]
 )
 def test_an_unknown_name_ends_in_the_nearest(name, meant):
     with pytest.raises(ProfilerError) as caught:

@@ -107,7 +107,7 @@ def test_what_is_to_be_copied_parses(framework, subtests):
                         json.loads(each.code)
 
 
-def test_every_framework_that_is_recognised_has_its_spelling():
+def test_every_framework_that_is_recognized_has_its_spelling():
     assert set(FRAMEWORKS) == set(NAMES)
     assert run("accelerate").m[driver] == "accelerate"
 

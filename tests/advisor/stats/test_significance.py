@@ -54,7 +54,7 @@ def test_blocks_are_as_long_as_steps_hang_together(number: int, in_flight: int, 
     assert block_length(number, in_flight) == block
 
 
-def test_what_is_drawn_are_blocks_of_neighbours():
+def test_what_is_drawn_are_blocks_of_neighbors():
     drawn = resampled(range(23), 5, np.random.default_rng(1))
     assert len(drawn) == 23
     for start in range(0, 20, 5):

@@ -374,7 +374,7 @@ def cuda(initialized):
     )
 
 
-def test_cuda_is_not_touched_before_the_program_has_initialised_it():
+def test_cuda_is_not_touched_before_the_program_has_initialized_it():
     assert facts.devices(cuda(False)) == []
     assert [fact["id"] for fact in facts.devices(cuda(True))] == [0, 1]
 

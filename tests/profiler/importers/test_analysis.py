@@ -9,7 +9,7 @@ import pytest
 from traces_made import DTOH, GEMM, GPU, HTOD, KERNEL, MAIN, NCCL, Made, two_ranks
 
 from profiler.errors import ProfilerError
-from profiler.importers.analysis import analyse
+from profiler.importers.analysis import analyze
 from profiler.importers.breakdown import FETCH, breakdown, host_of
 from profiler.importers.collectives import Collectives, Key, collectives, waits
 from profiler.importers.critical_path import critical_path
@@ -348,7 +348,7 @@ def trained() -> Made:
 
 
 def test_the_phases_of_a_step_add_up(tmp_path):
-    found = analyse(trained().write(tmp_path / "t.json"))
+    found = analyze(trained().write(tmp_path / "t.json"))
 
     assert [step.index for step in found.steps] == [1, 2]
     for step in found.steps:
@@ -371,7 +371,7 @@ def test_kernels_tell_how_many_multiprocessors_they_reach(tmp_path):
         made.gpu(GEMM, start, end, (start - 5, start - 4), **({} if blocks is None else {"blocks per SM": blocks}))
     made.gpu(KERNEL, 70, 80, (68, 69))
 
-    reached = {kernel.name: kernel.reached for kernel in analyse(made.write(tmp_path / "t.json")).kernels}
+    reached = {kernel.name: kernel.reached for kernel in analyze(made.write(tmp_path / "t.json")).kernels}
 
     assert reached == {GEMM: pytest.approx((10 * 0.25 + 30 * 1) / 40), KERNEL: None}
 
@@ -399,7 +399,7 @@ def test_the_dtype_of_inductors_templates_is_that_of_what_launches_them(tmp_path
             made.host(name, at + 1, at + 6, **{"Input Dims": [[8, 16], [16, 4]], "Input type": [kind, kind]})
         made.gpu(TEMPLATE, at + 10, at + 18, (at + 3, at + 5), api="cuLaunchKernel")
 
-    (kernel,) = analyse(made.write(tmp_path / "t.json")).kernels
+    (kernel,) = analyze(made.write(tmp_path / "t.json")).kernels
 
     assert (kernel.kind, kernel.dtype) == ("matmul", dtype)
 
@@ -414,14 +414,14 @@ def test_the_hosts_time_to_ask_for_a_step(tmp_path):
         made.wait(at + 130, at + 230)
         made.gpu(KERNEL, at + 480, at + 500, (at + 240, at + 440))  # the queue was full
         made.gpu(KERNEL, at + 500, at + 900, (at + 450, at + 460))
-    (first, _) = analyse(made.write(tmp_path / "t.json")).steps
+    (first, _) = analyze(made.write(tmp_path / "t.json")).steps
 
     # 460 until the last call, less 100 in the loader, 100 waiting and 200 in the slow call
     assert first.host_launch == pytest.approx(60e-6)
 
 
 def test_kernels_by_time_with_kind_and_tensor_cores(tmp_path):
-    found = analyse(trained().write(tmp_path / "t.json"))
+    found = analyze(trained().write(tmp_path / "t.json"))
 
     assert [(k.name, k.kind, k.calls, k.tensor_cores, k.dtype) for k in found.kernels] == [
         (GEMM, "matmul", 4, True, "bf16"),
@@ -432,7 +432,7 @@ def test_kernels_by_time_with_kind_and_tensor_cores(tmp_path):
 
 
 def test_kernels_count_for_the_operator_that_launched_them(tmp_path):
-    found = next(row for row in analyse(trained().write(tmp_path / "t.json")).operators if row.inputs)
+    found = next(row for row in analyze(trained().write(tmp_path / "t.json")).operators if row.inputs)
 
     assert (found.name, found.inputs, found.dtype, found.calls) == ("aten::mm", ((8, 16), (16, 4)), "fp32", 2)
     assert found.total == pytest.approx(40e-6)
@@ -448,7 +448,7 @@ def test_on_a_cpu_operators_count_by_themselves_and_phases_are_the_hosts(tmp_pat
         made.host("aten::addmm", at + 15, at + 40)
         made.host("autograd::engine::evaluate_function: AddmmBackward0", at + 40, at + 80, thread=MAIN + 1)
         made.host("Optimizer.step#SGD.step", at + 80, at + 95, "user_annotation")
-    found = analyse(made.write(tmp_path / "t.json"))
+    found = analyze(made.write(tmp_path / "t.json"))
 
     assert not found.fact.parts
     assert not found.fact.critical
@@ -482,7 +482,7 @@ def test_settings_by_the_names_of_ranges_and_kernels(tmp_path, kernel, fused):
     made.host("Optimizer.step#AdamW.step", 20, 30, "user_annotation")
     made.gpu(GEMM, 15, 18, (14, 15))
     made.gpu(kernel, 30, 40, (21, 22))
-    fact = analyse(made.write(tmp_path / "t.json")).fact
+    fact = analyze(made.write(tmp_path / "t.json")).fact
 
     assert (fact.workers, fact.optimizer, fact.fused) == (True, "AdamW", fused)
     assert fact.longest_idle == pytest.approx(12e-6)
@@ -491,7 +491,7 @@ def test_settings_by_the_names_of_ranges_and_kernels(tmp_path, kernel, fused):
 def test_settings_that_a_trace_does_not_show(tmp_path):
     made = Made()
     made.gpu(GEMM, 15, 18, (14, 15))
-    fact = analyse(made.write(tmp_path / "t.json")).fact
+    fact = analyze(made.write(tmp_path / "t.json")).fact
 
     assert (fact.workers, fact.optimizer, fact.fused) == (None, "", None)
 
@@ -502,7 +502,7 @@ def test_the_gpu_waits_for_memory_to_be_allocated(tmp_path):
     made.host("cudaFree", 12, 20, "cuda_runtime")
     made.host("cudaHostAlloc", 21, 24, "cuda_runtime")
     made.gpu(GEMM, 30, 40, (26, 27))
-    window = analyse(made.write(tmp_path / "t.json")).window
+    window = analyze(made.write(tmp_path / "t.json")).window
 
     assert window.idle_launch == pytest.approx(20e-6)
     assert window.idle_allocating == pytest.approx(8e-6)
@@ -513,7 +513,7 @@ def test_names_are_shown_without_secrets(tmp_path):
     made.step(0, 0, 10)
     made.host("call with api_key=sk-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 1, 5)
 
-    assert "sk-aaaa" not in str(analyse(made.write(tmp_path / "t.json")).kernels)
+    assert "sk-aaaa" not in str(analyze(made.write(tmp_path / "t.json")).kernels)
 
 
 def test_a_trace_that_spans_no_time(tmp_path):
@@ -521,4 +521,4 @@ def test_a_trace_that_spans_no_time(tmp_path):
     made.gpu(KERNEL, 5, 5)
 
     with pytest.raises(ProfilerError, match="spans no time"):
-        analyse(made.write(tmp_path / "t.json"))
+        analyze(made.write(tmp_path / "t.json"))

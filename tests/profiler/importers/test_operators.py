@@ -8,7 +8,7 @@ import pytest
 from traces_made import GEMM, KERNEL, MAIN, NCCL, Made
 
 from profiler.importers import operators
-from profiler.importers.analysis import analyse
+from profiler.importers.analysis import analyze
 from profiler.schema import REST
 
 BF16 = ["c10::BFloat16", "c10::BFloat16"]
@@ -44,7 +44,7 @@ def training():
 
 @pytest.fixture
 def rows(tmp_path):
-    return lambda made: analyse(made.write(tmp_path / "t.json")).operators
+    return lambda made: analyze(made.write(tmp_path / "t.json")).operators
 
 
 def test_rows_have_their_place_phase_and_work(rows):
@@ -86,7 +86,7 @@ def test_a_node_of_another_number_stays_where_it_is(rows, number):
 
 
 def test_gaps_are_those_that_late_launches_leave(rows, tmp_path):
-    found = analyse(training().write(tmp_path / "t.json"))
+    found = analyze(training().write(tmp_path / "t.json"))
 
     after_the_last = 90e-6
     assert sum(row.gap for row in found.operators) == pytest.approx(found.window.idle_launch - after_the_last)

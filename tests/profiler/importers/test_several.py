@@ -6,7 +6,7 @@ import pytest
 
 from profiler.errors import ProfilerError
 from profiler.importers import several
-from profiler.importers.analysis import analyse
+from profiler.importers.analysis import analyze
 from profiler.importers.stream import NO_TRACE
 
 
@@ -25,9 +25,9 @@ def paths(tmp_path, monkeypatch):
 
 @pytest.mark.process
 def test_each_tells_what_it_tells_alone_in_their_order(paths):
-    *found, other = several.analyse_all(paths)
+    *found, other = several.analyze_all(paths)
 
-    assert found == [analyse(path) for path in paths[:-1]]
+    assert found == [analyze(path) for path in paths[:-1]]
     assert isinstance(other, ProfilerError)
     assert other.remedy == NO_TRACE
 
@@ -36,9 +36,9 @@ def test_each_tells_what_it_tells_alone_in_their_order(paths):
 def test_what_an_ended_process_left_is_read_all_the_same(paths, monkeypatch):
     monkeypatch.setattr(several, "_help", _end)
 
-    *found, other = several.analyse_all(paths)
+    *found, other = several.analyze_all(paths)
 
-    assert found == [analyse(path) for path in paths[:-1]]
+    assert found == [analyze(path) for path in paths[:-1]]
     assert isinstance(other, ProfilerError)
 
 

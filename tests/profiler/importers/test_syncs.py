@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from traces_made import DTOH, GEMM, HTOD, Made
 
-from profiler.importers.analysis import analyse
+from profiler.importers.analysis import analyze
 
 UNSCALE = "aten::_amp_foreach_non_finite_check_and_unscale_"
 
@@ -52,7 +52,7 @@ def waiting(*operators: str, copy: str = "", before: str = "", call: str = "cuda
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_each_cause(tmp_path, trace, cause, operator):
-    found = analyse(trace.write(tmp_path / "t.json"))
+    found = analyze(trace.write(tmp_path / "t.json"))
 
     assert [(row.cause, row.operator, row.calls) for row in found.syncs] == [(cause, operator, 1)]
     assert found.syncs[0].idle == pytest.approx(found.window.idle_sync)
@@ -68,7 +68,7 @@ def test_a_pageable_copy_that_does_not_block_is_no_late_launch(tmp_path):
     made.gpu(HTOD, 250, 300, (40, 305), api="cudaMemcpyAsync")
     made.gpu(GEMM, 340, 500, (320, 325))
 
-    found = analyse(made.write(tmp_path / "t.json"))
+    found = analyze(made.write(tmp_path / "t.json"))
 
     assert [(row.cause, row.calls) for row in found.syncs] == [("copy_in", 1)]
     assert found.window.idle_sync == pytest.approx(240e-6)
@@ -82,4 +82,4 @@ def test_a_wait_while_work_is_queued_costs_nothing(tmp_path):
     made.gpu(GEMM, 100, 200, (5, 6))
     made.host("cudaDeviceSynchronize", 20, 60, "cuda_runtime", correlation=0)
 
-    assert analyse(made.write(tmp_path / "t.json")).syncs == ()
+    assert analyze(made.write(tmp_path / "t.json")).syncs == ()

@@ -166,7 +166,7 @@ def test_a_single_marked_step_is_kept_whole(trace):
     assert (found.us("busy"), found.us("idle_launch")) == (50, 50)
 
 
-def test_reading_a_value_back_is_a_synchronisation(trace):
+def test_reading_a_value_back_is_a_synchronization(trace):
     trace.marks(0, 10, 500)
     trace.gpu(GEMM, 20, 100, launch=(12, 15))
     trace.copy(D2H, 110, 120, launch=(16, 125))  # the call returns after the copy: it blocked

@@ -83,14 +83,14 @@ def test_shares_always_have_the_same_height():
     assert drawn(LINE)["top"] is None
 
 
-def test_waiting_has_its_colour_wherever_it_stands_and_the_others_differ():
+def test_waiting_has_its_color_wherever_it_stands_and_the_others_differ():
     curves = [Curve(label=f"rank {i}", times=(0.0,), values=(1.0,)) for i in range(8)]
     waiting = Curve(label="waiting for data (rank 0)", times=(0.0,), values=(1.0,))
 
-    colours = [curve["colour"] for curve in drawn(*curves, waiting)["curves"]]
+    colors = [curve["color"] for curve in drawn(*curves, waiting)["curves"]]
 
-    assert colours[-1] == charts.WAIT
-    assert len(set(colours)) == 9
+    assert colors[-1] == charts.WAIT
+    assert len(set(colors)) == 9
 
 
 def test_the_longest_run_takes_no_more_than_a_third_of_a_megabyte():

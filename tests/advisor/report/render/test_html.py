@@ -62,7 +62,7 @@ def test_the_page_stays_below_a_fifth_of_a_megabyte():
     assert len(html.render(golden()).encode()) < 200_000
 
 
-def test_what_others_wrote_is_in_the_page_as_they_wrote_it_with_its_licence():
+def test_what_others_wrote_is_in_the_page_as_they_wrote_it_with_its_license():
     note = (VENDOR / "README.md").read_text(encoding="utf-8")
     script = (VENDOR / "uPlot.iife.min.js").read_text(encoding="utf-8")
     sums = dict(re.findall(r"^ +([0-9a-f]{64})  (\S+)$", note, re.MULTILINE))
@@ -148,7 +148,7 @@ def test_a_link_that_is_not_https_is_no_link(page):
         "A step: 200 ms now, 44.4 ms after the plan.",
         "frees about 8 GiB (estimated)",
         "storage, not the workers, sets the pace."[1:],
-        "Not measured in this run, which is not the same as zero: communication, synchronising.",
+        "Not measured in this run, which is not the same as zero: communication, synchronizing.",
         "Power could not be read: not supported on this device.",
         "Record with a CUDA build of torch.",
         "NVIDIA A100-SXM4-80GB",
@@ -211,10 +211,10 @@ def test_a_run_without_a_gpu_has_no_section_on_its_memory():
 
 
 def test_every_control_has_its_label(page):
-    labelled = {attributes["for"] for tag, attributes in page.elements if tag == "label"}
+    labeled = {attributes["for"] for tag, attributes in page.elements if tag == "label"}
     controls = {attributes["id"] for tag, attributes in page.elements if tag in ("input", "select")}
 
-    assert labelled == controls
+    assert labeled == controls
     assert len(controls) == 11
 
 

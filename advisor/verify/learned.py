@@ -25,7 +25,7 @@ def keep(file: Path | None, tries: Trials, finding: Finding, found: Verified, wa
         "version": __version__,
         "rule": finding.rule.id,
         "verdict": found.verdict.value,
-        "predicted": finding.modelled,
+        "predicted": finding.modeled,
         "removed": found.removed,
         "confidence": confidence.value,
         "evidence": {each.metric.name: each.value for each in finding.evidence.facts if math.isfinite(each.value)},

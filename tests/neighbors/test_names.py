@@ -27,7 +27,7 @@ HAS_A_SITE = "sitecustomize" in sys.modules
 
 
 @pytest.fixture
-def neighbours(tmp_path):
+def neighbors(tmp_path):
     """Modules named as ours, as what we use, and as what the interpreter looks for, beside the script; each says when
     it is imported. And a folder of checkpoints that is called torch."""
     for name in (*NAMES, "statistics", "wait", "start", "ring", "facts", "outlet", "session", "hooks", "window"):
@@ -39,7 +39,7 @@ def neighbours(tmp_path):
     return tmp_path
 
 
-def test_only_the_program_imports_what_lies_beside_it(neighbours, script, run_both):
+def test_only_the_program_imports_what_lies_beside_it(neighbors, script, run_both):
     """Windows on: the agent has loaded all it ever loads."""
     names = [name for name in NAMES if name != "templates" and not (HAS_A_SITE and name == "sitecustomize")]
     program = script(TORCH + TRAIN + f"import {', '.join(names)}\nprint([{'.whose, '.join(names)}.whose])")

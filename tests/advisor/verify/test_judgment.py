@@ -8,7 +8,7 @@ from snapshots import same, scenes
 
 from advisor.judging.verdict import Verdict
 from advisor.verify.arm import WARM_UP, Arm
-from advisor.verify.judgement import judged
+from advisor.verify.judgment import judged
 from advisor.verify.longer import Noise, longer
 
 PREDICTED = (0.4, 0.5, 0.6)
@@ -93,7 +93,7 @@ def test_without_a_prediction_whatever_is_faster_is_confirmed():
     assert judged(arms(0.1), arms(0.09), None, same_losses=False).verdict is Verdict.CONFIRMED
 
 
-def test_rounding_must_not_change_what_is_learnt():
+def test_rounding_must_not_change_what_is_learned():
     losses = [1.0 - step / 200 for step in range(60)]
     other = [loss * 1.2 for loss in losses]
     before, after = arms(0.1, losses=losses), arms(0.05, losses=other)
