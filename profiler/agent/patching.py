@@ -9,13 +9,21 @@ from typing import Any
 def patch(
     name: str, plain: Any, ours: Any, *owners: Any, undone: Callable[[], None] = lambda: None
 ) -> Callable[[], None]:
-    """Set `ours` as attribute `name` of each owner; return the undo function.
+    """Set `ours` as attribute `name` of each owner; return the undo function."""
+    undo = undoing(name, plain, ours, *owners, undone=undone)
+    for owner in owners:
+        setattr(owner, name, ours)
+    return undo
+
+
+def undoing(
+    name: str, plain: Any, ours: Any, *owners: Any, undone: Callable[[], None] = lambda: None
+) -> Callable[[], None]:
+    """Return the undo function of a patch, for one that undoes itself: another thread may call `ours` at once.
 
     It leaves an owner alone in which the program has replaced `ours` since. It calls `undone` unless there is such an
     owner: the program may then still call `ours`.
     """
-    for owner in owners:
-        setattr(owner, name, ours)
 
     def undo() -> None:
         held = [owner for owner in owners if getattr(owner, name) is ours]

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..dynamo import in_script, not_for_dynamo
 from ..look import dict_of
-from ..patching import each_of, in_place_of, patch
+from ..patching import each_of, in_place_of, patch, undoing
 from ..session import Agent
 from ..tracebacks import not_counted, step_aside
 
@@ -69,7 +69,8 @@ class Usage:
                 undo()
             return plain(context)
 
-        undo = patch("__enter__", plain, __enter__, cls)
+        undo = undoing("__enter__", plain, __enter__, cls)
+        cls.__enter__ = __enter__
         return undo
 
     @not_counted
@@ -108,7 +109,8 @@ class Usage:
             undo()
             return plain(*args, **kwargs)
 
-        undo = patch("_get_autocast_kwargs", plain, _get_autocast_kwargs, module)
+        undo = undoing("_get_autocast_kwargs", plain, _get_autocast_kwargs, module)
+        module._get_autocast_kwargs = _get_autocast_kwargs
         return undo
 
     def _packing(self) -> Callable[[], None]:
@@ -122,7 +124,8 @@ class Usage:
             return plain(kind, *args, **kwargs)
 
         not_for_dynamo(self._agent.torch, __new__)
-        undo = patch("__new__", cls.__dict__["__new__"], __new__, cls)
+        undo = undoing("__new__", cls.__dict__["__new__"], __new__, cls)
+        cls.__new__ = __new__
         return undo
 
     def profiled_throughout(self) -> bool:

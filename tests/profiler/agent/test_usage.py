@@ -1,6 +1,7 @@
 """What a program has switched on, looked at again and again."""
 
-from types import SimpleNamespace
+import sys
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -56,3 +57,28 @@ def test_the_number_of_threads_is_set_by_the_same_function_after_its_first_call(
     finally:
         undo()
     assert torch.set_num_threads is not first
+
+
+def test_a_hook_that_takes_itself_back_may_be_called_as_soon_as_it_is_there(monkeypatch):
+    """By another thread of the program, before the agent's next statement."""
+    called = []
+
+    class Checkpoint(ModuleType):
+        def __setattr__(self, name, value):
+            super().__setattr__(name, value)
+            if value is not plain:
+                called.append(value())
+
+    def plain():
+        return "settings"
+
+    module = Checkpoint("torch.utils.checkpoint")
+    module._get_autocast_kwargs = plain
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    usage = Usage(SimpleNamespace(torch=None, settings={}))
+
+    usage._checkpointing()
+
+    assert called == ["settings"]
+    assert usage.flags["checkpointing"] is True
+    assert module._get_autocast_kwargs is plain
