@@ -10,7 +10,7 @@ from advisor.metrics.gpu import (
     matmul_share,
     membound_share,
 )
-from advisor.metrics.input import epoch_restart_share, wait_beside_batches, workers_are_behind
+from advisor.metrics.input import epoch_restart_share, wait_without_preparing, workers_are_behind
 from advisor.metrics.step import exposed_comm_fraction, modeled_phases, sync_fraction
 from advisor.models.state import State
 
@@ -23,9 +23,9 @@ everything else (assumption).
 def baseline(metrics: Metrics) -> State:
     """Return the mean steady step as measured.
 
-    Without workers, the data wait is in series with everything else, and what is no preparing of batches stays in the
-    training process with workers, too. Workers that cannot keep up set the pace instead:
-    the whole step is then as long as their supply takes, however fast the rest is.
+    Without workers, the data wait is in series with everything else. Its part that prepares no batch, such as a slow
+    sampler, stays in the training process with workers, too. Workers that cannot keep up set the pace instead: the
+    whole step is then as long as their supply takes, however fast the rest is.
 
     Raises:
         Missing: the phases of the step were not measured.
@@ -33,9 +33,9 @@ def baseline(metrics: Metrics) -> State:
     phases = dict(metrics[modeled_phases])
     measured = sum(phases.values())
     wait = phases.pop("data_wait", 0.0)
-    beside = min(wait, metrics.get(wait_beside_batches) or 0.0)
-    if beside:
-        phases["loader_overhead"] = phases.get("loader_overhead", 0.0) + beside
+    overhead = min(wait, metrics.get(wait_without_preparing) or 0.0)
+    if overhead:
+        phases["loader_overhead"] = phases.get("loader_overhead", 0.0) + overhead
     starved = metrics.get(workers_are_behind)
     busy = (metrics.get(gpu_computing_fraction) or 0.0) * measured
     # The index is a share of what these leave of a window.
@@ -44,7 +44,7 @@ def baseline(metrics: Metrics) -> State:
     return State(
         phases=phases,
         between=_between(metrics),
-        load=0.0 if starved else wait - beside,
+        load=0.0 if starved else wait - overhead,
         supply=measured if starved else 0.0,
         launch=min(LAUNCH_MARGIN * (metrics.get(host_launch) or 0.0), measured),
         matmul=(metrics.get(matmul_share) or 0.0) * busy,

@@ -149,7 +149,7 @@ def t_g(m: Metrics) -> float:
 
 
 @metric("s", "wait for data without preparing batches")
-def wait_beside_batches(m: Metrics) -> float:
+def wait_without_preparing(m: Metrics) -> float:
     """Median seconds for which a step without workers waits for data while its batch is not being prepared.
 
     Mostly this is a sampler, which draws the indices of a batch in the training process even with workers. In the mean,

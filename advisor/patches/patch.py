@@ -86,8 +86,8 @@ def _patched(file: Path, edit: Callable[[Source], Source], cwd: str, since: floa
     if after.content == before.content:
         raise NoPatch(f"{file.name} is as it was advised already.")
     home = Path(cwd).resolve()
-    beside = home if file.is_relative_to(home) else file.parent
-    folder = next((folder for folder in file.parents if (folder / ".git").exists()), beside)
+    default = home if file.is_relative_to(home) else file.parent
+    folder = next((folder for folder in file.parents if (folder / ".git").exists()), default)
     return Patch(folder, file, unified(before.content, after.content, file.relative_to(folder).as_posix()))
 
 

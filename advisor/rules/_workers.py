@@ -13,7 +13,7 @@ from advisor.metrics.input import (
     t_g,
     t_w,
     u_w,
-    wait_beside_batches,
+    wait_without_preparing,
     workers_are_behind,
 )
 from advisor.metrics.step import batches_per_step, data_wait_fraction
@@ -86,7 +86,7 @@ def expected_time(m: Metrics) -> float:
 
 
 def _with_workers(m: Metrics, compute: float) -> float:
-    compute += m.get(wait_beside_batches) or 0.0
+    compute += m.get(wait_without_preparing) or 0.0
     return max(compute, right_workers(m).supply(compute))
 
 

@@ -201,10 +201,10 @@ def _effect(m: Metrics, place: Place, kind: LineKind) -> Effect:
         after = after.scaled("backward", 1 - passes)
         # Without workers all waiting is serial: making batches faster makes the step faster.
         wait = measured["data_wait"] * gone["data_wait"]
-        beside = wait if place.kind == "sampler" else max(0.0, wait - after.load)
-        beside = min(beside, after.phases.get("loader_overhead", 0.0))
-        after = after.without("loader_overhead", beside)
-        after = replace(after, load=max(0.0, after.load - (wait - beside)))
+        overhead = wait if place.kind == "sampler" else max(0.0, wait - after.load)
+        overhead = min(overhead, after.phases.get("loader_overhead", 0.0))
+        after = after.without("loader_overhead", overhead)
+        after = replace(after, load=max(0.0, after.load - (wait - overhead)))
         saved = 1 - after.time / state.time if state.time else 0.0
         return _warmer(after, scenario.of(WARMER) * saved, coldest)
 

@@ -48,7 +48,7 @@ def read(file: Path) -> tuple[dict[str, Any], ...]:
         ProfilerError: the file cannot be read, or is not of that form.
     """
     try:
-        return tuple(map(_change, toml.decode(file.read_text(encoding="utf-8"), type=_File).change))
+        return tuple(map(_change, toml.decode(file.read_text(encoding="utf-8"), type=_Tuned).change))
     except OSError as error:
         raise ProfilerError(f"{file} cannot be read: {error.strerror or error}.", "Give the tuned.toml.") from error
     except (ValueError, KeyError, TypeError, AttributeError, MsgspecError) as error:
@@ -60,7 +60,7 @@ class _Change(Struct):
     settings: dict[str, Any] = {}
 
 
-class _File(Struct):
+class _Tuned(Struct):
     change: list[_Change] = []
 
 

@@ -18,7 +18,7 @@ from advisor.metrics.input import (
     epoch_restart_share,
     loader,
     queue_empty_fraction,
-    wait_beside_batches,
+    wait_without_preparing,
     worker_efficiency,
 )
 from advisor.metrics.settings import flags, world_size
@@ -572,7 +572,7 @@ def test_where_the_data_wait_goes(workers: int, empty: float, busy: object, load
 
 
 def test_a_sampler_stays_in_the_step_whoever_prepares_batches():
-    changes = {loader: replace(LOADER, num_workers=0), wait_beside_batches: 0.01}
+    changes = {loader: replace(LOADER, num_workers=0), wait_without_preparing: 0.01}
     state = baseline(gpu_metrics(changes, phases=WAITS))
     assert (state.load, state.phases["loader_overhead"]) == pytest.approx((0.03, 0.01))
     assert state.time == pytest.approx(0.1)

@@ -21,7 +21,7 @@ from advisor.metrics.input import (
     t_w,
     t_w_p99,
     u_w,
-    wait_beside_batches,
+    wait_without_preparing,
     worker_demand,
     worker_efficiency,
     workers_are_behind,
@@ -81,7 +81,7 @@ def test_time_and_cpu_of_a_batch():
 @pytest.mark.parametrize(("workers", "seconds", "beside"), [(0, 0.03, 0.01), (0, 0.05, 0.0), (2, 0.03, 0.0)])
 def test_what_waits_while_no_batch_is_prepared(workers, seconds, beside):
     m = of(batches(*[seconds] * 40), facts=(replace(TRAINING, num_workers=workers),))
-    assert m[wait_beside_batches] == pytest.approx(beside)
+    assert m[wait_without_preparing] == pytest.approx(beside)
 
 
 def test_merged_batches_count_as_often_as_they_stand_for():
