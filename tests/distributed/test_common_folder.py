@@ -27,6 +27,7 @@ for _ in range(400):
     optimizer.step()
     optimizer.zero_grad()
 dist.barrier()
+del model, optimizer  # they hold the group, whose threads else outlive Python: torch then ends by SIGABRT now and then
 dist.destroy_process_group()
 """
 )
