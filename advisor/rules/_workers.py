@@ -16,7 +16,7 @@ from advisor.metrics.input import (
     wait_without_preparing,
     workers_are_behind,
 )
-from advisor.metrics.step import batches_per_step, data_wait_fraction
+from advisor.metrics.step import batches_per_step, data_wait_fraction, step_time_mean
 from advisor.models.input_pipeline import FEW_TENSORS, contention, transfer_time
 from advisor.models.state import Effect, Scenario, State, Workers, removed
 from advisor.rules.base import Change, Intervention, Safety, python
@@ -40,11 +40,13 @@ SPAWNED_WORKER = 160_000_000
 def gain(m: Metrics, effect: Effect) -> float:
     """Return the share of the step (0 to 1) that a change to batch preparation is expected to save.
 
-    Waiting for data is modeled as serial with the rest of the step, unless the workers are behind and set the
-    step's pace. The judge uses the same model.
+    Waiting for a batch to be prepared is modeled as serial with the rest of the step, unless the workers are behind
+    and set the step's pace. The judge uses the same model.
     """
-    wait, behind = m[data_wait_fraction], m[workers_are_behind]
-    step = State(phases={"other": 1.0 - wait}, load=0.0 if behind else wait, supply=1.0 if behind else 0.0)
+    wait, unprepared = m[data_wait_fraction], m.get(wait_without_preparing)
+    overhead = min(wait, unprepared / m[step_time_mean]) if unprepared else 0.0
+    load, supply = (0.0, 1.0) if m[workers_are_behind] else (wait - overhead, 0.0)
+    step = State(phases={"other": 1.0 - wait + overhead}, load=load, supply=supply)
     return removed(step, effect(step, Scenario.EXPECTED))
 
 

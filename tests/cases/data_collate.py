@@ -1,7 +1,14 @@
 from harness import DoesNotFire, Fires, NotMeasured, given
 
-from advisor.metrics.input import batch_tensors, collate_share, loader, t_w, workers_are_behind
-from advisor.metrics.step import data_wait_fraction
+from advisor.metrics.input import (
+    batch_tensors,
+    collate_share,
+    loader,
+    t_w,
+    wait_without_preparing,
+    workers_are_behind,
+)
+from advisor.metrics.step import data_wait_fraction, step_time_mean
 from advisor.models.state import State
 from profiler.schema import LoaderFact, Place
 
@@ -52,6 +59,10 @@ CASES = [
     DoesNotFire(
         "a tiny healthy program: it waits, but hardly for that",
         given({**LISTS, loader: LoaderFact(id=1), data_wait_fraction: 0.13, collate_share: 0.45}),
+    ),
+    DoesNotFire(
+        "a slow sampler: the step hardly waits for batches",
+        given({**LISTS, loader: LoaderFact(id=1), step_time_mean: 0.05, wait_without_preparing: 0.028}),
     ),
     Fires("workers that are behind: just above all of the waiting", given({**BEHIND, data_wait_fraction: 0.051})),
     DoesNotFire("just below it", given({**BEHIND, data_wait_fraction: 0.049})),
