@@ -114,7 +114,7 @@ def _work(number):
 
 
 def ours(paths):
-    """All analyzes, all rules, and the page."""
+    """All analyses, all rules, and the page."""
     sys.path.insert(0, str(ROOT))
     from advisor.publish import report_of_traces
     from advisor.report.render import html

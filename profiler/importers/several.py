@@ -58,7 +58,7 @@ def _help(paths: Sequence[Path], taken: Any, into: Connection) -> None:
 
 
 def _some(paths: Sequence[Path], taken: Any) -> Iterator[tuple[int, Analysis | ProfilerError]]:
-    """Yield the analyzes of traces that no other process has taken, with their positions."""
+    """Yield the analyses of traces that no other process has taken, with their positions."""
     while True:
         with taken.get_lock():
             number = taken.value

@@ -616,7 +616,10 @@ class _Fetches:
         files = opened[0] - files if opened and samples else -1
         if queued is not None:
             wanted += max(0, (_waited_for_a_core() or queued) - queued)
-        (self._slow.add if end - begin > SLOW_NS else self._slow.discard)(watched.loader)
+        if end - begin > SLOW_NS:
+            self._slow.add(watched.loader)
+        else:
+            self._slow.discard(watched.loader)
         collated = end - watched.collates if begin <= watched.collates <= end else 0
         agent.put((ident(), BATCH, begin, end, watched.loader, min(wanted, end - begin), collated, samples, files))
         if watched.left is None:  # a worker may be ended without a word; what it does next to the step costs nothing
