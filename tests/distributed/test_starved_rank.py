@@ -36,6 +36,7 @@ try:
     dist.barrier()
 finally:
     for hog in hogs: hog.kill()
+del model, optimizer
 dist.destroy_process_group()
 """
 )

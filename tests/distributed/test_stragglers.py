@@ -42,6 +42,7 @@ for step in range(50):
     if slow and how == "saving":
         torch.save(net.state_dict(), Slow())
 dist.barrier()
+del model, optimizer
 dist.destroy_process_group()
 """
 )

@@ -49,6 +49,7 @@ if __name__ == "__main__":
             optimizer.zero_grad()
         tell(rank, epoch, loss.item())
     dist.barrier()
+    del model, wrapped, optimizer, loss
     dist.destroy_process_group()
 """
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from gpu_runs import ADAM, FLAGS, LOADER, MODEL, gpu_metrics
-from programs import COMMAND, PATIENCE, ROOT
+from programs import COMMAND, ENDS_GROUP, PATIENCE, ROOT
 
 from advisor.judging.judge import Gain
 from advisor.metrics.input import loader
@@ -77,8 +77,10 @@ train()
 """
 # Two ranks, each with an allocator of LIMIT numbers for its part of weights and optimizer state: 8,580 weights of which
 # Adam keeps twice as many, and as many gradients.
-RANKS = """
-import atexit, torch
+RANKS = (
+    ENDS_GROUP
+    + """
+import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
@@ -94,7 +96,6 @@ def held(tensor):
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
-atexit.register(dist.destroy_process_group)
 model = DistributedDataParallel(torch.nn.Sequential(Block(), Block(), torch.nn.Linear(64, 4)))
 optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
 for step in range(200):
@@ -107,6 +108,7 @@ for step in range(200):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 byte")
     optimizer.zero_grad()
 """
+)
 TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node", "2")
 OPTIONS = ("--goal", "memory", "--yes", "--steps", "40", "--out", "tuning")
 

@@ -1,17 +1,17 @@
 """DistributedDataParallel sends gradients as it is configured to."""
 
 import pytest
-from programs import TORCH
+from programs import ENDS_GROUP, TORCH
 
 LOOP = (
     TORCH
+    + ENDS_GROUP
     + """
-import atexit, os, torch
+import os, torch
 import torch.distributed as dist
 os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
-atexit.register(dist.destroy_process_group)
 net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
 model = torch.nn.parallel.DistributedDataParallel(net, bucket_cap_mb=2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)

@@ -1,12 +1,13 @@
 """Ranks that keep a part of the model each train as ranks that each keep all of it."""
 
 import pytest
-from programs import ON_RANKS, TORCH
+from programs import ENDS_GROUP, ON_RANKS, TORCH
 
 LOOP = (
     TORCH
+    + ENDS_GROUP
     + """
-import atexit, json, torch
+import json, torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
@@ -19,7 +20,6 @@ class Block(torch.nn.Module):
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
-atexit.register(dist.destroy_process_group)
 torch.manual_seed(dist.get_rank())  # each rank begins with other weights, and sees batches of its own
 net = torch.nn.Sequential(torch.nn.Linear(8, 32), Block(), Block(), torch.nn.Linear(32, 1))
 BEFORE

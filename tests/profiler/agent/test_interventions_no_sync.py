@@ -1,12 +1,13 @@
 """Ranks that accumulate gradients reduce them once an update."""
 
 import pytest
-from programs import ON_RANKS, TORCH
+from programs import ENDS_GROUP, ON_RANKS, TORCH
 
 LOOP = (
     TORCH
+    + ENDS_GROUP
     + """
-import atexit, contextlib, json, torch
+import contextlib, json, torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
@@ -19,7 +20,6 @@ def hook(state, bucket):
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
-atexit.register(dist.destroy_process_group)
 rank = dist.get_rank()
 net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
 model = MODEL

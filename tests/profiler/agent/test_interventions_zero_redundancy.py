@@ -1,17 +1,17 @@
 """Ranks that share the optimizer's state train as ranks that each keep all of it."""
 
-from programs import ON_RANKS, TORCH
+from programs import ENDS_GROUP, ON_RANKS, TORCH
 
 LOOP = (
     TORCH
+    + ENDS_GROUP
     + """
-import atexit, json, torch
+import json, torch
 import torch.distributed as dist
 from torch.optim import AdamW
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
-atexit.register(dist.destroy_process_group)
 torch.manual_seed(0)
 net = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 32), torch.nn.Linear(32, 1))
 model = MODEL
@@ -65,11 +65,7 @@ def test_a_rank_that_trains_a_model_of_its_own_is_told(tried):
 
 
 def test_a_program_without_ranks_is_as_it_was_and_that_is_told(tried):
-    alone = (
-        loop("net")
-        .replace('dist.init_process_group("gloo")\natexit.register(dist.destroy_process_group)\n', "")
-        .replace("dist.get_rank()", "0")
-    )
+    alone = loop("net").replace('dist.init_process_group("gloo")\n', "").replace("dist.get_rank()", "0")
     changed = tried(alone, CHANGE)
 
     assert changed.codes == {"no-target"}

@@ -588,6 +588,7 @@ for batch in DataLoader(Slow(), 4):
     model(batch).square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()
+del model, optimizer
 dist.destroy_process_group()
 """
     )
