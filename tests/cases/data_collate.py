@@ -61,6 +61,10 @@ CASES = [
         given({**LISTS, loader: LoaderFact(id=1), data_wait_fraction: 0.13, collate_share: 0.45}),
     ),
     DoesNotFire(
+        "a data set that returns whole batches: torch converts them, there is nothing to collate",
+        given({**LISTS, loader: LoaderFact(id=1, collate="default_convert")}),
+    ),
+    DoesNotFire(
         "a slow sampler: the step hardly waits for batches",
         given({**LISTS, loader: LoaderFact(id=1), step_time_mean: 0.05, wait_without_preparing: 0.028}),
     ),
