@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from advisor.runs.nodes import clocks, ended, host_samples, in_order, numbered, on_one_clock, remarks
+from advisor.runs.nodes import clocks, ended, host_samples, in_order, numbered, on_one_clock, remarks, with_gpus
 from advisor.runs.profile import Profile, Rank, bare_uuid
 from profiler import schema
 from profiler.errors import ProfilerError
@@ -26,7 +26,6 @@ from profiler.store import (
     ranks,
     read,
     survey,
-    with_columns,
 )
 
 T = TypeVar("T")
@@ -142,7 +141,7 @@ def _nodes(paths: list[Path], thinned: Sequence[Thin]) -> tuple[list[Tables], li
         if isinstance(found, ProfilerError):
             failures.append(found)
         else:
-            nodes.append(_renumber(_seen_by_torch(found), sum(len(other.gpus) for other in nodes)))
+            nodes.append(_seen_by_torch(found))
     if not nodes:
         raise failures[0]
     return nodes, [schema.Problem(time=0.0, source="store", message=str(failure)) for failure in failures]
@@ -200,24 +199,8 @@ def _seen_by_torch(node: Tables) -> Tables:
         return node
     facts = (decode_fact(fact) for fact in node.facts if fact.kind == "device")
     uuids = {bare_uuid(fact.uuid) for fact in facts if isinstance(fact, schema.DeviceFact) and fact.uuid}
-    gpus = tuple(gpu for gpu in node.gpus if bare_uuid(gpu.uuid) in uuids)
-    if not gpus:
-        return node
-    indices = {gpu.index for gpu in gpus}
-    return replace(node, gpus=gpus, gpu_samples=tuple(s for s in node.gpu_samples if s.gpu in indices))
-
-
-def _renumber(node: Tables, first: int) -> Tables:
-    """Renumber the GPUs: NVML counts those of every node from 0, and a profile numbers them all."""
-    if not first:
-        return node
-    numbers = {gpu.index: first + position for position, gpu in enumerate(node.gpus)}
-    known = [sample for sample in node.gpu_samples if sample.gpu in numbers]
-    return replace(
-        node,
-        gpus=tuple(replace(gpu, index=numbers[gpu.index]) for gpu in node.gpus),
-        gpu_samples=tuple(with_columns(known, gpu=[numbers[sample.gpu] for sample in known])),
-    )
+    seen = {gpu.index: gpu.index for gpu in node.gpus if bare_uuid(gpu.uuid) in uuids}
+    return with_gpus(node, seen) if seen else node
 
 
 def _ranks(node: Tables) -> list[Rank]:

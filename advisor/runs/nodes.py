@@ -1,6 +1,6 @@
 """Put the recordings of one job side by side: their ranks, machines and clocks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,9 +30,10 @@ def in_order(nodes: Iterable[Tables]) -> list[Tables]:
 
 
 def numbered(nodes: Sequence[Tables]) -> list[Tables]:
-    """Return the nodes with a node rank per machine, and with each GPU once.
+    """Return the nodes with a node rank per machine, and with each GPU once, numbered across all of them.
 
-    The launcher may give no node ranks, and every rank's recorder may see all GPUs of a machine.
+    The launcher may give no node ranks, every rank's recorder may see all GPUs of a machine, and NVML counts the GPUs
+    of every machine from 0.
     """
     if len(nodes) < 2:
         return list(nodes)
@@ -44,14 +45,21 @@ def numbered(nodes: Sequence[Tables]) -> list[Tables]:
         processes = tuple(
             replace(each, node_rank=numbers.setdefault((host, each.node_rank), len(numbers))) for each in node.processes
         )
-        gpus = tuple(gpu for gpu in node.gpus if gpu.uuid not in seen)
-        seen |= {gpu.uuid for gpu in gpus}
-        samples = node.gpu_samples
-        if len(gpus) < len(node.gpus):
-            kept = {gpu.index for gpu in gpus}
-            samples = tuple(sample for sample in samples if sample.gpu in kept)
-        found.append(replace(node, processes=processes, gpus=gpus, gpu_samples=samples))
+        new = [gpu for gpu in node.gpus if gpu.uuid not in seen]
+        kept = with_gpus(node, {gpu.index: number for number, gpu in enumerate(new, len(seen))})
+        seen |= {gpu.uuid for gpu in new}
+        found.append(replace(kept, processes=processes))
     return found
+
+
+def with_gpus(node: Tables, numbers: Mapping[int, int]) -> Tables:
+    """Return a node with only the GPUs that have a number here, under that number."""
+    samples = [sample for sample in node.gpu_samples if sample.gpu in numbers]
+    return replace(
+        node,
+        gpus=tuple(replace(gpu, index=numbers[gpu.index]) for gpu in node.gpus if gpu.index in numbers),
+        gpu_samples=tuple(with_columns(samples, gpu=[numbers[sample.gpu] for sample in samples])),
+    )
 
 
 def clocks(nodes: Sequence[Tables]) -> list[Clock]:

@@ -232,6 +232,17 @@ def test_nodes_lie_side_by_side_with_gpus_of_their_own(tmp_path):
     assert len(profile.host_samples) == 2
 
 
+def test_gpus_of_nodes_that_may_use_other_numbers_of_theirs_stay_apart(tmp_path):
+    """By CUDA_VISIBLE_DEVICES, the program on the first node sees only its last GPU."""
+    for rank, visible in enumerate(([2], [0, 1])):
+        gpus = [Gpu(index=n, uuid=f"GPU-{rank}{n}", name="H200", memory_total=2**37) for n in visible]
+        rows = [process(10, rank=rank), step(10), *gpus, *(GpuSample(time=0.0, gpu=n) for n in visible)]
+        record(tmp_path, *rows, host="ab"[rank])
+    profile = load(tmp_path)
+    assert [gpu.uuid for gpu in profile.gpus] == ["GPU-02", "GPU-10", "GPU-11"]
+    assert [gpu.index for gpu in profile.gpus] == [sample.gpu for sample in profile.gpu_samples] == [0, 1, 2]
+
+
 def test_the_gpus_of_one_node_keep_their_numbers(tmp_path):
     gpu = Gpu(index=4, uuid="GPU-a", name="H200", memory_total=2**37)
     profile = load(record(tmp_path, gpu, GpuSample(time=0.0, gpu=4)))
