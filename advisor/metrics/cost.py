@@ -34,7 +34,7 @@ def _devices(m: Metrics) -> int:
     """
     m[device]
     return sum(
-        len({sample.device for sample in rank.memory} or {fact.id for fact in rank.memory_peaks})
+        len({sample.device for sample in rank.memory_samples} or {fact.id for fact in rank.memory_peaks})
         for rank in m.profile.ranks
     )
 

@@ -154,7 +154,7 @@ def _gpu_samples(m: Metrics) -> list[GpuSample]:
 
 def _samples(m: Metrics) -> list[MemorySample]:
     """Return the samples of the device that `memory_peak` describes; of the fullest one without it."""
-    samples = m[primary_rank].memory
+    samples = m[primary_rank].memory_samples
     if not samples:
         raise Missing("torch's CUDA allocator was not sampled", _REMEDY, gpu_need(m))
     peak = m.get(memory_peak)

@@ -171,7 +171,7 @@ def _gpu_memory(profile: Profile) -> Chart:
         name = f"GPU {gpu.index}: " if len(profile.gpus) > 1 else ""
         curves += _curve(f"{name}used on the GPU", samples, lambda s: s.time, lambda s: s.memory_used)
     if profile.ranks:
-        memory, whose = profile.ranks[0].memory, _whose(profile)
+        memory, whose = profile.ranks[0].memory_samples, _whose(profile)
         curves += _curve(f"allocated by tensors{whose}", memory, lambda s: s.time, lambda s: s.allocated)
         curves += _curve(f"reserved by PyTorch{whose}", memory, lambda s: s.time, lambda s: s.reserved)
     limit = max((gpu.memory_total for gpu in profile.gpus), default=None)

@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from types import MappingProxyType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from advisor.runs.nodes import clocks, ended, host_samples, in_order, numbered, on_one_clock, remarks, with_gpus
 from advisor.runs.profile import Profile, Rank, bare_uuid
@@ -31,14 +32,6 @@ from profiler.store import (
 T = TypeVar("T")
 
 
-class _OfProcess(Protocol):
-    @property
-    def pid(self) -> int:
-        """Return the process that the row belongs to."""
-
-
-R = TypeVar("R", bound=_OfProcess)
-
 FEW_RANKS = 16
 """Largest number of ranks that are read in full; a node has no more."""
 
@@ -50,6 +43,15 @@ MOST_SAMPLES = 2**15
 
 NEWEST = 1.0
 """Last seconds of an ongoing run whose samples are all read: `watch` shows the present."""
+
+OWN_TABLES = ("steps", "memory_samples", "windows", "kernels", "operators", "syncs", "stacks")
+"""Tables of which a rank has the rows of its own process, not those of its workers."""
+
+_HINTS = [(name, hint) for name, hint in get_type_hints(Rank).items() if {*get_args(hint)} & {*schema.FACTS.values()}]
+SEVERAL_FACTS: dict[str, type] = {name: get_args(hint)[0] for name, hint in _HINTS if get_origin(hint) is tuple}
+"""The kind of facts that each field of a rank holds."""
+SINGLE_FACTS: dict[str, type] = {name: get_args(hint)[0] for name, hint in _HINTS if get_origin(hint) is not tuple}
+"""The same of the fields that hold one or None."""
 
 
 @contextmanager
@@ -206,77 +208,33 @@ def _seen_by_torch(node: Tables) -> Tables:
 def _ranks(node: Tables) -> list[Rank]:
     heads = ranks(node)
     owner_of = owners(node.processes, {head.pid for head in heads})
-    owned: dict[int, list[int]] = {}
-    for pid, owner in owner_of.items():
-        owned.setdefault(owner, []).append(pid)
-    rows = _Rows(node, owner_of)
-    return [_rank(head, node, rows, owned[head.pid]) for head in heads]
+    rows: dict[str, Any] = {name: _by_process(getattr(node, name)) for name in OWN_TABLES}
+    rows["batches"] = _by_process(sorted(node.batches, key=lambda batch: batch.start), owner_of)
+    rows["sketches"] = _by_process(node.sketches, owner_of)
+    rows["workers"] = _by_process((process for process in node.processes if process.role == "worker"), owner_of)
+    facts = _by_process(node.facts)
+    return [
+        _rank(head, {name: of_process.get(head.pid, ()) for name, of_process in rows.items()}, facts) for head in heads
+    ]
 
 
-class _Rows:
-    """A node's rows by process, or for two tables by rank. Each table is scanned once for all ranks."""
-
-    def __init__(self, node: Tables, owners: Mapping[int, int]) -> None:
-        self.batches = _by_process(node.batches, owners)
-        self.facts = _by_process(node.facts)
-        self.kernels = _by_process(node.kernels)
-        self.memory = _by_process(node.memory_samples)
-        self.operators = _by_process(node.operators)
-        self.sketches = _by_process(node.sketches, owners)
-        self.stacks = _by_process(node.stacks)
-        self.steps = _by_process(node.steps)
-        self.syncs = _by_process(node.syncs)
-        self.windows = _by_process(node.windows)
-
-
-def _by_process(rows: Iterable[R], owners: Mapping[int, int] | None = None) -> dict[int, tuple[R, ...]]:
-    found: dict[int, list[R]] = {}
+def _by_process(rows: Iterable[Any], owners: Mapping[int, int] = MappingProxyType({})) -> dict[int, tuple[Any, ...]]:
+    """Return the rows by process, or by the rank that it works for. Each table is scanned once for all ranks."""
+    found: dict[int, list[Any]] = {}
     for row in rows:
-        found.setdefault(row.pid if owners is None else owners.get(row.pid, row.pid), []).append(row)
+        found.setdefault(owners.get(row.pid, row.pid), []).append(row)
     return {pid: tuple(each) for pid, each in found.items()}
 
 
-def _rank(process: schema.Process, node: Tables, rows: _Rows, pids: Sequence[int]) -> Rank:
-    """Return the rank of a process; `pids` are its own and those of the processes that work for it."""
-    facts = _latest(rows.facts.get(process.pid, ()))
-    return Rank(
-        process=process,
-        workers=tuple(worker for worker in node.processes if worker.pid in pids and worker.role == "worker"),
-        steps=rows.steps.get(process.pid, ()),
-        batches=tuple(sorted(rows.batches.get(process.pid, ()), key=lambda batch: batch.start)),
-        memory=rows.memory.get(process.pid, ()),
-        windows=rows.windows.get(process.pid, ()),
-        kernels=rows.kernels.get(process.pid, ()),
-        operators=rows.operators.get(process.pid, ()),
-        syncs=rows.syncs.get(process.pid, ()),
-        stacks=rows.stacks.get(process.pid, ()),
-        sketches=rows.sketches.get(process.pid, ()),
-        traces=_of(schema.TraceFact, facts),
-        loaders=_of(schema.LoaderFact, facts),
-        models=_of(schema.ModelFact, facts),
-        optimizers=_of(schema.OptimizerFact, facts),
-        calls=_of(schema.CallFact, facts),
-        flags=_first(schema.FlagsFact, reversed(facts)),
-        devices=_of(schema.DeviceFact, facts),
-        memory_peaks=_of(schema.MemoryFact, facts),
-        scaler=_first(schema.ScalerFact, reversed(facts)),
-        trial=_first(schema.TrialFact, facts),
-        error=_first(schema.ErrorFact, facts),
-        output=_first(schema.OutputFact, reversed(facts)),
-        regions=_of(schema.RegionFact, facts),
-        worker_regions=tuple(
-            region
-            for pid in sorted(pids)
-            if pid != process.pid
-            for region in _of(schema.RegionFact, _latest(rows.facts.get(pid, ())))
-        ),
-        ddp=_of(schema.DdpFact, facts),
-        paddings=_of(schema.PaddingFact, facts),
-        matmul=_first(schema.MatmulFact, facts),
-        threads=_first(schema.ThreadsFact, facts),
-        scheduling=_first(schema.SchedulingFact, facts),
-        window_state=_first(schema.WindowsFact, facts),
+def _rank(process: schema.Process, rows: dict[str, Any], facts: Mapping[int, Sequence[schema.Fact]]) -> Rank:
+    own = _latest(facts.get(process.pid, ()))
+    fields: dict[str, Any] = {name: tuple(_of(kind, own)) for name, kind in SEVERAL_FACTS.items()}
+    fields |= {name: next(_of(kind, own), None) for name, kind in SINGLE_FACTS.items()}
+    workers = sorted(worker.pid for worker in rows["workers"])
+    fields["worker_regions"] = tuple(
+        region for pid in workers for region in _of(schema.RegionFact, _latest(facts.get(pid, ())))
     )
+    return Rank(process=process, **rows, **fields)
 
 
 def _latest(facts: Iterable[schema.Fact]) -> list[object]:
@@ -288,9 +246,5 @@ def _latest(facts: Iterable[schema.Fact]) -> list[object]:
     return list(latest.values())
 
 
-def _of(kind: type[T], facts: list[object]) -> tuple[T, ...]:
-    return tuple(fact for fact in facts if isinstance(fact, kind))
-
-
-def _first(kind: type[T], facts: Iterable[object]) -> T | None:
-    return next((fact for fact in facts if isinstance(fact, kind)), None)
+def _of(kind: type[T], facts: Iterable[object]) -> Iterator[T]:
+    return (fact for fact in facts if isinstance(fact, kind))

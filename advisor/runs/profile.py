@@ -17,7 +17,7 @@ class Rank:
     workers: tuple[schema.Process, ...] = ()
     steps: tuple[schema.Step, ...] = ()
     batches: tuple[schema.Batch, ...] = ()
-    memory: tuple[schema.MemorySample, ...] = ()
+    memory_samples: tuple[schema.MemorySample, ...] = ()
     windows: tuple[schema.Window, ...] = ()
     kernels: tuple[schema.Kernel, ...] = ()
     operators: tuple[schema.Operator, ...] = ()

@@ -50,7 +50,7 @@ def full(reserved=78, retries=0, ooms=0, goals=None, held=82, free=None, nvml=Tr
     )
     used = (GpuSample(time=1.0, gpu=4, process_memory=999), GpuSample(time=1.0, gpu=5, process_memory=held))
     return metrics(
-        rank(steps=steps(*[0.1] * 40), memory=(*samples, idle), memory_peaks=(peak,), devices=(fact,)),
+        rank(steps=steps(*[0.1] * 40), memory_samples=(*samples, idle), memory_peaks=(peak,), devices=(fact,)),
         goals=goals,
         gpus=gpus if nvml else (),
         gpu_samples=used if nvml else (),
@@ -104,10 +104,10 @@ def test_what_failed_before_training_was_steady_does_not_count():
         time=0.5, pid=1, device=0, allocated=1, allocated_peak=1, reserved=1, reserved_peak=1, retries=2, ooms=4
     )
     late = replace(tried, time=3.0, retries=3)
-    m = metrics(rank(steps=steps(*[0.1] * 40), memory=(tried, late)))
+    m = metrics(rank(steps=steps(*[0.1] * 40), memory_samples=(tried, late)))
 
     assert (m[alloc_retries], m[oom_count]) == (1, 0)
-    assert metrics(rank(memory=(tried,)))[oom_count] == 4, "it never came to a step"
+    assert metrics(rank(memory_samples=(tried,)))[oom_count] == 4, "it never came to a step"
 
 
 def test_pressure():

@@ -95,7 +95,7 @@ def test_ranks_are_in_order_with_what_is_theirs(tmp_path):
     profile = load(record(tmp_path, *rows))
     assert [rank.process.rank for rank in profile.ranks] == [0, 1]
     for rank, pid in zip(profile.ranks, (10, 20), strict=True):
-        for rows in (rank.steps, rank.memory, rank.windows, rank.kernels, rank.sketches):
+        for rows in (rank.steps, rank.memory_samples, rank.windows, rank.kernels, rank.sketches):
             assert [row.pid for row in rows] == [pid]
 
 
