@@ -114,9 +114,9 @@ def build_report(
 def _run_of_traces(traces: Sequence[Traced]) -> RunInfo:
     """Return the run that imported traces are a part of."""
     return RunInfo(
-        command=tuple(each.file for each in traces),
+        command=tuple(each.fact.file for each in traces),
         ended="attached",
-        duration=max(each.seconds for each in traces),
+        duration=max(each.fact.seconds for each in traces),
         ranks=len(traces),
     )
 

@@ -296,7 +296,7 @@ def _of_traces(report: Report) -> str:
         holds, spans = ("These traces hold", "they span") if several else ("This trace holds", "it spans")
         if mean:
             return f"{holds} no GPU work. {_of_steps(report, mean)}"
-        return f"{holds} no GPU work; {spans} {seconds(report.traces[0].seconds)}."
+        return f"{holds} no GPU work; {spans} {seconds(report.traces[0].fact.seconds)}."
     worst = max(busy, key=lambda each: each.idle or 0.0)
     parts = {part.name: part for part in worst.parts}
     of = [f"computes for {share(parts['compute'].share)} of the time"]

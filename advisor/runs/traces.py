@@ -2,7 +2,7 @@
 
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from profiler.errors import ProfilerError
 from profiler.importers.analysis import Analysis
 from profiler.importers.collectives import waits
 from profiler.importers.several import analyze_all
-from profiler.schema import Exchange, Kernel, Launching, Problem, Process, Waiting
+from profiler.schema import Problem, Process, TraceFact
 
 PARTS = {
     "compute": ("forward", "Computing", "Some kernel computed."),
@@ -44,7 +44,6 @@ LINKS = {
     "sync": "the host noticing that the GPU was done",
 }
 
-
 LONG_GAP = 0.01
 """Seconds from which one gap may be most of the idle time: shorter ones say nothing of a program's start."""
 
@@ -62,10 +61,10 @@ class Share:
 
     name: str
     label: str
-    meaning: str
-    color: str
     seconds: float
     share: float
+    color: str = ""
+    meaning: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,23 +72,14 @@ class Traced:
     """What one trace shows, whether imported or a window of ours. What it lacks is None or empty."""
 
     rank: int
-    file: str
-    events: int
-    steps: int | None
-    """Number of marked steps that are analyzed; None if the trace is taken as a whole."""
-    seconds: float
+    fact: TraceFact
     parts: tuple[Share, ...]
     idle: float | None
     """Share of the time that the GPU is idle."""
     single_gap: float | None
     """Seconds of the gap that is most of the idle time; None if there is none."""
-    overlap: float | None
-    """Share of communication that computing hides; None without any."""
-    queue: Waiting | None
-    launches: Launching | None
     critical: tuple[Share, ...]
     """Critical path of the step of median length."""
-    exchanges: tuple[Exchange, ...]
     kinds: tuple[Share, ...]
     """Kinds of kernels by self time, or of operators on a CPU; most first."""
     tensor_cores: float | None
@@ -162,12 +152,11 @@ def load(paths: Sequence[Path]) -> Profile:
         (number, replace(each, collectives=known)) for (number, each), known in zip(ordered, exchanged, strict=True)
     ]
     messages = [*(str(failure) for failure in failures), *notes, *(p for _, each in ordered for p in each.problems)]
-    profile = Profile(
+    return Profile(
         runs=(),
         ranks=tuple(_rank(number, each, len(found)) for number, each in ordered),
         problems=tuple(Problem(time=0.0, source="trace", message=message) for message in messages),
     )
-    return profile
 
 
 def _numbers(found: Sequence[Analysis]) -> tuple[list[int], list[str]]:
@@ -198,64 +187,41 @@ def _rank(number: int, found: Analysis, files: int) -> Rank:
 
 
 def traced(rank: Rank) -> Traced | None:
-    """Return what the trace of a rank shows; of several windows, the longest that did not record shapes. None without
-    any."""
+    """Return what the trace of a rank shows; None without any.
+
+    Of several windows, it is the longest that did not record shapes.
+    """
     if not rank.traces:
         return None
     fact = max(rank.traces, key=lambda each: (not each.shapes, each.steps or 0, each.id))
     kernels = [kernel for kernel in rank.kernels if kernel.window == fact.id]
+    kinds, tensor = dict.fromkeys(sorted({kernel.kind for kernel in kernels}), 0.0), 0.0
+    for kernel in kernels:
+        kinds[kernel.kind] += kernel.total
+        tensor += kernel.total if kernel.tensor_cores else 0.0
     idle = sum(seconds for name, seconds in fact.parts.items() if name.startswith("idle_"))
     whole = sum(fact.parts.values())
     return Traced(
         rank=rank.process.rank,
-        file=fact.file,
-        events=fact.events,
-        steps=fact.steps,
-        seconds=fact.seconds,
-        parts=_parts(fact.parts, whole),
+        fact=fact,
+        parts=_parts(fact.parts, whole) if whole else (),
         idle=idle / whole if whole else None,
         single_gap=fact.longest_idle if (fact.longest_idle or 0.0) >= max(LONG_GAP, idle / 2) else None,
-        overlap=fact.overlap,
-        queue=fact.queue,
-        launches=fact.launches,
-        critical=_critical(fact.critical),
-        kinds=_kinds(kernels),
-        tensor_cores=_share(kernels, lambda kernel: kernel.tensor_cores is True) if fact.parts else None,
-        exchanges=fact.exchanges,
+        critical=_largest_first(fact.critical, LINKS),
+        kinds=_largest_first(kinds, {}),
+        tensor_cores=tensor / (sum(kinds.values()) or 1.0) if fact.parts else None,
     )
 
 
 def _parts(seconds: Mapping[str, float], whole: float) -> tuple[Share, ...]:
-    if not whole:
-        return ()
     return tuple(
-        Share(name, label, meaning, color, seconds.get(name, 0.0), seconds.get(name, 0.0) / whole)
+        Share(name, label, seconds.get(name, 0.0), seconds.get(name, 0.0) / whole, color, meaning)
         for name, (color, label, meaning) in PARTS.items()
     )
 
 
-def _kinds(kernels: Sequence[Kernel]) -> tuple[Share, ...]:
-    kinds = {kernel.kind for kernel in kernels}
-    shares = [
-        Share(kind, kind, "", "", sum(k.total for k in kernels if k.kind == kind), _share(kernels, _is(kind)))
-        for kind in sorted(kinds)
-    ]
-    return tuple(sorted(shares, key=lambda share: -share.seconds))
-
-
-def _is(kind: str) -> Callable[[Kernel], bool]:
-    return lambda kernel: kernel.kind == kind
-
-
-def _share(kernels: Sequence[Kernel], wanted: Callable[[Kernel], bool]) -> float:
-    whole = sum(kernel.total for kernel in kernels)
-    return sum(kernel.total for kernel in kernels if wanted(kernel)) / whole if whole else 0.0
-
-
-def _critical(seconds: Mapping[str, float]) -> tuple[Share, ...]:
-    """Return the parts of the critical path, most time first."""
-    whole = sum(seconds.values())
-    shares = [
-        Share(name, LINKS.get(name, name), "", "", each, each / whole) for name, each in seconds.items() if each > 0
-    ]
+def _largest_first(seconds: Mapping[str, float], labels: Mapping[str, str]) -> tuple[Share, ...]:
+    some = {name: each for name, each in seconds.items() if each > 0}
+    whole = sum(some.values())
+    shares = (Share(name, labels.get(name, name), each, each / whole) for name, each in some.items())
     return tuple(sorted(shares, key=lambda share: -share.seconds))

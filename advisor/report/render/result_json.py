@@ -196,15 +196,15 @@ def _one_step(found: OneStep) -> list[dict[str, Any]]:
 
 def _traced(one: Traced) -> dict[str, Any]:
     return {
-        **picked(one, "rank file events steps duration_s=seconds"),
+        **picked(one, "rank file=fact.file events=fact.events steps=fact.steps duration_s=fact.seconds"),
         "time": {part.name: part.share for part in one.parts} or None,
-        "communication_overlap": one.overlap,
-        "queue": asdict(one.queue) if one.queue else None,
-        "launches": asdict(one.launches) if one.launches else None,
+        "communication_overlap": one.fact.overlap,
+        "queue": asdict(one.fact.queue) if one.fact.queue else None,
+        "launches": asdict(one.fact.launches) if one.fact.launches else None,
         "kinds": {kind.name: kind.share for kind in one.kinds} or None,
         "tensor_cores": one.tensor_cores,
         "critical_path_s": {part.name: part.seconds for part in one.critical} or None,
-        "collectives": [asdict(each) for each in one.exchanges],
+        "collectives": [asdict(each) for each in one.fact.exchanges],
     }
 
 

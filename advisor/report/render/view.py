@@ -204,7 +204,7 @@ class View:
         """Return what made the slowest step slow, or why there is no such step."""
         if self.report.one_step and self.report.one_step.typical.number is None:
             return "The trace marks no steps: this is the whole trace."
-        single = self.report.traces and self.report.traces[0].steps == 1
+        single = self.report.traces and self.report.traces[0].fact.steps == 1
         return self.why_slow or (
             "One whole step was traced." if single else "No step differs much from the typical one."
         )
@@ -275,7 +275,7 @@ class View:
     @property
     def traced_span(self) -> str:
         """Return what of the traces is looked at, in a sentence or two."""
-        first = self.report.traces[0]
+        first = self.report.traces[0].fact
         if not self.report.imported:
             held = f" of {count(first.steps, 'step')}" if first.steps else ""
             return f"One profiler window{held}, {seconds(first.seconds)} long. The host is slower while it is profiled."
@@ -301,14 +301,14 @@ class View:
             kinds = ", ".join(f"{kind.label} {share(kind.share)}" for kind in one.kinds if kind.share >= NOTABLE)
             cores = "" if one.tensor_cores is None else f"; known to use tensor cores: {share(one.tensor_cores)}"
             sentences.append(f"{'Operators' if one.tensor_cores is None else 'Kernels'} by kind: {kinds}{cores}.")
-        if one.overlap is not None:
-            sentences.append(f"Communication hidden by computation: {share(one.overlap)}.")
-        if one.queue:
+        if one.fact.overlap is not None:
+            sentences.append(f"Communication hidden by computation: {share(one.fact.overlap)}.")
+        if queue := one.fact.queue:
             sentences.append(
-                f"Queue of the busiest stream: {digits(one.queue.mean)} items on average, {one.queue.most} at most, "
-                f"empty for {share(one.queue.empty)} of the time."
+                f"Queue of the busiest stream: {digits(queue.mean)} items on average, {queue.most} at most, "
+                f"empty for {share(queue.empty)} of the time."
             )
-        if calls := one.launches:
+        if calls := one.fact.launches:
             sentences.append(
                 f"Launches: {count(calls.calls, 'call')} of {seconds(calls.median)} (median) and {seconds(calls.p99)} "
                 f"at the 99th percentile, {calls.slow} above 50 us. {share(calls.shorter)} took longer than the work "

@@ -58,7 +58,7 @@ def test_a_report_on_a_trace(tmp_path):
     report = report_of_traces([loop().write(tmp_path / "t.json")])
     (one,) = report.traces
 
-    assert (one.steps, one.seconds) == (29, pytest.approx(29 * 100e-6))
+    assert (one.fact.steps, one.fact.seconds) == (29, pytest.approx(29 * 100e-6))
     assert {part.name: round(part.share, 3) for part in one.parts if part.seconds} == {
         "compute": 0.6,
         "idle_launch": 0.4,
@@ -75,7 +75,7 @@ def test_ranks_are_told_apart_and_who_waits(tmp_path):
     report = report_of_traces(two_ranks(tmp_path)[::-1])
 
     assert [one.rank for one in report.traces] == [0, 1]
-    assert [one.exchanges[0].waited for one in report.traces] == [pytest.approx(20e-6), 0.0]
+    assert [one.fact.exchanges[0].waited for one in report.traces] == [pytest.approx(20e-6), 0.0]
     jsonschema.validate(json.loads(result_json.render(report)), SCHEMA)
 
 
@@ -87,7 +87,7 @@ def test_a_window_of_ours_is_shown_as_a_trace_of_theirs(tmp_path):
     report = build_report(ours.profile, judge(ours), ours)
 
     assert report.traces == (traced(theirs),)
-    assert report.traces[0].exchanges
+    assert report.traces[0].fact.exchanges
     assert not report.imported
     assert json.loads(result_json.render(report))["traces"][0]["collectives"]
     (critical, *_) = View.traced_facts(report.traces[0])
@@ -100,7 +100,7 @@ def test_traces_that_say_the_same_rank_are_numbered(tmp_path):
     paths = [loop(distributedInfo={"rank": 0}).write(tmp_path / name) for name in ("a.json", "b.json")]
     profile = load(paths)
 
-    assert [(one.rank, one.file) for one in map(traced, profile.ranks)] == [(0, "a.json"), (1, "b.json")]
+    assert [(one.rank, one.fact.file) for one in map(traced, profile.ranks)] == [(0, "a.json"), (1, "b.json")]
     assert len(profile.problems) == 1
 
 
@@ -108,7 +108,7 @@ def test_one_that_cannot_be_read_does_not_hide_the_others(tmp_path):
     (tmp_path / "bad.json").write_text("no trace")
     profile = load([tmp_path / "bad.json", loop().write(tmp_path / "good.json")])
 
-    assert [one.file for one in map(traced, profile.ranks)] == ["good.json"]
+    assert [one.fact.file for one in map(traced, profile.ranks)] == ["good.json"]
     (problem,) = profile.problems
     assert "bad.json" in problem.message
 
@@ -143,7 +143,7 @@ def test_without_marks_it_is_taken_as_a_whole(tmp_path):
     report = report_of_traces([without_marks().write(tmp_path / "t.json")])
 
     assert report.steps is None
-    assert report.traces[0].steps is None
+    assert report.traces[0].fact.steps is None
 
 
 @pytest.mark.parametrize("about", [{}, {"deviceProperties": []}], ids=["with the GPU's name", "without"])
