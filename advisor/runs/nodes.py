@@ -41,7 +41,7 @@ def numbered(nodes: Sequence[Tables]) -> list[Tables]:
     seen: set[str] = set()
     found = []
     for node in nodes:
-        host = node.runs[-1].host if node.runs else ""
+        host = _host(node)
         processes = tuple(
             replace(each, node_rank=numbers.setdefault((host, each.node_rank), len(numbers))) for each in node.processes
         )
@@ -80,6 +80,10 @@ def _steps(node: Tables) -> list[Step]:
 def _ahead(first: Tables, node: Tables) -> float:
     """Return how far the node's clock is ahead by the hosts' clocks: a later start shows less at the same moment."""
     return first.runs[0].started_at - node.runs[0].started_at if first.runs and node.runs else 0.0
+
+
+def _host(node: Tables) -> str:
+    return node.runs[-1].host if node.runs else ""
 
 
 def on_one_clock(node: Tables, clock: Clock) -> Tables:
@@ -201,8 +205,10 @@ def _apart(nodes: Sequence[Tables], compared: Sequence[Clock]) -> Iterable[str]:
                 f"The clocks of {len(nodes)} recordings are aligned by their common steps, to within "
                 f"{seconds(max(by_steps))}: the hosts' own clocks differ by up to {seconds(apart)}{drifting}."
             )
-    if len(by_steps) < len(moved):
+    # Recordings of one host have one clock.
+    by_hosts = [node for clock, node in moved if clock.residual is None and _host(node) != _host(nodes[0])]
+    if by_hosts:
         yield (
-            f"{len(moved) - len(by_steps)} of {len(nodes)} recordings have no common steps with the first one, so "
-            "their times in joint views come from their hosts' clocks."
+            f"{len(by_hosts)} of {len(nodes)} recordings have too few steps in common with the first one, or their "
+            "ranks do not train in step, so their times in joint views come from their hosts' clocks."
         )

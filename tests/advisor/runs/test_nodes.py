@@ -64,6 +64,13 @@ def test_without_shared_steps_the_hosts_clocks_must_do(steps):
     assert Reference(lockstep()).clock_of(steps, hosts=7.0) == Clock(7.0)
 
 
+@pytest.mark.parametrize(("host", "said"), [("a", 0), ("b", 1)])
+def test_ranks_that_do_not_train_in_step_keep_the_clocks_of_their_hosts(host, said):
+    nodes = [node(0, steps=lockstep(seed=1)), node(1, host=host, steps=lockstep(seed=2, scatter=1.0))]
+
+    assert len(remarks(nodes, clocks(nodes))) == said
+
+
 def test_a_recorder_that_began_later_by_its_hosts_clock_shows_less():
     """By the hosts the second began 10 s later; its own clock is 3 s fast, as the steps show."""
     first = node(0, steps=lockstep(seed=1), started_at=1000.0)
