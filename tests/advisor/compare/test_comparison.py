@@ -153,7 +153,7 @@ def test_twice_the_batch_in_twice_the_time_is_the_same_speed():
 def test_memory_is_judged_by_its_size():
     def of(size):
         return run(
-            memory=(
+            memory_samples=(
                 MemorySample(time=1, pid=1, device=0, allocated=1, allocated_peak=size, reserved=1, reserved_peak=1),
             )
         )
