@@ -5,30 +5,27 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from advisor.runs.profile import Profile, Rank
-from profiler.schema import FlagsFact, Gpu, LoaderFact, ModelFact, OptimizerFact, Place, Process, Run
+from advisor.runs.profile import Profile
+from profiler.schema import FlagsFact, Place
 
 Scalar = str | int | float | bool | None
 
 MOST = 16
 """Largest number of groups for one kind of thing."""
 
-# Of each table, what says something about the environment; ids and clocks of one recording do not.
-SHOWN: tuple[tuple[type, tuple[str, ...]], ...] = (
-    (Run, ("host", "platform", "cpu_model", "cores", "cores_total", "memory_total", "version")),
-    (Process, ("python", "torch", "cuda", "hip", "world_size")),
-    (Gpu, ("name", "capability", "memory_total", "power_limit", "driver", "cuda_driver", "mig", "gpm")),
-    (ModelFact, ("name", "wrappers", "parameters", "trainable", "tensors", "bytes", "block", "blocks", "compiled")),
-    (OptimizerFact, ("name", "place", "parameters", "tensors", "fused", "foreach", "lr", "state_bytes", "device")),
-    (
-        LoaderFact,
-        (
-            *("place", "dataset", "length", "batch_size", "num_workers", "prefetch_factor", "persistent_workers"),
-            *("pin_memory", "context", "sampler", "collate", "batch_bytes", "training"),
-        ),
+# Of each group, what says something about the environment; ids and clocks of one recording do not.
+SHOWN: dict[str, tuple[str, ...]] = {
+    "machine": ("host", "platform", "cpu_model", "cores", "cores_total", "memory_total", "version"),
+    "software": ("python", "torch", "cuda", "hip", "world_size"),
+    "gpu": ("name", "capability", "memory_total", "power_limit", "driver", "cuda_driver", "mig", "gpm"),
+    "model": ("name", "wrappers", "parameters", "trainable", "tensors", "bytes", "block", "blocks", "compiled"),
+    "optimizer": ("name", "place", "parameters", "tensors", "fused", "foreach", "lr", "state_bytes", "device"),
+    "loader": (
+        *("place", "dataset", "length", "batch_size", "num_workers", "prefetch_factor", "persistent_workers"),
+        *("pin_memory", "context", "sampler", "collate", "batch_bytes", "training"),
     ),
-    (FlagsFact, tuple(field.name for field in fields(FlagsFact))),
-)
+    "flags": tuple(field.name for field in fields(FlagsFact)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +47,15 @@ class Group:
 def environment(profile: Profile) -> tuple[Group, ...]:
     """Return the facts of the machine, the GPUs and the primary rank's training."""
     first = profile.ranks[0] if profile.ranks else None
-    groups = [
-        *_numbered("machine", profile.runs),
-        *_numbered("software", (first.process,) if first else ()),
-        *_numbered("gpu", profile.gpus),
-        *(_of_rank(first) if first else ()),
-    ]
-    return tuple(groups)
-
-
-def _of_rank(rank: Rank) -> Iterable[Group]:
-    yield from _numbered("model", rank.models)
-    yield from _numbered("optimizer", rank.optimizers)
-    yield from _numbered("loader", rank.loaders)
-    yield from _numbered("flags", (rank.flags,) if rank.flags else ())
+    things: dict[str, tuple[Any, ...]] = {
+        "machine": profile.runs,
+        "software": (first.process,) if first else (),
+        "gpu": profile.gpus,
+    }
+    if first:
+        things |= {"model": first.models, "optimizer": first.optimizers, "loader": first.loaders}
+        things["flags"] = (first.flags,) if first.flags else ()
+    return tuple(group for name, several in things.items() for group in _numbered(name, several))
 
 
 def _numbered(name: str, things: tuple[Any, ...]) -> Iterable[Group]:
@@ -72,8 +64,7 @@ def _numbered(name: str, things: tuple[Any, ...]) -> Iterable[Group]:
         yield from _kinds(name, things)
         return
     for number, thing in enumerate(things):
-        shown = next(names for kind, names in SHOWN if isinstance(thing, kind))
-        rows = tuple(Row(key, _plain(getattr(thing, key))) for key in shown)
+        rows = tuple(Row(key, _plain(getattr(thing, key))) for key in SHOWN[name])
         yield Group(f"{name} {number}" if len(things) > 1 else name, rows)
 
 
@@ -82,8 +73,7 @@ def _kinds(name: str, things: tuple[Any, ...]) -> Iterable[Group]:
 
     A field that differs for all of them, such as a host's name, is left out.
     """
-    shown = next(names for kind, names in SHOWN if isinstance(things[0], kind))
-    columns = {key: [_plain(getattr(thing, key)) for thing in things] for key in shown}
+    columns = {key: [_plain(getattr(thing, key)) for thing in things] for key in SHOWN[name]}
     kept = {key: values for key, values in columns.items() if len(set(values)) < len(things)}
     kinds = Counter(zip(*kept.values(), strict=True)).most_common()
     for number, (values, count) in enumerate(kinds[:MOST]):
