@@ -536,8 +536,6 @@ class LoaderFact:
     sampler: str | None = None
     collate: str | None = None
     pin_memory: bool = False
-    drop_last: bool = False
-    timeout: float = 0.0
     context: str | None = None
     """Start method: fork, spawn or forkserver."""
     prefetch_factor: int | None = None
@@ -587,12 +585,8 @@ class ModelFact:
     block: str | None = None
     """Class of the largest repeated child, which activation checkpointing would wrap."""
     blocks: int = 0
-    block_path: str | None = None
-    """Dotted name of the list that holds the blocks, such as "transformer.h"."""
     block_bytes: int | None = None
     compiled: bool = False
-    mesh: dict[str, int] = field(default_factory=dict)
-    """The mesh of ranks on which its DTensors lie, by dimension name: {"dp": 4, "tp": 2}."""
     data_parallel: int | None = None
     """Ranks that train it on data of their own and reduce gradients together; None if unknown."""
     shards: int | None = None
@@ -616,7 +610,6 @@ class OptimizerFact:
     """The optimizer's name in the source; filled in by the recorder."""
     name: str = "?"
     module: str = ""
-    groups: int = 1
     tensors: int = 0
     parameters: int = 0
     sized: bool = True
@@ -789,7 +782,6 @@ class PaddingFact:
     told_by: str | None = None
     """Path in the batch of the array that shows the padding; None if batches contradict one another."""
     batches: int = 0
-    sequences: int = 0
     real: int = 0
     """Tokens that are not padding."""
     longest: int = 0
@@ -819,7 +811,6 @@ class DdpFact:
     buckets: int | None = None
     gradient_as_bucket_view: bool = False
     find_unused_parameters: bool = False
-    static_graph: bool = False
     comm_hook: str | None = None
     """Name of the hook that reduces instead of DDP itself; None if there is none."""
     steps: int = 0
@@ -868,7 +859,6 @@ class WindowsFact:
     """Fact of kind "windows": the torch.profiler windows of a rank, and why there are none or no more."""
 
     id: int = 0
-    taken: int = 0
     reason: str | None = None
     """Why the next window was not taken; None if one was taken and nothing prevents more.
 

@@ -91,7 +91,7 @@ def _block(module: Any) -> dict[str, Any]:
     It is what activation checkpointing would wrap. Returns an empty dictionary if no child repeats.
     """
     best: tuple[int, dict[str, Any]] = (0, {})
-    for path, parent in look.named_modules(module):
+    for parent in look.modules(module):
         by_class: dict[type, list[Any]] = {}
         for child in look.children(parent):
             sharded = look.child(child, FSDP)
@@ -107,7 +107,6 @@ def _block(module: Any) -> dict[str, Any]:
                     {
                         "block": look.name_of(cls),
                         "blocks": len(children),
-                        "block_path": path,
                         "block_bytes": max(sizes),
                     },
                 )
@@ -165,7 +164,6 @@ def optimizer(instance: Any, number: int, where: Any) -> dict[str, Any]:
         "place": where,
         "name": look.name_of(type(instance)),
         "module": look.module_of(type(instance)),
-        "groups": len(groups),
         "tensors": len(updated),
         "parameters": sum(each.elements for each in known),
         "sized": bool(groups) and len(known) == len(updated),

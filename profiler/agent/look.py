@@ -207,23 +207,17 @@ def child(module: Any, name: str) -> Any:
 
 
 def modules(module: Any) -> list[Any]:
-    """Return the module and all modules inside it, each once, outer ones first."""
-    return [each for _, each in named_modules(module)]
-
-
-def named_modules(module: Any) -> list[tuple[str, Any]]:
-    """Return the pairs that `Module.named_modules` yields, without a frame for each level."""
-    found: list[tuple[str, Any]] = []
+    """Return what `Module.modules` yields, without a frame for each level."""
+    found: list[Any] = []
     seen: set[int] = set()
-    left = [("", module)]
+    left = [module]
     while left:
-        path, each = left.pop()
+        each = left.pop()
         if id(each) in seen:
             continue
         seen.add(id(each))
-        found.append((path, each))
-        for name, inner in reversed(_held(each, "_modules")):
-            left.append((f"{path}.{name}" if path else str(name), inner))
+        found.append(each)
+        left += [inner for _, inner in reversed(_held(each, "_modules"))]
     return found
 
 

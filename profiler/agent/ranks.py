@@ -68,33 +68,14 @@ def _joined() -> Any:
 
 
 def sharing(module: Any) -> dict[str, Any]:
-    """Return the ModelFact fields on sharing: `mesh`, `data_parallel` and `shards`.
+    """Return the ModelFact fields on sharing: `data_parallel` and `shards`.
 
-    These are the mesh of its DTensors, the number of ranks that train it on data of their own, and how many of those
-    share one copy of its weights.
+    These are the number of ranks that train it on data of their own, and how many of those share one copy of its
+    weights.
     """
-    mesh: dict[str, int] = {}
-    for parameter in look.parameters(module):
-        found = _mesh(parameter)
-        if len(found) > len(mesh):
-            mesh = found
     sizes = [each for each in map(_reduced_among, look.modules(module)) if each]
     data_parallel, shards = max(sizes, default=(None, None))
-    return {"mesh": mesh, "data_parallel": data_parallel, "shards": shards}
-
-
-def _mesh(parameter: Any) -> dict[str, int]:
-    """Return the sizes of a DTensor's mesh by the names of its dimensions; none of another tensor."""
-    spec = look.class_dict_of(type(parameter)).get("_spec")
-    if not look.module_of(type(parameter)).startswith("torch.distributed.") or spec is None:
-        return {}
-    try:
-        mesh = spec.__get__(parameter).mesh
-        shape = [int(size) for size in mesh.mesh.shape]
-        names = mesh.mesh_dim_names or [f"dim{number}" for number in range(len(shape))]
-        return dict(zip((str(name) for name in names), shape))  # noqa: B905 - Python 3.9 has no strict
-    except Exception:  # of a version that we have not read
-        return {}
+    return {"data_parallel": data_parallel, "shards": shards}
 
 
 def sharded_groups(module: Any) -> list[Any]:

@@ -290,7 +290,7 @@ def _graphs() -> int:
 def _windows(agent: Agent, seen: _Seen) -> Any:
     folder = agent.settings.get("windows")
     if not folder:
-        agent.fact("windows", {"id": 0, "taken": 0, "reason": "off"})
+        agent.fact("windows", {"id": 0, "reason": "off"})
         return None
     try:
         from .window import Windows

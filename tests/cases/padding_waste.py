@@ -13,7 +13,6 @@ PADDED = PaddingFact(
     id=1,
     told_by="batch['attention_mask']",
     batches=25,
-    sequences=100,
     real=9600,
     longest=12800,
     padded=51200,

@@ -49,11 +49,11 @@ def test_ranks_that_share_the_data(script, start):
     assert ran.status == 0, ran.err.decode()
     (line,) = (line for line in ran.out.decode().splitlines() if line.startswith("told: "))
     assert json.loads(line[6:]) == {
-        "plain": [{}, None, None],
-        "ddp": [{}, 4, 1],
-        "ddp-of-a-half": [{}, 2, 1],
-        "tensor-parallel": [{"tp": 2}, None, None],
-        "fsdp": [{"dim0": 4}, 4, 4],
-        "fsdp-and-tensor-parallel": [{"dp": 2, "tp": 2}, 2, 2],
-        "hybrid": [{"dp": 2, "tp": 2}, 4, 2],
+        "plain": [None, None],
+        "ddp": [4, 1],
+        "ddp-of-a-half": [2, 1],
+        "tensor-parallel": [None, None],
+        "fsdp": [4, 4],
+        "fsdp-and-tensor-parallel": [2, 2],
+        "hybrid": [4, 2],
     }

@@ -217,7 +217,7 @@ def test_what_no_column_tells_is_the_default_of_each_row_alone():
     one, other = made_of(ModelFact, {"id": [1, 2]}, 2)
 
     assert [one, other] == [ModelFact(id=1), ModelFact(id=2)]
-    assert one.mesh is not other.mesh
+    assert one.dtypes is not other.dtypes
 
 
 def test_a_later_row_of_the_same_key_replaces_the_first(tmp_path):

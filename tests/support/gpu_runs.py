@@ -40,7 +40,6 @@ MODEL = ModelFact(
     tensors=300,
     block="Block",
     blocks=32,
-    block_path="layers",
 )
 ADAM = OptimizerFact(
     id=1,

@@ -215,8 +215,6 @@ class _Loaders:
             "sampler": name_of(type(order)),
             "collate": collate.__qualname__ if type(collate) is types.FunctionType else name_of(type(collate)),
             "pin_memory": held.get("pin_memory") is True,
-            "drop_last": held.get("drop_last") is True,
-            "timeout": _number(held.get("timeout")),
             "context": None if method is None else method(),
             "prefetch_factor": _whole(held.get("prefetch_factor")),
             "persistent_workers": held.get("persistent_workers") is True,
@@ -224,7 +222,7 @@ class _Loaders:
 
 
 _OF_ITERATORS = (
-    *("dataset", "num_workers", "collate_fn", "pin_memory", "drop_last", "timeout"),
+    *("dataset", "num_workers", "collate_fn", "pin_memory", "drop_last"),
     *("persistent_workers", "prefetch_factor"),
 )
 
@@ -249,10 +247,6 @@ def _settings(loader: Any) -> dict[str, Any]:
 def _whole(value: Any) -> int | None:
     """Return a whole number; None for anything else, as a number of the program's own class."""
     return value if type(value) is int else None
-
-
-def _number(value: Any) -> float:
-    return float(value) if type(value) in (int, float) else 0.0
 
 
 def _length(held: dict[str, Any]) -> int | None:

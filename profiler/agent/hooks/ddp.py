@@ -133,7 +133,6 @@ class _Count:
             "buckets": len(sizes.split(",")) if sizes else None,
             "gradient_as_bucket_view": held.get("gradient_as_bucket_view") is True,
             "find_unused_parameters": held.get("find_unused_parameters") is True,
-            "static_graph": held.get("static_graph") is True,
             "comm_hook": logged.get("comm_hook") or (_named(hooks[0][0]) if hooks else None),
             "steps": steps - self._steps,
             "passes": sum(self.passes),

@@ -92,7 +92,6 @@ class Paddings:
         fact = self._facts.setdefault(number, {"id": number, "told_by": path})
         for name, each in (
             ("batches", 1),
-            ("sequences", count),
             ("real", int(lengths.sum())),
             ("longest", count * longest),
             ("padded", count * padded),

@@ -5,7 +5,7 @@ from advisor.metrics.base import Missing
 from advisor.metrics.padding import FEWEST, padding, padding_beyond_longest, padding_waste
 from profiler.schema import LoaderFact, PaddingFact
 
-TOLD = PaddingFact(id=2, told_by="batch[0]", batches=FEWEST, sequences=40, real=400, longest=1000, padded=1600)
+TOLD = PaddingFact(id=2, told_by="batch[0]", batches=FEWEST, real=400, longest=1000, padded=1600)
 
 
 def of(*facts):

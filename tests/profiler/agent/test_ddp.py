@@ -74,7 +74,7 @@ def test_passes_that_reduce_are_told_from_those_that_do_not(run_ddp, last, reduc
     assert fact.place == Place(file=str(path), line=line)
     assert (fact.backend, fact.gradient_bytes, fact.dtypes, fact.comm_hook) == ("gloo", BYTES, ("float32",), None)
     assert (fact.bucket_cap, fact.buckets) == (25 * 2**20, 1)
-    assert (fact.gradient_as_bucket_view, fact.find_unused_parameters, fact.static_graph) == (False, False, False)
+    assert (fact.gradient_as_bucket_view, fact.find_unused_parameters) == (False, False)
 
 
 def test_settings_and_hooks_are_told(run_ddp):
