@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -21,7 +20,7 @@ from profiler.recorder.steps import Segmenter
 from profiler.schema import PHASES, Batch, Fact, MemorySample, Problem, Process, Step
 from profiler.sketch import Quantiles
 from profiler.store import Tables
-from profiler.store.values import Misfit, fit, hints
+from profiler.store.values import Misfit, fit, hints, parse
 
 # Batches without a loader whose fetch has not been seen: the events of a ring may be lost.
 MOST_UNNAMED = 1_000
@@ -243,7 +242,7 @@ class EventSource:
             if len(line) > MOST_LINE:
                 continue
             with contextlib.suppress(*_UNFIT):
-                fact = json.loads(line)
+                fact = parse(line)
                 if isinstance(fact, dict):
                     rows += self._row(fact)
         return rows

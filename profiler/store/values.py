@@ -7,7 +7,7 @@ by the field's default; without a default no object is made.
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, fields
 from functools import cache
 from itertools import repeat
 from operator import attrgetter
@@ -19,10 +19,6 @@ from profiler.schema import FACTS, Fact
 T = TypeVar("T")
 
 _SQL = {int: "INTEGER", bool: "INTEGER", float: "REAL", str: "TEXT"}
-
-
-_PLAIN = frozenset({int, bool, str, NoneType})
-"""Types that are accepted unchanged."""
 
 
 class Misfit(Exception):
@@ -61,64 +57,27 @@ def build(cls: type, values: Mapping[str, object]) -> Any:
 
 
 def fit(value: object, hint: Any) -> Any:
-    """Convert `value`, from JSON, to the annotated type.
+    """Convert `value`, from `parse`, to the annotated type.
 
     Raises:
         Misfit: it does not fit.
     """
-    if hint in _PLAIN and type(value) is hint:
-        return value
-    origin, arguments = _parts(hint)
-    if hint is object and value is not MISSING:
-        return value
-    if origin in (Union, UnionType):
-        return _fit_any(value, arguments)
-    if hint is float and type(value) in (int, float):
-        return _fit_float(value)
-    if origin is Literal and value in arguments:
-        return value
-    if origin is tuple and isinstance(value, list | tuple):
-        if arguments[-1] is Ellipsis:
-            return tuple(fit(item, arguments[0]) for item in value)
-        if len(value) == len(arguments):
-            return tuple(map(fit, value, arguments))
-    if origin is dict and isinstance(value, dict):
-        return {_fit_key(key, arguments[0]): fit(item, arguments[1]) for key, item in value.items()}
-    if is_dataclass(hint) and isinstance(hint, type) and isinstance(value, dict):
-        return build(hint, value)
-    raise Misfit
+    import msgspec  # only now: a recorder needs it once the program runs
 
-
-@cache
-def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    return get_origin(hint), get_args(hint)
-
-
-def _fit_any(value: object, options: Sequence[Any]) -> Any:
-    for option in options:
-        try:
-            return fit(value, option)
-        except Misfit:
-            continue
-    raise Misfit
-
-
-def _fit_float(value: Any) -> float:
     try:
-        number = float(value)
-    except OverflowError:
+        return msgspec.convert(value, hint, str_keys=True)
+    except (msgspec.ValidationError, ValueError, RecursionError, SystemError):  # the last: 0.19, of 10**400 as a float
         raise Misfit from None
-    if number != number:  # NaN: not a measurement
-        raise Misfit
-    return number
 
 
-def _fit_key(key: str, hint: Any) -> Any:
-    """Convert a key to its type, because JSON has only text keys."""
-    try:
-        return hint(key)
-    except ValueError:
-        raise Misfit from None
+def parse(text: str | bytes) -> Any:
+    """Parse JSON, in which a NaN, no measurement, becomes None.
+
+    Raises:
+        ValueError: it is not JSON.
+        RecursionError: it is nested too deeply.
+    """
+    return json.loads(text, parse_constant=lambda name: None if name == "NaN" else float(name))
 
 
 @cache
@@ -225,7 +184,7 @@ class Columns:
             if kind(hint) is bool and type(value) is int:
                 value = bool(value)
             elif kind(hint) not in _SQL and value is not None:
-                value = json.loads(value)
+                value = parse(value)
             return fit(value, hint)
         except (Misfit, ValueError, TypeError, RecursionError):
             return MISSING

@@ -35,7 +35,6 @@ from profiler.schema import (
     GpuSample,
     HostSample,
     Kernel,
-    LoaderFact,
     MemorySample,
     ModelFact,
     Operator,
@@ -53,7 +52,7 @@ from profiler.schema import (
 from profiler.sketch import Quantiles
 from profiler.store import Tables, Writer, decode_fact, find, read, reader, with_columns
 from profiler.store.merge import MERGES
-from profiler.store.values import made_of
+from profiler.store.values import made_of, parse
 
 SINGLES = {"runs": Run, "processes": Process, "gpus": Gpu, "sketches": Sketch, "stacks": Stack, "facts": Fact}
 STREAMS = {
@@ -270,14 +269,14 @@ def test_a_fact_keeps_what_fits_and_takes_defaults_for_the_rest():
     body = {
         "id": 5,
         "place": {"file": "train.py", "line": 31, "column": 4},
-        "batch_size": "many",
-        "num_workers": 1.5,
-        "pin_memory": 1,
-        "timeout": 3,
+        "tensors": "many",
+        "parameters": 1.5,
+        "fused": 1,
+        "lr": 3,
         "from_the_future": [],
     }
-    assert decode_fact(Fact(pid=1, time=0.0, kind="loader", body=body)) == LoaderFact(
-        id=5, place=Place(file="train.py", line=31), timeout=3.0
+    assert decode_fact(Fact(pid=1, time=0.0, kind="optimizer", body=body)) == OptimizerFact(
+        id=5, place=Place(file="train.py", line=31), lr=3.0
     )
 
 
@@ -296,7 +295,7 @@ def test_no_fact_raises(kind, data):
 
 
 def test_numbers_that_are_none_are_not_measured():
-    body = {"id": 1, "lr": float("nan"), "name": 10**400, "capability": [8, 0, 1]}
+    body = parse('{"id": 1, "lr": NaN, "name": ' + "9" * 400 + ', "capability": [8, 0, 1]}')
     assert decode_fact(Fact(pid=1, time=0.0, kind="optimizer", body=body)) == OptimizerFact(id=1)
     assert decode_fact(Fact(pid=1, time=0.0, kind="device", body=body)) == DeviceFact(id=1)
     assert decode_fact(Fact(pid=1, time=0.0, kind="optimizer", body={"id": 1, "lr": 10**400})) == OptimizerFact(id=1)
