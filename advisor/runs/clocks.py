@@ -40,7 +40,6 @@ class Clock:
     drift: float = 0.0
     residual: float | None = None
     """Median distance of the steps from that line, in seconds; None if the hosts' clocks were used instead of steps."""
-    steps: int = 0
 
     def __call__(self, time: float) -> float:
         """Return a time of this recording on the reference's clock."""
@@ -71,13 +70,13 @@ class Reference:
         shared = shared[:: max(1, len(shared) // MOST)]
         points = [(theirs[key], theirs[key] - ours[key]) for key in shared]
         offset = median(ahead for _, ahead in points)
-        clock = Clock(offset, 0.0, _residual(points, offset, 0.0), len(points))
+        clock = Clock(offset, 0.0, _residual(points, offset, 0.0))
         if len(points) >= FEWEST_FOR_DRIFT and points[-1][0] - points[0][0] >= LEAST_SECONDS:
             drift = _slope(points)
             start = median(ahead - drift * time for time, ahead in points)
             residual = _residual(points, start, drift)
             if residual < DRIFTS * (clock.residual or 0.0):
-                clock = Clock(start, drift, residual, len(points))
+                clock = Clock(start, drift, residual)
         return clock if (clock.residual or 0.0) <= TOO_FAR * self._typical else Clock(hosts)
 
 
