@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import date
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -17,6 +17,7 @@ MOST_ROWS = 50
 MOST_CELLS = 3000
 """Cells that the page's filters add up: about 300 kB."""
 MOST_WORKS = 300
+MOST_WEEKS = 10_000
 EACH = 20
 """Newest runs of a commit on a host that are compared."""
 
@@ -155,10 +156,12 @@ def overview(connection: Any, *, since: str = "", price: float | None = None, un
         other=other if other.runs else None,
         status={row["status"]: row["runs"] for row in ask(queries.STATUS)},
         by={
-            name: [part(row) for row in ask(queries.BY, column=column, most=MOST_ROWS)]
+            name: list(map(part, ask(queries.BY, column=column, most=MOST_ROWS)))
             for name, column in queries.DIMENSIONS.items()
         },
-        weeks=_weeks([part(row) for row in ask(queries.BY, column="day", most=10_000)]),
+        weeks=sorted(
+            map(part, ask(queries.BY, column=queries.WEEK, most=MOST_WEEKS)), key=lambda week: week.name or ""
+        ),
         changes=chosen,
         plan_hours=planned,
         regressions=regressions(compared)[:MOST_ROWS],
@@ -278,12 +281,10 @@ def _slower(
     )
 
 
-def _look(row: Mapping[str, Any]) -> Look:
-    return Look(
-        **{name: row[name] for name in ("folder", "project", "script", "host", "started", "outcome", "hours")},
-        user=row["user_name"],
-        lost={cause: None if (lost := row[f"lost_{cause}"]) is None else lost * row["hours"] for cause in CAUSES},
-    )
+def _look(row: dict[str, Any]) -> Look:
+    shares = {cause: row.pop(f"lost_{cause}") for cause in CAUSES}
+    lost = {cause: None if share is None else share * row["hours"] for cause, share in shares.items()}
+    return Look(user=row.pop("user_name"), **row, lost=lost)
 
 
 def _grouped(rows: Iterable[Mapping[str, Any]], column: str) -> dict[Any, list[Mapping[str, Any]]]:
@@ -291,34 +292,6 @@ def _grouped(rows: Iterable[Mapping[str, Any]], column: str) -> dict[Any, list[M
     for row in rows:
         found[row[column]].append(row)
     return found
-
-
-def _weeks(days: Sequence[Part]) -> list[Part]:
-    """Return the parts of days, by their Mondays."""
-    weeks = defaultdict[str, list[Part]](list)
-    for day in days:
-        monday = date.fromisoformat(day.name or "")
-        weeks[(monday - timedelta(days=monday.weekday())).isoformat()].append(day)
-    return [merged(name, parts) for name, parts in sorted(weeks.items())]
-
-
-def merged(name: str, parts: Sequence[Part]) -> Part:
-    """Return several parts as one; a sum of which nothing was measured is None."""
-
-    def total(values: Iterable[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return sum(known) if known else None
-
-    return Part(
-        name=name,
-        runs=sum(one.runs for one in parts),
-        hours=sum(one.hours for one in parts),
-        money=total(one.money for one in parts),
-        measured=sum(one.measured for one in parts),
-        ended_badly=sum(one.ended_badly for one in parts),
-        lost_money=total(one.lost_money for one in parts),
-        lost={cause: total(one.lost[cause] for one in parts) for cause in CAUSES},
-    )
 
 
 def _date(text: str) -> str:

@@ -16,6 +16,8 @@ TOTALS = f"""count(*) AS runs, sum({{hours}}) AS hours, sum({{hours}} * coalesce
   sum(CASE WHEN {MEASURED} IS NOT NULL THEN {{hours}} END) AS measured,
   sum(CASE WHEN outcome IN ('failed', 'killed') THEN {{hours}} END) AS ended_badly,
   sum({{hours}} * ({LOST}) * coalesce({{price}}, gpu_price)) AS lost_money, {_SUMS}"""
+WEEK = "strftime(date_trunc('week', CAST(day AS DATE)), '%Y-%m-%d')"
+"""The Monday of a day. Only DuckDB takes it: engines name weeks differently."""
 WHERE = "{hours} IS NOT NULL AND day >= '{since}'"
 
 ALL = f"SELECT {TOTALS} FROM runs WHERE {WHERE}"
@@ -26,7 +28,7 @@ BY = (
 )
 """The same by a column, the largest first."""
 
-STATUS = "SELECT status, count(*) AS runs FROM runs WHERE day >= '{since}' GROUP BY status"
+STATUS = "SELECT status, count(*) AS runs FROM runs WHERE day >= '{since}' GROUP BY status ORDER BY status"
 
 UNREAD = """SELECT folder, status, note FROM runs WHERE status <> 'complete' AND day >= '{since}'
 ORDER BY imported_at DESC, folder LIMIT {most}"""
@@ -41,32 +43,34 @@ JOIN (
 ) AS s ON a.script = s.script AND coalesce(a.project, '') = coalesce(s.project, '')
 WHERE a.{hours} IS NOT NULL AND a.day >= '{since}'
 GROUP BY a.project, a.script, a.rule HAVING max(a.started) >= max(s.newest)
+ORDER BY 1, 2, 3
 """
 """Hours that a change to a script would have saved, if the newest run of the script still advises it."""
 
 PLANS = """SELECT project, script, sum({hours} * plan_saves) AS hours FROM runs
-WHERE plan_saves > 0 AND {hours} IS NOT NULL AND day >= '{since}' GROUP BY project, script"""
+WHERE plan_saves > 0 AND {hours} IS NOT NULL AND day >= '{since}' GROUP BY project, script ORDER BY 1, 2"""
 """Hours that all advice together would have saved, by script."""
 
 COMPARABLE = """
 SELECT work, commit_id, host, project, script, day, started, step_p50_s, folder FROM (
-  SELECT r.*, row_number() OVER (PARTITION BY work, commit_id, host ORDER BY started DESC) AS recent
+  SELECT r.*, row_number() OVER (PARTITION BY work, commit_id, host ORDER BY started DESC, run_id) AS recent
   FROM runs r
   WHERE work IN (
     SELECT work FROM runs WHERE work IS NOT NULL AND step_p50_s > 0 AND day >= '{since}'
-    GROUP BY work HAVING count(*) >= {fewest} ORDER BY sum({hours}) DESC LIMIT {most}
+    GROUP BY work HAVING count(*) >= {fewest} ORDER BY sum({hours}) DESC, work LIMIT {most}
   ) AND step_p50_s > 0 AND started IS NOT NULL AND day >= '{since}' AND (crowded IS NULL OR NOT crowded)
-) AS numbered WHERE recent <= {each}
+) AS numbered WHERE recent <= {each} ORDER BY work, commit_id, host, recent
 """
 """Step times of runs that did the same work, of the works with most hours: the newest of each commit and host."""
 
 LOOK = f"""SELECT folder, project, user_name, script, host, started, outcome, {{hours}} AS hours,
   {", ".join(f"lost_{cause}" for cause in CAUSES)}
 FROM runs WHERE {WHERE} AND (outcome IN ('failed', 'killed') OR {LOST} > 0)
-ORDER BY {{hours}} * (CASE WHEN outcome IN ('failed', 'killed') THEN 1 ELSE {LOST} END) DESC LIMIT {{most}}"""
+ORDER BY {{hours}} * (CASE WHEN outcome IN ('failed', 'killed') THEN 1 ELSE {LOST} END) DESC, started DESC, folder
+LIMIT {{most}}"""
 """Runs that cost most hours for nothing: ended badly, or lost to a cause."""
 
 CELLS = f"""
-SELECT strftime(date_trunc('week', CAST(day AS DATE)), '%Y-%m-%d') AS week, project, user_name, script, host,
-  {TOTALS} FROM runs WHERE {WHERE} GROUP BY 1, 2, 3, 4, 5 ORDER BY hours DESC LIMIT {{most}}"""
-"""What the filters of the page add up. Only DuckDB runs this one: engines name weeks differently."""
+SELECT {WEEK} AS week, project, user_name, script, host, {TOTALS}
+FROM runs WHERE {WHERE} GROUP BY 1, 2, 3, 4, 5 ORDER BY hours DESC, 1, 2, 3, 4, 5 LIMIT {{most}}"""
+"""What the filters of the page add up."""

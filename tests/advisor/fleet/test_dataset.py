@@ -136,7 +136,7 @@ def test_the_overview_adds_hours_up(tmp_path, runs):
     assert later.total.money == 36.0
     assert made.total.ended_badly == 4.0
     assert {part.name: part.hours for part in made.by["user"]} == {"ann": 12.0, "bob": 8.0}
-    assert [week.runs for week in made.weeks] == [3]
+    assert [(week.name, week.runs) for week in made.weeks] == [("2025-12-29", 3)]
     assert [(one.rule, one.saves) for one in made.changes] == [
         ("workers", pytest.approx(5.76)),
         ("bf16", pytest.approx(1.728)),
@@ -145,6 +145,15 @@ def test_the_overview_adds_hours_up(tmp_path, runs):
     assert made.look[0].outcome == "failed"
     assert sum(cell["hours"] for cell in made.cells) == 20.0
     assert cores.total.runs == 0
+
+
+def test_runs_that_cost_the_same_are_in_one_order(tmp_path):
+    for number, name in enumerate("cab"):
+        write(tmp_path / "runs" / name, row(number, outcome="failed"), result(outcome="failed"))
+        import_runs(tmp_path / "fleet", [str(tmp_path / "runs")])
+    with opened(tmp_path / "fleet") as connection:
+        look = overview(connection).look
+    assert [Path(run.folder).name for run in look] == ["a", "b", "c"]
 
 
 def test_advice_that_the_newest_run_no_longer_gives_is_not_a_change(tmp_path, runs):
