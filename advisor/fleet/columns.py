@@ -24,7 +24,8 @@ CAUSES = {
 }
 """What hours are lost to. The first six are phases of a step, the others lie between steps; none overlaps another."""
 
-BETWEEN_STEPS = ("checkpoint_save", "epoch_start")
+BETWEEN_STEPS = {"checkpoint_save": "checkpoint_save_share", "epoch_start": "epoch_restart_share"}
+"""The metric of each of the latter, a share of the run time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

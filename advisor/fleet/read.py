@@ -149,30 +149,25 @@ def _result(files: Sequence[Listed], scratch: Path) -> tuple[dict[str, Any] | No
 
 def _measured(result: dict[str, Any], stored: Sequence[Run], duration: float | None, script: str) -> dict[str, Any]:
     """Return the columns that were measured, and the share of the run's hours that its gains refer to (`base`)."""
-    environment, steps = _table(result, "environment"), _table(result, "steps")
-    times = _table(steps, "time_s")
+    steps, machine = _table(result, "steps"), _table(result, "machine")
+    times, phases = _table(steps, "time_s"), _table(result, "phases")
     mean, count = _number(times.get("mean")), _whole(steps.get("count"))
     stepping = min(1.0, count * mean / duration) if mean and count and duration else None
-    found: dict[str, Any] = {f"lost_{cause}": None for cause in CAUSES}
-    phases, between = _table(result, "phases"), {"checkpoint_save": "checkpoint_save_share"}
-    between["epoch_start"] = "epoch_restart_share"
+    shares = {cause: _share(_metric(result, name)) for cause, name in BETWEEN_STEPS.items()}
+    outside = [*shares.values(), _share(_metric(result, "evaluation_share"))]
     for cause in CAUSES:
-        if cause in BETWEEN_STEPS:
-            found[f"lost_{cause}"] = _share(_metric(result, between[cause]))
-        elif stepping is not None and (share := _share(phases.get(cause))) is not None:
-            found[f"lost_{cause}"] = share * stepping
-    outside = [_share(_metric(result, name)) for name in (*between.values(), "evaluation_share")]
-    gpu = next((group for name, group in environment.items() if _is(name, "gpu")), None)
+        if cause not in BETWEEN_STEPS:
+            share = _share(phases.get(cause))
+            shares[cause] = None if share is None or stepping is None else share * stepping
+    gpu, computer = _group(result, "gpu"), _group(result, "machine")
+    device = _text((computer or {}).get("cpu_model") if gpu is None else gpu.get("name"))
     hours = _number(_metric(result, "gpu_hours"))
-    no_gpu = (
-        any(_is(name, "machine") for name in environment) and gpu is None and hours is None and duration is not None
-    )
     hosts = {run.host: _number(run.cores) or 0.0 for run in stored}  # one may have several recorders
-    cores = sum(hosts.values()) or _number(_table(result, "machine").get("cores"))
-    machine: Any = next((group for name, group in environment.items() if _is(name, "machine")), {})
-    device = _text(_table({"": gpu or machine}, "").get("name" if gpu else "cpu_model"))
-    representative = _table(result, "machine").get("representative")
-    return found | {
+    cores = sum(hosts.values()) or _number(machine.get("cores"))
+    no_gpu = computer is not None and gpu is None and hours is None
+    representative = machine.get("representative")
+    return {
+        **{f"lost_{cause}": share for cause, share in shares.items()},
         "base": None if stepping is None else min(1.0, stepping + sum(share or 0.0 for share in outside)),
         "device": device,
         "gpu_hours": hours,
@@ -187,10 +182,8 @@ def _measured(result: dict[str, Any], stored: Sequence[Run], duration: float | N
 
 
 def _work(result: dict[str, Any], script: str, device: str | None) -> str | None:
-    environment = _table(result, "environment")
-    model = next((group for name, group in environment.items() if _is(name, "model")), None)
-    batch = _number(_metric(result, "batch_bytes"))
-    if not isinstance(model, dict) or batch is None or device is None:
+    model, batch = _group(result, "model"), _number(_metric(result, "batch_bytes"))
+    if model is None or batch is None or device is None:
         return None
     micro, ranks = _table(result, "steps").get("micro_steps_per_step"), _table(result, "run").get("ranks")
     same = (script, model.get("name"), model.get("parameters"), batch, micro, ranks, device)
@@ -234,9 +227,11 @@ def script_of(command: Sequence[str], cwd: str, project: str | None) -> str:
     return posixpath.basename(name) if name.startswith("/") else name
 
 
-def _is(name: str, kind: str) -> bool:
-    """Return whether a group of the environment is of that kind; several are numbered."""
-    return name == kind or name.startswith(f"{kind} ")
+def _group(result: dict[str, Any], kind: str) -> dict[str, Any] | None:
+    """Return the first group of the environment of that kind; several are numbered."""
+    groups = _table(result, "environment").items()
+    found = (group for name, group in groups if name == kind or name.startswith(f"{kind} "))
+    return next((group for group in found if isinstance(group, dict)), None)
 
 
 def _metric(result: dict[str, Any], name: str) -> Any:
