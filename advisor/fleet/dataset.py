@@ -12,11 +12,12 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from advisor.fleet.columns import TABLES, columns
-from advisor.fleet.engine import batches, rows
+from advisor.fleet.engine import AT_ONCE, rows
 from advisor.fleet.places import find, listing
 from advisor.fleet.read import Rows, fingerprint
 from profiler.errors import ProfilerError
@@ -54,7 +55,7 @@ def import_runs(fleet: Path, places: Sequence[str], engine: str = "processes", a
     known = _known(fleet)
     found = read = wrong = 0
     folders = (folder for place in places for folder in find(place))
-    for batch in batches(folders):
+    while batch := list(islice(folders, AT_ONCE)):
         found += len(batch)
         new = [folder for folder in batch if _stamp(folder) not in known.get(folder, ())]
         if not new:

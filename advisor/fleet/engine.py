@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
-from itertools import islice
 from multiprocessing import get_context
 
 from msgspec import json
@@ -28,12 +27,6 @@ def rows(folders: Sequence[str], import_id: str, engine: str = "processes", addr
     if len(folders) <= FEW:
         return list(map(one, folders))
     return list(_by_processes(folders, one))
-
-
-def batches(folders: Iterator[str], size: int = AT_ONCE) -> Iterator[list[str]]:
-    """Yield the folders in lists of at most `size`."""
-    while found := list(islice(folders, size)):
-        yield found
 
 
 def _by_processes(folders: Sequence[str], one: partial[Rows]) -> Iterator[Rows]:

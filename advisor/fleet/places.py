@@ -2,6 +2,7 @@
 
 import fnmatch
 import os
+import posixpath
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -74,7 +75,7 @@ def listing(folder: str) -> list[Listed]:
     if is_url(folder):
         filesystem, path = _remote(folder)
         rows = (row for row in filesystem.ls(path, detail=True) if row["type"] == "file")
-        found = [_listed(filesystem, row) for row in rows if _is_ours(_name(row["name"]))]
+        found = [_listed(filesystem, row) for row in rows if _is_ours(posixpath.basename(row["name"]))]
     else:
         with os.scandir(folder) as entries:
             found = [_local(entry) for entry in entries if _is_ours(entry.name)]
@@ -106,11 +107,9 @@ def _local(entry: os.DirEntry[str]) -> Listed:
 
 def _listed(filesystem: Any, row: dict[str, Any]) -> Listed:
     stamp = next((str(row[key]) for key in ("ETag", "etag", "LastModified", "mtime", "created") if row.get(key)), "")
-    return Listed(filesystem.unstrip_protocol(row["name"]), _name(row["name"]), int(row["size"] or 0), stamp)
-
-
-def _name(path: str) -> str:
-    return path.rstrip("/").rpartition("/")[2]
+    return Listed(
+        filesystem.unstrip_protocol(row["name"]), posixpath.basename(row["name"]), int(row["size"] or 0), stamp
+    )
 
 
 def _is_ours(name: str) -> bool:
