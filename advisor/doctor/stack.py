@@ -1,13 +1,13 @@
 """Check the program's Python and torch, in a process of their own, against the driver."""
 
-import json
 import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from advisor.doctor.finding import CheckResult, fix, ok, warning
 from advisor.metrics.stack import has_code_for, major
@@ -60,36 +60,10 @@ def ask(interpreter: str) -> Torch:
     except OSError as error:
         return Torch(interpreter, error=f"It could not be started: {error.strerror or error}.")
     try:
-        answer = json.loads(ran.stdout.rstrip().rpartition("\n")[2])
-        return _read(interpreter, answer)
-    except (ValueError, KeyError, TypeError, AttributeError):
+        return msgspec.json.decode(ran.stdout.rstrip().rpartition("\n")[2], type=Torch)
+    except msgspec.MsgspecError:
         last = (ran.stderr.strip() or ran.stdout.strip() or "It said nothing").splitlines()[-1]
         return Torch(interpreter, error=f"It ended with status {ran.returncode}: {last}")
-
-
-def _read(interpreter: str, answer: dict[str, Any]) -> Torch:
-    architectures = tuple(answer.get("architectures", ()))
-    return Torch(
-        interpreter=str(answer.get("executable") or interpreter),
-        python=answer["python"],
-        version=answer.get("torch"),
-        cuda=answer.get("cuda"),
-        hip=answer.get("hip"),
-        threads=answer.get("threads"),
-        architectures=architectures,
-        devices=tuple(
-            DeviceFact(
-                id=number,
-                name=device["name"],
-                capability=tuple(device["capability"]),
-                memory_total=device["memory"],
-                architectures=architectures,
-            )
-            for number, device in enumerate(answer.get("devices", ()))
-        ),
-        kernels=answer.get("kernels"),
-        error=answer.get("error", ""),
-    )
 
 
 def findings(torch: Torch, gpus: Sequence[Gpu]) -> Iterator[CheckResult]:

@@ -13,8 +13,8 @@ from typing import Any
 
 
 def about() -> dict[str, Any]:
-    """Return what is known about this Python and its torch."""
-    found: dict[str, Any] = {"python": platform.python_version(), "executable": sys.executable}
+    """Return what is known about this Python and its torch, by the fields of the doctor's `Torch`."""
+    found: dict[str, Any] = {"python": platform.python_version(), "interpreter": sys.executable}
     try:
         import torch
     except ModuleNotFoundError as error:
@@ -24,11 +24,10 @@ def about() -> dict[str, Any]:
     except Exception as error:
         return {**found, "error": str(error)}
     found.update(
-        torch=str(torch.__version__),
+        version=str(torch.__version__),
         cuda=torch.version.cuda,
         hip=torch.version.hip,
         threads=torch.get_num_threads(),
-        file=torch.__file__,
     )
     try:
         if torch.version.cuda or torch.version.hip:
@@ -49,7 +48,13 @@ def _gpus(torch: Any) -> dict[str, Any]:
     for number in range(torch.cuda.device_count()):
         device = torch.cuda.get_device_properties(number)
         found["devices"].append(
-            {"name": device.name, "capability": [device.major, device.minor], "memory": device.total_memory}
+            {
+                "id": number,
+                "name": device.name,
+                "capability": [device.major, device.minor],
+                "memory_total": device.total_memory,
+                "architectures": found["architectures"],
+            }
         )
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
         ones = torch.ones(64, 64, device="cuda")

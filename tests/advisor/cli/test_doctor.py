@@ -24,7 +24,7 @@ def doctor(capsys, monkeypatch):
 def bare(tmp_path):
     """A Python without torch."""
     python = tmp_path / "python"
-    python.write_text('#!/bin/sh\necho \'{"python": "3.12.0"}\'\n')
+    python.write_text('#!/bin/sh\necho \'{"interpreter": "python", "python": "3.12.0"}\'\n')
     python.chmod(python.stat().st_mode | stat.S_IXUSR)
     return str(python)
 

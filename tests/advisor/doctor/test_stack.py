@@ -141,8 +141,11 @@ def test_the_interpreter_is_asked_in_a_process_of_its_own():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('echo noise; echo \'{"python": "3.12.0"}\'', "has no torch"),
-        ('echo \'{"python": "3.12.0", "error": "libcudart is missing"}\'', "libcudart is missing"),
+        ('echo noise; echo \'{"interpreter": "python", "python": "3.12.0"}\'', "has no torch"),
+        (
+            'echo \'{"interpreter": "python", "python": "3.12.0", "error": "libcudart is missing"}\'',
+            "libcudart is missing",
+        ),
         ("echo cannot load >&2; exit 3", "ended with status 3: cannot load"),
         ("echo '[1]'", "ended with status 0: [1]"),
     ],
