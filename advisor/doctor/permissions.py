@@ -1,6 +1,7 @@
 """Check the kernel's permissions: to look into other processes, and to isolate trials from files."""
 
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -11,10 +12,14 @@ from advisor.doctor.stack import Torch
 from profiler import sandbox
 from profiler.attach import inject, rights
 from profiler.errors import ProfilerError
+from profiler.reading import text
 from profiler.recorder.stacks import sampler
 
 CAP_SYS_PTRACE = 19
 """Number of CAP_SYS_PTRACE in capability.h."""
+
+UNKNOWN = 10
+"""Scope where it cannot be read: taken as a limit."""
 
 PROC = Path("/proc")
 
@@ -32,8 +37,7 @@ def ptrace(proc: Path = PROC) -> CheckResult:
 
     This follows Yama's scope (the kernel's documentation of Yama) and the process's capabilities.
     """
-    scope = _number(proc / "sys/kernel/yama/ptrace_scope", 10)
-    capable = bool((_capabilities(proc) >> CAP_SYS_PTRACE) & 1)
+    scope, capable = _yama(proc)
     if scope == 3:
         return warning("ptrace", "Disabled until the next boot: profile-train cannot attach to running programs.")
     if not scope or capable:
@@ -47,11 +51,11 @@ def ptrace(proc: Path = PROC) -> CheckResult:
 
 def stacks(proc: Path = PROC) -> CheckResult:
     """Check whether Python stacks of programs that are started with profile-train can be sampled."""
-    scope = _number(proc / "sys/kernel/yama/ptrace_scope", 10)
+    scope, capable = _yama(proc)
     program = sampler.executable()
     if program is None:
         return warning("stacks", "py-spy was not found: reports do not show lines of code.", "pip install py-spy")
-    if scope == 3 or (scope not in (None, 0, 1) and not (_capabilities(proc) >> CAP_SYS_PTRACE) & 1):
+    if scope == 3 or (scope not in (None, 0, 1) and not capable):
         remedy = rights.lifted(proc) if scope != 3 else ""
         return warning("stacks", f"kernel.yama.ptrace_scope is {scope}: reports do not show lines of code.", remedy)
     refusal = sampler.refusal(program)
@@ -80,23 +84,16 @@ _WAYS = {
 }
 
 
-def _capabilities(proc: Path) -> int:
+def _yama(proc: Path) -> tuple[int | None, bool]:
+    """Return Yama's scope, None for a kernel without Yama, and whether a capability lifts its limits."""
     try:
-        status = (proc / "self/status").read_text()
-    except OSError:
-        return 0
-    line = next((line for line in status.splitlines() if line.startswith("CapEff:")), "CapEff: 0")
-    return int(line.split()[1], 16)
-
-
-def _number(file: Path, default: int | None) -> int | None:
-    """Return the number in a file; None if there is no file, `default` if it cannot be read."""
-    try:
-        return int(file.read_text())
-    except FileNotFoundError:  # a kernel without Yama restricts nothing
-        return None
+        scope: int | None = int((proc / "sys/kernel/yama/ptrace_scope").read_text())
+    except FileNotFoundError:
+        scope = None
     except (OSError, ValueError):
-        return default
+        scope = UNKNOWN
+    effective = re.search(r"^CapEff:\s*(\w+)", text(proc / "self/status"), re.MULTILINE)
+    return scope, bool(effective and int(effective[1], 16) >> CAP_SYS_PTRACE & 1)
 
 
 def _trials() -> CheckResult:
