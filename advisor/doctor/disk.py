@@ -10,12 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from advisor.doctor.finding import CheckResult, fix, ok, warning
 from advisor.units import digits, size
 from profiler.recorder.folder import DEFAULT
-from profiler.store.remote import REMOTE
+from profiler.store.remote import REMOTE, filesystem
 
 ROOM = 1 << 30
 """Free bytes below which a long run with its windows may not fit (assumption)."""
@@ -115,7 +113,7 @@ def read(data: Path, longest: float = LONGEST) -> DiskRate:
             break
     if failure is not None and not done:
         raise failure
-    return DiskRate(done, volume, time.perf_counter() - begin, _filesystem(data))
+    return DiskRate(done, volume, time.perf_counter() - begin, filesystem(data) or "an unknown filesystem")
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -139,10 +137,3 @@ def _whole(path: Path, until: float, most: int) -> int:
     finally:
         os.close(handle)
     return volume
-
-
-def _filesystem(path: Path) -> str:
-    """Return the filesystem of the longest mount point above the path, such as "ext4" or "nfs4"."""
-    place = path.resolve()
-    mounts = [part for part in psutil.disk_partitions(all=True) if place.is_relative_to(part.mountpoint)]
-    return max(mounts, key=lambda part: len(part.mountpoint)).fstype if mounts else "an unknown filesystem"

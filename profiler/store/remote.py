@@ -15,11 +15,16 @@ MOUNTS = Path("/proc/self/mountinfo")
 
 def is_remote(path: Path, mounts: Path = MOUNTS) -> bool:
     """Return whether the file is on a filesystem that other machines may have mounted; False if unknown."""
+    return REMOTE.fullmatch(filesystem(path.parent, mounts)) is not None
+
+
+def filesystem(path: Path, mounts: Path = MOUNTS) -> str:
+    """Return the kind of filesystem that holds the path, such as "ext4" or "nfs4"; empty if unknown."""
     try:
         lines = mounts.read_text(errors="surrogateescape").splitlines()
-        place = path.parent.resolve()
+        place = path.resolve()
     except OSError:
-        return False
+        return ""
     best, kind = -1, ""
     for line in lines:
         before, _, after = line.partition(" - ")
@@ -29,4 +34,4 @@ def is_remote(path: Path, mounts: Path = MOUNTS) -> bool:
         point = Path(re.sub(r"\\(\d{3})", lambda found: chr(int(found[1], 8)), fields[4]))
         if len(point.parts) >= best and place.is_relative_to(point):  # of several at one place, the last is on top
             best, kind = len(point.parts), after.split()[0]
-    return REMOTE.fullmatch(kind) is not None
+    return kind
