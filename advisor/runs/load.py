@@ -85,7 +85,7 @@ def load(folder: Path) -> Profile:
     recorded = [
         replace(rank, clock=clock, host=node.runs[-1].host if node.runs else None)
         for node, clock in zip(nodes, compared, strict=True)
-        for rank in _ranks(node)
+        for rank in ranks_of(node)
     ]
     stepped = _side_by_side([rank for rank in recorded if rank.steps])
     runs = tuple(run for node in nodes for run in node.runs)
@@ -205,7 +205,8 @@ def _seen_by_torch(node: Tables) -> Tables:
     return with_gpus(node, seen) if seen else node
 
 
-def _ranks(node: Tables) -> list[Rank]:
+def ranks_of(node: Tables) -> list[Rank]:
+    """Return the training processes of a node, with what was recorded of each and of its workers."""
     heads = ranks(node)
     owner_of = owners(node.processes, {head.pid for head in heads})
     rows: dict[str, Any] = {name: _by_process(getattr(node, name)) for name in OWN_TABLES}

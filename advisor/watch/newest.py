@@ -8,16 +8,17 @@ import json
 import socket
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from advisor.metrics.base import Metrics, Missing
 from advisor.metrics.hardware import gpu_utilization
 from advisor.metrics.step import ordinary, phase_seconds, steady_steps, step_time_mean, step_time_p90
-from advisor.runs.profile import Profile, Rank
+from advisor.runs.load import ranks_of
+from advisor.runs.profile import Profile
 from profiler.errors import ProfilerError
-from profiler.schema import DeviceFact, ModelFact, Process, Step
-from profiler.store import Newest, Tables, decode_fact, find, read
+from profiler.store import Newest, Tables, find, read
 
 ROWS = 1 << 14
 """Most rows of steps, and of samples, that are read for an answer: some tenths of a second."""
@@ -58,24 +59,15 @@ def figures(node: Tables, pid: int) -> dict[str, Any]:
         Missing: no step time was measured.
     """
     steps = tuple(ordinary(node.steps))
-    m = Metrics(_profile(node, pid, steps), given={steady_steps: steps})
+    ranks = tuple(replace(rank, steps=steps) for rank in ranks_of(node) if rank.process.pid == pid)
+    profile = Profile(runs=node.runs, ranks=ranks, gpus=node.gpus, gpu_samples=node.gpu_samples)
+    m = Metrics(profile, given={steady_steps: steps})
     mean = m[step_time_mean]
     return {
         "steps": {"count": sum(step.count for step in node.steps), "time_s": {"mean": mean, "p90": m[step_time_p90]}},
         "phases": {phase: seconds / mean for phase, seconds in m[phase_seconds].items()} if mean else {},
         "metrics": {gpu_utilization.name: {"value": m.get(gpu_utilization)}},
     }
-
-
-def _profile(node: Tables, pid: int, steps: tuple[Step, ...]) -> Profile:
-    facts = [decode_fact(fact) for fact in node.facts if fact.pid == pid]
-    rank = Rank(
-        process=next((each for each in node.processes if each.pid == pid), Process(pid=pid, started=0.0)),
-        steps=steps,
-        models=tuple(fact for fact in facts if isinstance(fact, ModelFact)),
-        devices=tuple(fact for fact in facts if isinstance(fact, DeviceFact)),
-    )
-    return Profile(runs=node.runs, ranks=(rank,), gpus=node.gpus, gpu_samples=node.gpu_samples)
 
 
 def main(arguments: list[str]) -> None:
