@@ -1,9 +1,9 @@
 """Compare the settings and the environment of two runs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from advisor.runs.environment import Group, Row, environment
+from advisor.runs.environment import Scalar, environment
 from advisor.runs.profile import Profile
 
 MACHINE = ("machine", "software", "gpu")
@@ -18,19 +18,17 @@ class Difference:
     """One fact that differs, by its group; None: that run does not know it, or has no such thing."""
 
     group: str
-    before: Row | None
-    after: Row | None
-
-    @property
-    def name(self) -> str:
-        """Return the name of the fact."""
-        return next(row.name for row in (self.before, self.after) if row is not None)
+    name: str
+    before: Scalar
+    after: Scalar
 
 
 def differences(before: Profile, after: Profile) -> tuple[tuple[Difference, ...], tuple[Difference, ...]]:
     """Return the differences in settings, and those in the environment."""
     # The first of several is compared with the only one of another run.
-    groups = [{group.name.removesuffix(" 0"): group for group in environment(profile)} for profile in (before, after)]
+    groups = [
+        {name.removesuffix(" 0"): facts for name, facts in environment(profile).items()} for profile in (before, after)
+    ]
     found: tuple[list[Difference], list[Difference]] = ([], [])
     for name in dict.fromkeys((*groups[0], *groups[1])):
         is_machine = name.split()[0] in MACHINE
@@ -38,14 +36,12 @@ def differences(before: Profile, after: Profile) -> tuple[tuple[Difference, ...]
     return tuple(found[0]), tuple(found[1])
 
 
-def _of_group(name: str, before: Group | None, after: Group | None) -> Iterator[Difference]:
+def _of_group(
+    group: str, before: Mapping[str, Scalar] | None, after: Mapping[str, Scalar] | None
+) -> Iterator[Difference]:
     if before is None or after is None:  # what only one run has or reports takes one line
-        seen = Row("seen", True)
-        yield Difference(name, seen if before else None, seen if after else None)
+        yield Difference(group, "seen", before is not None or None, after is not None or None)
         return
-    rows = [{row.name: row for row in group.rows} for group in (before, after)]
-    for key in dict.fromkeys((*rows[0], *rows[1])):
-        pair = [one if (one := each.get(key)) and one.value is not None else None for each in rows]
-        values = [None if row is None else row.value for row in pair]
-        if key not in LEFT_OUT and values[0] != values[1]:
-            yield Difference(name, pair[0], pair[1])
+    for name in dict.fromkeys((*before, *after)):
+        if name not in LEFT_OUT and before.get(name) != after.get(name):
+            yield Difference(group, name, before.get(name), after.get(name))

@@ -18,7 +18,7 @@ from advisor.report.quantities import Quantity
 from advisor.report.ranks import EachRank, Ranks
 from advisor.report.timeline import Chart
 from advisor.rules.base import Change, Intervention, Source
-from advisor.runs.environment import Group
+from advisor.runs.environment import Environment
 from advisor.runs.traces import Traced
 from advisor.units import quantity, seconds, share
 from advisor.verify.kept import Verified
@@ -336,7 +336,7 @@ class Report:
     each_rank: EachRank = field(default_factory=EachRank)
     charts: tuple[Chart, ...] = ()
     problems: tuple[Note, ...] = ()
-    environment: tuple[Group, ...] = ()
+    environment: Environment = field(default_factory=dict)
     overhead: Overhead = field(default_factory=Overhead)
     goals: Goals = field(default_factory=Goals)
     gpu_hours: float | None = None

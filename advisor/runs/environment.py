@@ -1,14 +1,17 @@
 """Collect the environment of a run: the facts a reader needs to compare two runs."""
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from typing import Any
 
 from advisor.runs.profile import Profile
 from profiler.schema import FlagsFact, Place
 
 Scalar = str | int | float | bool | None
+
+Environment = Mapping[str, Mapping[str, Scalar]]
+"""Facts by group, such as "machine" or "loader 1"."""
 
 MOST = 16
 """Largest number of groups for one kind of thing."""
@@ -28,24 +31,8 @@ SHOWN: dict[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One fact; None means "not known"."""
-
-    name: str
-    value: Scalar
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """The facts of one thing."""
-
-    name: str
-    rows: tuple[Row, ...]
-
-
-def environment(profile: Profile) -> tuple[Group, ...]:
-    """Return the facts of the machine, the GPUs and the primary rank's training."""
+def environment(profile: Profile) -> Environment:
+    """Return the facts of the machine, the GPUs and the primary rank's training, by group; None means "not known"."""
     first = profile.ranks[0] if profile.ranks else None
     things: dict[str, tuple[Any, ...]] = {
         "machine": profile.runs,
@@ -55,20 +42,20 @@ def environment(profile: Profile) -> tuple[Group, ...]:
     if first:
         things |= {"model": first.models, "optimizer": first.optimizers, "loader": first.loaders}
         things["flags"] = (first.flags,) if first.flags else ()
-    return tuple(group for name, several in things.items() for group in _numbered(name, several))
+    return {group: facts for name, several in things.items() for group, facts in _numbered(name, several)}
 
 
-def _numbered(name: str, things: tuple[Any, ...]) -> Iterable[Group]:
+def _numbered(name: str, things: tuple[Any, ...]) -> Iterator[tuple[str, dict[str, Scalar]]]:
     """Yield a group for each thing, numbered if there are several. Many things are grouped by kind."""
     if len(things) > MOST:
         yield from _kinds(name, things)
         return
     for number, thing in enumerate(things):
-        rows = tuple(Row(key, _plain(getattr(thing, key))) for key in SHOWN[name])
-        yield Group(f"{name} {number}" if len(things) > 1 else name, rows)
+        facts = {key: _plain(getattr(thing, key)) for key in SHOWN[name]}
+        yield f"{name} {number}" if len(things) > 1 else name, facts
 
 
-def _kinds(name: str, things: tuple[Any, ...]) -> Iterable[Group]:
+def _kinds(name: str, things: tuple[Any, ...]) -> Iterator[tuple[str, dict[str, Scalar]]]:
     """Yield a group for each kind of thing, the most frequent first.
 
     A field that differs for all of them, such as a host's name, is left out.
@@ -78,9 +65,9 @@ def _kinds(name: str, things: tuple[Any, ...]) -> Iterable[Group]:
     kinds = Counter(zip(*kept.values(), strict=True)).most_common()
     for number, (values, count) in enumerate(kinds[:MOST]):
         alike = f"{name} {number}" if len(kinds) > 1 else name
-        yield Group(alike, (Row("count", count), *map(Row, kept, values)))
+        yield alike, {"count": count, **dict(zip(kept, values, strict=True))}
     if len(kinds) > MOST:
-        yield Group(f"{name} others", (Row("count", sum(count for _, count in kinds[MOST:])),))
+        yield f"{name} others", {"count": sum(count for _, count in kinds[MOST:])}
 
 
 def _plain(value: Any) -> Scalar:

@@ -34,7 +34,6 @@ from advisor.report.report import (
 )
 from advisor.report.timeline import Chart, Curve
 from advisor.rules.base import Change, CodeDifference, Source
-from advisor.runs.environment import Group, Row
 from advisor.runs.profile import Profile, Rank
 from advisor.verify.kept import Verified
 from profiler.schema import REST, DeviceFact, Operator, Process, RegionFact, TraceFact
@@ -186,12 +185,12 @@ def golden() -> Report:
             Note(source="nvml", message="Power could not be read: not supported on this device.", count=3),
             Note(source="windows", message="The program uses torch.profiler itself; no windows were opened."),
         ),
-        environment=(
-            Group("machine", (Row("host", "node-7"), Row("cores", 12.0), Row("memory_total", 256 * GIB))),
-            Group("software", (Row("python", "3.11.7"), Row("torch", "2.13.0"), Row("cuda", "13.0"), Row("hip", None))),
-            Group("gpu", (Row("name", "NVIDIA A100-SXM4-80GB"), Row("capability", "8.0"), Row("mig", False))),
-            Group("loader", (Row("place", "train.py:31"), Row("dataset", "ImageFolder"), Row("num_workers", 2))),
-        ),
+        environment={
+            "machine": {"host": "node-7", "cores": 12.0, "memory_total": 256 * GIB},
+            "software": {"python": "3.11.7", "torch": "2.13.0", "cuda": "13.0", "hip": None},
+            "gpu": {"name": "NVIDIA A100-SXM4-80GB", "capability": "8.0", "mig": False},
+            "loader": {"place": "train.py:31", "dataset": "ImageFolder", "num_workers": 2},
+        },
         overhead=Overhead(
             fraction=0.0041, hooks=0.12, windows=0.75, recorder_cpu=2.1, events=18_422, events_lost=0, budget=0.01
         ),
@@ -277,7 +276,7 @@ def hostile(text: str) -> Report:
         checked=tuple(replace(check, why=text, remedy=text) for check in report.checked),
         regions=tuple(replace(region, name=text) for region in report.regions),
         problems=(Note(source=text, message=text),),
-        environment=(Group(text, (Row("dataset", text),)),),
+        environment={text: {"dataset": text}},
         operations=replace(
             report.operations, shown=tuple(replace(one, name=text, kind=text) for one in report.operations.shown)
         ),

@@ -14,7 +14,7 @@ from advisor.report.render.operator_changes_view import section as operator_sect
 from advisor.report.render.section import Bar, BarPart, Section, Table
 from advisor.report.render.view import ENDINGS, View
 from advisor.report.report import LABELS
-from advisor.runs.environment import Row as Fact
+from advisor.runs.environment import Scalar
 from advisor.stats.significance import Interval
 from advisor.units import count, digits, quantity, seconds, share, span
 
@@ -254,7 +254,7 @@ def _facts(differences: Sequence[Difference]) -> Table:
     return Table(
         "",
         ("", "A", "B"),
-        tuple((_fact_name(one), _fact(one.before), _fact(one.after)) for one in differences),
+        tuple((_fact_name(one), _fact(one.name, one.before), _fact(one.name, one.after)) for one in differences),
         words=True,
     )
 
@@ -263,10 +263,10 @@ def _fact_name(one: Difference) -> str:
     return one.group if one.name == "seen" else f"{one.group}: {one.name}"
 
 
-def _fact(row: Fact | None) -> str:
-    if row is None:
+def _fact(name: str, value: Scalar) -> str:
+    if value is None:
         return "not known"
-    return "seen" if row.name == "seen" else View.value(row)
+    return "seen" if name == "seen" else View.value(name, value)
 
 
 _CORES = ("process_cpu", "worker_cpu", "others_cpu")

@@ -65,7 +65,7 @@ def result(report: Report) -> dict[str, Any]:
             report.overhead, "fraction hooks_s=hooks windows_s=windows recorder_cpu_s=recorder_cpu events_lost"
         ),
         "environment": {
-            **{group.name: {row.name: row.value for row in group.rows} for group in report.environment},
+            **{group: dict(facts) for group, facts in report.environment.items()},
             "problems": [picked(note, "source message code") for note in report.problems if note.matters],
         },
         **({"traces": [_traced(each) for each in report.traces]} if report.traces else {}),

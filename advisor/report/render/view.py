@@ -15,7 +15,7 @@ from advisor.report.render.tried import outcome
 from advisor.report.report import LABELS, Measured, Note, Phase, Recommendation, Report
 from advisor.report.wording import gain_text, is_nothing
 from advisor.rules.base import Change
-from advisor.runs.environment import Row
+from advisor.runs.environment import Scalar
 from advisor.runs.source import is_cell
 from advisor.runs.traces import PARTS as TRACED_PARTS
 from advisor.runs.traces import Traced
@@ -484,13 +484,13 @@ class View:
         return f"{fact.label}: {fact.text}" + (f" ({fact.limit_text})" if fact.limit_text else "")
 
     @staticmethod
-    def value(row: Row) -> str:
-        """Return the value of a row of the environment."""
-        if isinstance(row.value, bool):
-            return "yes" if row.value else "no"
-        if isinstance(row.value, int | float):
-            return size(row.value) if row.name in BYTES else f"{row.value:,}"
-        return str(row.value)
+    def value(name: str, value: Scalar) -> str:
+        """Return a fact of the environment."""
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        if isinstance(value, int | float):
+            return size(value) if name in BYTES else f"{value:,}"
+        return str(value)
 
 
 def _in_plan(item: Recommendation) -> str:

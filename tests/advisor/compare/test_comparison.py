@@ -206,7 +206,7 @@ def test_settings_and_environment_that_differ_are_named():
     found = compare(of(8.0, 0, FlagsFact(autocast=True)), of(4.0, 5, None))
 
     assert [(each.group, each.name) for each in found.settings] == [("loader", "num_workers"), ("flags", "seen")]
-    assert (found.settings[0].before.value, found.settings[0].after.value) == (0, 5)
+    assert (found.settings[0].before, found.settings[0].after) == (0, 5)
     assert found.settings[1].after is None
     assert [(each.group, each.name) for each in found.environment] == [("machine", "cores")]
 
