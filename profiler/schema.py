@@ -85,8 +85,7 @@ class Run:
     """Name of the git repository's folder that contains the script."""
     commit: str | None = None
     """Commit that was checked out when the recording began; None for an attached program. It does not show uncommitted
-    changes.
-    """
+    changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,10 +117,8 @@ class Process:
     hooks: float = 0.0
     """Seconds this process spent in profile-train's hooks, as measured by the hooks."""
     windows: float = 0.0
-    """Seconds that torch.profiler windows cost this process.
-
-    This includes opening them, slower steps while recording, and saving.
-    """
+    """Seconds that torch.profiler windows cost this process. This includes opening them, slower steps while recording,
+    and saving."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,10 +158,8 @@ class Step:
     evaluation: float | None = None
     checkpoint_save: float | None = None
     epoch_start: float | None = None
-    """Time to create the loader's iterator and to fetch the first batch of an epoch.
-
-    Creating the iterator mostly means starting its workers.
-    """
+    """Time to create the loader's iterator and to fetch the first batch of an epoch. Creating the iterator mostly means
+    starting its workers."""
     fetch_host: float | None = None
     """Host seconds in `next()`, exposed or not."""
     fetches_empty: float | None = None
@@ -186,10 +181,8 @@ class Batch:
     """Seconds from the request to the collated batch: t_w."""
     count: int = 1
     cpu: float
-    """CPU demand of the thread, in seconds.
-
-    This is the time that it ran, plus, for batches of at least some milliseconds, the time that it waited for a core.
-    """
+    """CPU demand of the thread, in seconds. This is the time that it ran, plus, for batches of at least some
+    milliseconds, the time that it waited for a core."""
     collate: float
     samples: float
     files: float | None = None
@@ -312,10 +305,8 @@ class Window:
     """Seconds that the program lost to starting and saving the window."""
     device: Literal["cpu", "cuda"] = "cpu"
     shapes: bool = False
-    """Whether the input shapes of operators were recorded.
-
-    Recording shapes slows down the host, so windows without shapes show times more accurately.
-    """
+    """Whether the input shapes of operators were recorded. Recording shapes slows down the host, so windows without
+    shapes show times more accurately."""
     events: int = 0
     """Events of its trace whose recording took the host time."""
     busy: float | None = None
@@ -355,11 +346,8 @@ class Kernel:
     device: Literal["cpu", "cuda"]
     name: str
     kind: str
-    """Kind of work.
-
-    One of matmul, convolution, attention (in one kernel), loss (cross-entropy), layout (NCHW to NHWC, transposes),
-    elementwise, normalization, reduction, optimizer, copy, communication, host or other.
-    """
+    """Kind of work. One of matmul, convolution, attention (in one kernel), loss (cross-entropy), layout (NCHW to NHWC,
+    transposes), elementwise, normalization, reduction, optimizer, copy, communication, host or other."""
     calls: int
     total: float
     tensor_cores: bool | None = None
@@ -377,12 +365,9 @@ class Sync:
     window: int
     """The window's position among those of its process."""
     cause: str
-    """Cause of the waits.
-
-    One of item (a value is read), branch (a tensor is a condition), grad_scaler (it checks for overflows), shape (a
-    result's size depends on values), copy_in and copy_out (a blocking copy to or from the GPU), collective (a backend
-    that works on the host), synchronize (the program requests it), or other.
-    """
+    """Cause of the waits. One of item (a value is read), branch (a tensor is a condition), grad_scaler (it checks for
+    overflows), shape (a result's size depends on values), copy_in and copy_out (a blocking copy to or from the GPU),
+    collective (a backend that works on the host), synchronize (the program requests it), or other."""
     operator: str
     """The innermost operator around the wait; if there is none, the CUDA call."""
     calls: int
@@ -405,11 +390,8 @@ class Operator:
     window: int
     """The window's position among those of its process."""
     device: Literal["cpu", "cuda"]
-    """Device that `total` refers to.
-
-    "cuda": seconds of the kernels that the operator itself launched; "cpu": its self time, without the operators it
-    called.
-    """
+    """Device that `total` refers to. "cuda": seconds of the kernels that the operator itself launched; "cpu": its self
+    time, without the operators it called."""
     name: str
     inputs: tuple[tuple[int, ...], ...]
     """Shape of each argument in order; () for a non-tensor or a list of tensors. Empty if none were recorded."""
@@ -475,16 +457,13 @@ class Stack:
     role: Literal["rank", "worker"] = "rank"
     phase: str = "other"
     """For a rank: data_wait, forward, backward, optimizer, checkpoint_save, evaluation, epoch_start, logging, metric or
-    other. For a worker: fetch, collate, idle or other.
-    """
+    other. For a worker: fetch, collate, idle or other."""
     steady: bool = False
     """Whether the samples are from steady steps of the training process."""
     frames: tuple[tuple[str, int, str, str], ...] = ()
-    """File, line, function and library of each frame, outermost first.
-
-    The library is "" for the program's own code, "python" for the standard library. Of consecutive library frames, only
-    the first and the last are kept. A row without frames sums up stacks beyond the limit of different stacks.
-    """
+    """File, line, function and library of each frame, outermost first. The library is "" for the program's own code,
+    "python" for the standard library. Of consecutive library frames, only the first and the last are kept. A row
+    without frames sums up stacks beyond the limit of different stacks."""
     total: float
     samples: int
 
@@ -565,10 +544,8 @@ class ModelFact:
     variable: str | None = None
     """The model's name in the source, such as "model" or "self.net"."""
     wrappers: tuple[str, ...] = ()
-    """Classes around the model, outermost first.
-
-    Examples: OptimizedModule, DistributedDataParallel, FullyShardedDataParallel.
-    """
+    """Classes around the model, outermost first. Examples: OptimizedModule, DistributedDataParallel,
+    FullyShardedDataParallel."""
     parameters: int = 0
     trainable: int = 0
     tensors: int = 0
@@ -590,10 +567,8 @@ class ModelFact:
     data_parallel: int | None = None
     """Ranks that train it on data of their own and reduce gradients together; None if unknown."""
     shards: int | None = None
-    """Number of `data_parallel` ranks that share one copy of the model.
-
-    It is smaller than `data_parallel` if FSDP shards within groups and replicates among them.
-    """
+    """Number of `data_parallel` ranks that share one copy of the model. It is smaller than `data_parallel` if FSDP
+    shards within groups and replicates among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -654,20 +629,15 @@ class FlagsFact:
     fsdp: bool = False
     data_parallel: bool = False
     zero_stage: int | None = None
-    """ZeRO stage, from DeepSpeed, ZeroRedundancyOptimizer, or FSDP's equivalent.
-
-    For FSDP 3 if weights are gathered again for the backward pass, 2 if they are kept until then; None if nothing
-    shards or the stage is unknown.
-    """
+    """ZeRO stage, from DeepSpeed, ZeroRedundancyOptimizer, or FSDP's equivalent. For FSDP 3 if weights are gathered
+    again for the backward pass, 2 if they are kept until then; None if nothing shards or the stage is unknown."""
     deterministic: bool = False
     anomaly: bool = False
     program_profiler: bool = False
     """Whether the program uses torch.profiler itself."""
     profiled_throughout: bool = False
-    """Whether the program's profiler was recording at three looks or more, and at all but at most one.
-
-    No profiling schedule of a few steps does that.
-    """
+    """Whether the program's profiler was recording at three looks or more, and at all but at most one. No profiling
+    schedule of a few steps does that."""
     launch_blocking: bool = False
     distributed_debug: str | None = None
     allow_tf32: bool | None = None
@@ -824,10 +794,8 @@ class DdpFact:
     compute: float | None = None
     """Seconds from the start of the backward pass until the last gradient is ready."""
     communication: float | None = None
-    """Seconds from the start of the first bucket's reduction to the end of the last.
-
-    Waits for slower ranks are included.
-    """
+    """Seconds from the start of the first bucket's reduction to the end of the last. Waits for slower ranks are
+    included."""
     overlap: float | None = None
     """Part of `communication` before the end of `compute`."""
 
