@@ -253,12 +253,11 @@ def _matmul_precision(torch: Any) -> Any:
         return "high" if _tf32(torch) else None
 
 
-def process(torch: Any, agent_pid: int) -> dict[str, Any]:
+def process(torch: Any) -> dict[str, Any]:
     """Return the fields from which the recorder builds its `Process` row."""
     worker = sys.modules.get("torch.utils.data._utils.worker")
     info = getattr(worker, "_worker_info", None)
     return {
-        "pid": agent_pid,
         "parent": os.getppid(),
         "role": "rank" if info is None else "worker",
         "worker_id": None if info is None else info.id,

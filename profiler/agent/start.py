@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import posix
 import sys
 import weakref
 from collections.abc import Callable
@@ -97,7 +96,7 @@ def begin(settings: dict[str, Any]) -> Agent | None:
     when_imported(ray_data.MODULE, lambda: put_in("ray_data", lambda: ray_data.install(agent)))
 
     def opened() -> None:
-        agent.fact("process", facts.process(torch, posix.getpid()))
+        agent.fact("process", facts.process(torch))
         # Ranks wait for each other, so every rank's windows would cost all of them; `attach` chooses whose.
         if not agent.is_worker and (agent.lease is not None or ranks.numbers()["rank"] == 0):
             agent.windows = _windows(agent, seen)

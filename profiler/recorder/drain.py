@@ -20,7 +20,7 @@ from profiler.recorder.steps import Segmenter
 from profiler.schema import PHASES, Batch, Fact, MemorySample, Problem, Process, Step
 from profiler.sketch import Quantiles
 from profiler.store import Tables
-from profiler.store.values import Misfit, fit, hints, parse
+from profiler.store.values import Misfit, build, fit, hints, parse
 
 # Batches without a loader whose fetch has not been seen: the events of a ring may be lost.
 MOST_UNNAMED = 1_000
@@ -277,9 +277,9 @@ class EventSource:
 
     def _is_process(self, time: float, fact: dict[str, Any]) -> list[Any]:
         self.introduced = True
-        for name in _PROCESS_FIELDS:
-            with contextlib.suppress(KeyError, Misfit):
-                self.process = replace(self.process, **{name: _bounded(fit(fact[name], hints(Process)[name]))})
+        for name in hints(Process).keys() & fact.keys():
+            with contextlib.suppress(Misfit):
+                self.process = replace(self.process, **{name: fit(fact[name], hints(Process)[name])})
         other = self._predecessor(self.process) if self._predecessor and self.process.role == "worker" else None
         self._predecessor = None
         if other is not None:
@@ -289,8 +289,7 @@ class EventSource:
         return []
 
     def _is_allocator(self, time: float, fact: dict[str, Any]) -> list[Any]:
-        sizes = {name: _bounded(int(fact[name])) for name in _ALLOCATOR_FIELDS}
-        return [MemorySample(time=time, pid=self.process.pid, **sizes)]
+        return [build(MemorySample, {**fact, "time": time, "pid": self.process.pid})]
 
     def _is_problem(self, time: float, fact: dict[str, Any]) -> list[Any]:
         source = str(fact["source"])
@@ -344,32 +343,6 @@ class EventSource:
 _UNFIT = (ValueError, TypeError, KeyError, OverflowError, RecursionError, Misfit)
 
 
-def _bounded(value: Any) -> Any:
-    """Return the value.
-
-    Raises:
-        Misfit: it is an integer too large for the store.
-    """
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise Misfit
-    return value
-
-
-_PROCESS_FIELDS = (
-    "parent",
-    "role",
-    "worker_id",
-    "rank",
-    "local_rank",
-    "world_size",
-    "node_rank",
-    "python",
-    "executable",
-    "cpus",
-    "torch",
-    "cuda",
-    "hip",
-)
 # What each hook of the agent measures, for people.
 _WATCHED = {
     "optimizer": "optimizers and their steps",
@@ -417,7 +390,6 @@ def _is_elsewhere(model: dict[str, Any]) -> bool:
     return any(name.partition(":")[0] not in ("cpu", "cuda", "meta") for name in devices)
 
 
-_ALLOCATOR_FIELDS = ("device", "allocated", "allocated_peak", "reserved", "reserved_peak", "retries", "ooms")
 _HANDLERS: dict[str, Callable[[EventSource, float, dict[str, Any]], list[Any]]] = {
     "process": EventSource._is_process,
     "allocator": EventSource._is_allocator,

@@ -106,8 +106,9 @@ def fresh():
 
 # ---- round trip ----
 
+INTEGERS = st.integers(-(2**63), 2**63 - 1)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    st.none() | st.booleans() | INTEGERS | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
@@ -128,7 +129,7 @@ def values(hint):
     if dataclasses.is_dataclass(hint):
         return rows(hint)
     return {
-        int: st.integers(-(2**63), 2**63 - 1),
+        int: INTEGERS,
         float: st.floats(allow_nan=False),
         bool: st.booleans(),
         str: st.text(),

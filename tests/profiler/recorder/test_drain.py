@@ -460,7 +460,7 @@ GARBAGE = [
     b'{"kind": "loader", "t": 1}\n',
     b'{"kind": "allocator", "t": 1}\n',
     b'{"kind": "region", "t": 1, "id": {}}\n',
-    line("allocator", **ALLOCATOR | {"ooms": 2**63}),
+    line("allocator", **ALLOCATOR | {"allocated": 2**63}),
     line("allocator", **ALLOCATOR | {"device": "x"}),
     line("allocator", **ALLOCATOR | {"reserved": None}),
     line("problem", source="x"),
