@@ -33,7 +33,7 @@ def see() -> Seen:
         if any(gpu.gpm for gpu in sampler.gpus):
             time.sleep(GPM_PERIOD)
         samples = sampler.sample(2 * GPM_PERIOD, ())
-        return Seen(sampler.gpus, tuple(samples), sampler.problems)
+        return Seen(sampler.gpus, tuple(samples), tuple(sampler.problems))
     finally:
         sampler.close()
 

@@ -58,14 +58,16 @@ class _Source:
 
 
 class GpuSampler:
-    """A sampler of the GPUs, made by `open`; without a GPU it is empty and `problems` explains why."""
+    """A sampler of the GPUs, made by `open`; without a GPU it is empty and `problems` explains why.
+
+    Who reads `problems` may clear them.
+    """
 
     def __init__(self, sysfs: Path = SYSFS) -> None:
         self._sysfs = sysfs
         self.gpus: tuple[Gpu, ...] = ()
         self._sources: list[_Source] = []
-        self._problems: list[Problem] = []
-        self._taken = 0
+        self.problems: list[Problem] = []
         self._time = 0.0
         self._started = False
         self._foreign_pids = _in_pid_namespace()
@@ -99,16 +101,6 @@ class GpuSampler:
             sampler.close()
         return sampler
 
-    @property
-    def problems(self) -> tuple[Problem, ...]:
-        """Return all problems so far."""
-        return tuple(self._problems)
-
-    def take_problems(self) -> tuple[Problem, ...]:
-        """Return the problems since the last call."""
-        taken, self._taken = self._taken, len(self._problems)
-        return tuple(self._problems[taken:])
-
     def sample(self, time: float, pids: Collection[int]) -> list[GpuSample]:
         """Return one row for each GPU that still answers.
 
@@ -140,7 +132,7 @@ class GpuSampler:
                 self._complain(f"NVML did not shut down ({error}). Nothing is lost by it.")
 
     def _complain(self, message: str, code: str = "") -> None:
-        self._problems.append(Problem(time=self._time, source="nvml", message=message, code=code))
+        self.problems.append(Problem(time=self._time, source="nvml", message=message, code=code))
 
     def _find(self, visible: str | None, order: str | None) -> None:
         uuids: list[str] = []

@@ -159,7 +159,7 @@ class Recorder:
         self._gpus = GpuSampler.open(os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"))
         for gpu in self._gpus.gpus:
             self._store.put(gpu)
-        self._store.append(list(self._gpus.take_problems()))
+        self._keep_problems(self._gpus.problems)
         self._scheduling = Scheduling()
         self._next_sample = 0.0
         self._next_look = 0.0
@@ -267,12 +267,8 @@ class Recorder:
     def _sample(self, now: float) -> None:
         workers = [source.pid for source in self._drain.sources.values() if source.process.role == "worker"]
         self._store.append([self._host.sample(now, workers)])
-        samples = self._gpus.sample(now, self._host.pids)
-        if samples:
-            self._store.append(samples)
-        problems = self._gpus.take_problems()
-        if problems:
-            self._store.append(list(problems))
+        self._store.append(self._gpus.sample(now, self._host.pids))
+        self._keep_problems(self._gpus.problems)
 
     def _take(self, *, final: bool = False) -> None:
         for name, source in list(self._drain.sources.items()):
@@ -287,9 +283,11 @@ class Recorder:
                 # A worker of an epoch that is over: what it wrote is read, its memory can go.
                 self._bury(name)
         self._store.set_cursor("problems", self._drain.problems_read)
-        if self._drain.problems:
-            self._store.append(list(self._drain.problems))
-            self._drain.problems.clear()
+        self._keep_problems(self._drain.problems)
+
+    def _keep_problems(self, problems: list[Problem]) -> None:
+        self._store.append(problems)
+        problems.clear()
 
     def _keep(self, row: Any) -> None:
         if isinstance(row, Fact):

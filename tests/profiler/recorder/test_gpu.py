@@ -117,7 +117,7 @@ def test_a_sample_has_the_units_of_the_schema(opened):
     assert (row.pcie_tx, row.pcie_rx) == (1e6, 2e6)
     assert (row.pcie_generation, row.pcie_width) == (3, 8)
     assert row.sm_active is None
-    assert sampler.problems == ()
+    assert sampler.problems == []
 
 
 def test_every_visible_gpu_is_sampled_each_as_itself(opened):
@@ -165,7 +165,7 @@ def test_what_is_not_supported_is_none_and_not_asked_again(opened, nvml, monkeyp
     assert after == last_but(before, time=0.1, **{field: None})
     assert last == last_but(before, time=0.2, **{field: None})
     assert nvml.calls.count(f"{failing} 0") == asked
-    assert sampler.problems == ()
+    assert sampler.problems == []
 
 
 def last_but(row, **changes):
@@ -245,18 +245,11 @@ def test_missing_permission_is_told_once_a_gpu(opened):
     only(sampler, time=4.0)
 
     assert (row.power, row.temperature) == (None, None)
-    (problem,) = sampler.take_problems()
+    (problem,) = sampler.problems
     assert problem.source == "nvml"
     assert problem.time == 3.0
     assert "GPU 0" in problem.message
     assert "permission" in problem.message
-
-
-def test_problems_are_taken_once(opened):
-    sampler = opened("5")
-
-    assert sampler.take_problems() == sampler.problems != ()
-    assert sampler.take_problems() == ()
 
 
 @pytest.mark.process
@@ -267,7 +260,7 @@ def test_clock_reasons_fall_back_to_their_old_name(nvml, without):
 
     assert only(sampler).throttle == 0x40
     assert "nvmlDeviceGetCurrentClocksEventReasons 0" not in nvml.calls
-    assert sampler.problems == ()
+    assert sampler.problems == []
     sampler.close()
 
 
@@ -401,7 +394,7 @@ def test_counters_go_on_after_a_passing_error(opened, nvml):
     nvml.says(**GPM)
 
     assert only(sampler, time=2.0).sm_active == pytest.approx(0.8)
-    assert sampler.problems == ()
+    assert sampler.problems == []
 
 
 def test_a_mig_device_has_its_own_memory_and_counters_and_the_power_of_its_board(opened, nvml):
