@@ -96,30 +96,17 @@ class Seat:
     """The folder in which an earlier recording waits for `settle`."""
 
     @property
-    def overwrites(self) -> str | None:
-        """Return the script of the earlier recording, or "a program" if that is unknown; None if there is none."""
+    def warning(self) -> str | None:
+        """Return the warning to print before the program starts; None if nothing is overwritten."""
         if self.earlier is None:
             return None
         from profiler.store import runs  # only now: it is seldom asked, and the program starts that much sooner
 
+        command: tuple[str, ...] = ()
         with contextlib.suppress(ProfilerError, OSError):
-            return next(
-                (
-                    " ".join(run.command[:2] if run.command[0] == "-m" else run.command[:1])
-                    for run in runs(self.earlier)
-                    if run.command
-                ),
-                "a program",
-            )
-        return "a program"
-
-    @property
-    def warning(self) -> str | None:
-        """Return the warning to print before the program starts; None if nothing is overwritten."""
-        script = self.overwrites
-        return script and (
-            f"the earlier recording of {script} in {self.folder} will be overwritten once this run completes."
-        )
+            command = next((run.command for run in runs(self.earlier) if run.command), ())
+        script = " ".join(command[: 2 if command[:1] == ("-m",) else 1]) or "a program"
+        return f"the earlier recording of {script} in {self.folder} will be overwritten once this run completes."
 
 
 def join(out: Path | None, name: str, job: Job | None) -> Seat:
@@ -392,10 +379,7 @@ def settle(earlier: Path | None, *, completed: bool) -> str | None:
         return None
     if not completed and _has_completed(earlier):
         return f"This run did not complete: the earlier recording is kept in {earlier}."
-    for path in _files(earlier):
-        with contextlib.suppress(OSError):
-            path.unlink()
-    _remove_empty(earlier)
+    shutil.rmtree(earlier, ignore_errors=True)
     return None
 
 
@@ -403,21 +387,13 @@ def restore(earlier: Path | None) -> None:
     """Move the recording that was set aside back: nothing was recorded in its place."""
     if earlier is None:
         return
-    for path in _files(earlier):
-        target = earlier.parent / path.relative_to(earlier)
-        with contextlib.suppress(OSError):
-            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not target.exists():
-                path.rename(target)
-    _remove_empty(earlier)
-
-
-def _files(folder: Path) -> list[Path]:
-    return [Path(base) / name for base, _, names in os.walk(folder) for name in names]
-
-
-def _remove_empty(folder: Path) -> None:
-    for base, _, _ in os.walk(folder, topdown=False):
+    for base, _, names in os.walk(earlier, topdown=False):
+        for path in (Path(base, name) for name in names):
+            target = earlier.parent / path.relative_to(earlier)
+            with contextlib.suppress(OSError):
+                target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                if not target.exists():
+                    path.rename(target)
         with contextlib.suppress(OSError):
             os.rmdir(base)
 
@@ -597,17 +573,12 @@ def read_note(folder: Path, part: str = "") -> RecordingNote | None:
 
 
 def _note_in(path: Path) -> RecordingNote | None:
-    try:
-        fields = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError):
-        return None
     # Imported only now: there is one only in a folder that is used again, or whose recorder was cut off.
-    from profiler.store.values import Misfit, build
+    from profiler.store.values import Misfit, build, parse
 
-    try:
-        note: RecordingNote = build(RecordingNote, fields)
-    except (Misfit, AttributeError, TypeError):
-        return None
+    note: RecordingNote | None = None
+    with contextlib.suppress(OSError, ValueError, RecursionError, Misfit, AttributeError, TypeError):
+        note = build(RecordingNote, parse(path.read_text()))
     return note
 
 
@@ -617,9 +588,8 @@ def _note_files(folder: Path) -> list[Path]:
 
 def notes(folder: Path) -> list[RecordingNote]:
     """Return the notes of all recorders that write into the folder, or were cut off there."""
-    parts = (path.name[len("recording") : -len(".json")] for path in _note_files(folder))
-    found = (read_note(folder, part[1:]) for part in parts if part[:1] in ("", "-"))
-    return [note for note in found if note is not None]
+    found = ((path.name, _note_in(path)) for path in _note_files(folder))
+    return [note for name, note in found if note is not None and name == _note_name(note.part)]
 
 
 def here() -> str | None:
@@ -697,23 +667,18 @@ def is_alive(pid: int, since: float | None) -> bool:
 
 def state(pid: int) -> str:
     """Return a process's state as in proc(5); empty if it is gone."""
-    return text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].lstrip()[:1]
+    return "".join(_stat(pid)[:1])
 
 
 def started(pid: int) -> float | None:
-    """Return when a process was started; None if it is gone, or a zombie.
+    """Return when a process was started, in clock ticks since boot; None if it is gone, or a zombie.
 
-    The value distinguishes processes that reuse a PID, so it must not change when the system's clock is set: on Linux
-    it is in clock ticks since boot, elsewhere in Unix time.
+    The value distinguishes processes that reuse a PID, and does not change when the system's clock is set.
     """
-    with contextlib.suppress(OSError):
-        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return None if state == "Z" else float(fields[18])
+    fields = _stat(pid)
+    return float(fields[19]) if fields and fields[0] != "Z" else None
 
-    import psutil
 
-    try:
-        process = psutil.Process(pid)
-        return None if process.status() == psutil.STATUS_ZOMBIE else float(process.create_time())
-    except (psutil.Error, ValueError, OverflowError):  # the latter two: it is no PID
-        return None
+def _stat(pid: int) -> list[str]:
+    """Return the fields of proc(5)'s stat from the state on; empty if the process is gone."""
+    return text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()

@@ -62,7 +62,7 @@ def machine(sysfs: Path = SYSFS) -> Machine:
     """Return the machine as this process may use it."""
     cgroup = Cgroup.own()
     total = os.cpu_count() or 1
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else total
+    allowed = len(os.sched_getaffinity(0))
     memory = _answer(lambda: psutil.virtual_memory().total) or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return Machine(
         cores=min(float(allowed), cgroup.cpu_quota() or allowed),
@@ -223,7 +223,7 @@ def _usage(process: psutil.Process, parent: int, before: _Usage | None) -> _Usag
 def _io(process: psutil.Process) -> tuple[int | None, int | None]:
     try:
         counters = process.io_counters()
-    except (psutil.AccessDenied, AttributeError, NotImplementedError):  # macOS has none
+    except (psutil.AccessDenied, AttributeError, NotImplementedError):  # not every kernel counts them
         return None, None
     return counters.read_bytes, counters.write_bytes
 

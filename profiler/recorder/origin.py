@@ -66,7 +66,7 @@ def _checked(text: str) -> str | None:
 def _text(path: Path) -> str:
     """Return the text of a regular file; "" for anything else. A pipe in its place does not block."""
     try:
-        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
             return file.read(MOST_BYTES).decode(errors="replace") if regular else ""
     except (OSError, ValueError):
