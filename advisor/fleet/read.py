@@ -39,10 +39,9 @@ class Rows:
     advice: tuple[AdviceRow, ...] = ()
 
 
-def read(folder: str, import_id: str = "", now: float | None = None) -> Rows:
+def read(folder: str, import_id: str = "") -> Rows:
     """Return the rows of a run folder, a path or URL. Raises nothing."""
-    now = time.time() if now is None else now
-    stamp = ""
+    now, stamp = time.time(), ""
     try:
         found = listing(folder)
         stamp = fingerprint(found)

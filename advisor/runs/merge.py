@@ -25,11 +25,7 @@ class RecorderFile:
 
     path: Path
     node: Tables
-
-    @property
-    def ranks(self) -> set[int]:
-        """Return the ranks that made a step, or all ranks if none did."""
-        return rank_numbers(self.node)
+    ranks: set[int]
 
 
 def merge(folders: Sequence[Path], out: Path) -> list[RecorderFile]:
@@ -64,7 +60,8 @@ def _parts(folder: Path) -> list[RecorderFile]:
     if place.is_running(folder):
         raise ProfilerError(f"{folder} is still being recorded into.", "Wait for its end, then join.")
     finish_orphan(folder)
-    return [RecorderFile(path, read(path)) for path in paths]
+    nodes = [read(path) for path in paths]
+    return [RecorderFile(path, node, rank_numbers(node)) for path, node in zip(paths, nodes, strict=True)]
 
 
 def _check(one: RecorderFile, other: RecorderFile) -> None:

@@ -194,7 +194,7 @@ def _unfinished(nodes: Sequence[Tables]) -> str:
 
 def _apart(nodes: Sequence[Tables], compared: Sequence[Clock]) -> Iterable[str]:
     """Yield how the clocks were aligned, if that moves anything, with the largest differences."""
-    moved = [(clock, node) for clock, node in zip(compared[1:], nodes[1:], strict=True)]
+    moved = list(zip(compared[1:], nodes[1:], strict=True))
     by_steps = [clock.residual for clock, _ in moved if clock.residual is not None]
     if by_steps:
         apart = max(abs(clock.offset + _ahead(node, nodes[0])) for clock, node in moved if clock.residual is not None)

@@ -1,7 +1,8 @@
 """Take a snapshot of a run at one moment."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from advisor.metrics.base import Metrics
 from advisor.metrics.lines import hot_places, stack_samples
 from advisor.metrics.settings import primary_rank, world_size
 from advisor.report.code import LEAST_SAMPLES, NAMED_LOW
-from advisor.runs.profile import Profile, Rank
+from advisor.runs.profile import Profile
 from profiler.schema import BETWEEN, PHASES, TAG_FIRST, GpuSample, Outcome, Stack, Step
 
 SCHEMA = "profile-train/watch@1"
@@ -132,9 +133,12 @@ def snapshot(
     steps = [step for step in rank.steps if math.isfinite(_end(step)) and step.count > 0] if rank else []
     times = (*map(_end, steps[-1:]), *(one.time for one in profile.host_samples[-1:]))
     now = max(filter(math.isfinite, times), default=0.0)
-    samples: dict[int, list[GpuSample]] = {}
+    samples = defaultdict[int, list[GpuSample]](list)
     for sample in profile.gpu_samples:
-        samples.setdefault(sample.gpu, []).append(sample)
+        samples[sample.gpu].append(sample)
+    looked_at = m
+    if rank and stacks is not None:
+        looked_at = Metrics(replace(profile, ranks=(replace(rank, stacks=tuple(stacks)),)))
     return Snapshot(
         folder=folder,
         command=run.command,
@@ -143,12 +147,17 @@ def snapshot(
         ranks=m.get(world_size) or 0,
         steps=_steps(steps, now) if steps else None,
         gpus=tuple(
-            _gpu(gpu.index, gpu.name, gpu.memory_total, samples.get(gpu.index, ()), now)
+            GpuNow(
+                index=gpu.index,
+                name=gpu.name,
+                utilization=_gauge(samples[gpu.index], now, lambda sample: sample.utilization, 1.0),
+                memory=_gauge(samples[gpu.index], now, lambda sample: sample.memory_used, gpu.memory_total or None),
+            )
             for gpu in profile.gpus[:MOST_GPUS]
         ),
         cpu=_gauge(profile.host_samples, now, lambda sample: sample.cpu, run.cores),
         memory=_gauge(profile.host_samples, now, lambda sample: sample.rss, run.memory_total),
-        lines=_lines(m if stacks is None or rank is None else _with_stacks(profile, rank, stacks)),
+        lines=_lines(looked_at),
         advice=advice,
     )
 
@@ -161,18 +170,16 @@ def advised(judgment: Judgment) -> Advised | None:
     return Advised(first.rule.id, first.advice.title or first.rule.title, first.advice.then, first.in_plan)
 
 
-def newest(stacks: Sequence[Stack], before: Mapping[int, tuple[float, int]]) -> tuple[Stack, ...]:
-    """Return what was added to sums of stacks since `before`, which holds their seconds and samples by id."""
+def newest(stacks: Sequence[Stack], before: Sequence[Stack]) -> tuple[Stack, ...]:
+    """Return what was added to sums of stacks since they were those of `before`."""
+    old = {row.id: row for row in before}
     added = []
     for row in stacks:
-        total, samples = before.get(row.id, (0.0, 0))
-        if row.samples > samples:
-            added.append(replace(row, total=row.total - total, samples=row.samples - samples))
+        if (then := old.get(row.id)) is None:
+            added.append(row)
+        elif row.samples > then.samples:
+            added.append(replace(row, total=row.total - then.total, samples=row.samples - then.samples))
     return tuple(added)
-
-
-def _with_stacks(profile: Profile, rank: Rank, stacks: Sequence[Stack]) -> Metrics:
-    return Metrics(replace(profile, ranks=(replace(rank, stacks=tuple(stacks)),)))
 
 
 def _lines(m: Metrics) -> tuple[LineNow, ...]:
@@ -230,15 +237,6 @@ def _rates(steps: Sequence[Step], now: float) -> Curve:
         for second in range(max(0, int(step.start - start)), min(SPAN - 1, int(last - start)) + 1):
             done[second] += step.count * _share(step, start + second, start + second + 1)
     return tuple(value if start + second + 1 > first else None for second, value in enumerate(done))
-
-
-def _gpu(index: int, name: str, total: int, samples: Sequence[GpuSample], now: float) -> GpuNow:
-    return GpuNow(
-        index=index,
-        name=name,
-        utilization=_gauge(samples, now, lambda sample: sample.utilization, 1.0),
-        memory=_gauge(samples, now, lambda sample: sample.memory_used, total or None),
-    )
 
 
 def _gauge(samples: Iterable[Any], now: float, value: Callable[[Any], float | None], of: float | None) -> Gauge:

@@ -79,7 +79,7 @@ class LiveRun:
         """Keep the newest stacks apart from earlier ones, once there are enough of them."""
         rank = Metrics(profile).get(primary_rank)
         stacks = rank.stacks if rank else ()
-        added = newest(stacks, {row.id: (row.total, row.samples) for row in self._stacks})
+        added = newest(stacks, self._stacks)
         if sum(row.samples for row in added) >= LEAST_SAMPLES:
             self._newest, self._stacks = added, stacks
 

@@ -145,7 +145,7 @@ STACKS = (stack(0, 30, MAIN, SLOW), stack(1, 5, *FORWARD, phase="forward"), stac
 
 def test_the_hottest_line_is_that_of_the_newest_stacks():
     profile = metrics(rank(steps=steps(*[0.1] * 50), stacks=STACKS), runs=(RUNNING,)).profile
-    before = {0: (3.0, 30), 1: (0.1, 1)}
+    before = (stack(0, 30, MAIN, SLOW), stack(1, 1, *FORWARD, phase="forward"))
 
     so_far = snapshot(profile, "run").lines
     now = snapshot(profile, "run", stacks=newest(STACKS, before))
@@ -153,7 +153,7 @@ def test_the_hottest_line_is_that_of_the_newest_stacks():
     assert (so_far[0].line, so_far[0].share) == (41, pytest.approx(0.75))
     assert now.lines == ()  # too few since then
     assert [row.samples for row in newest(STACKS, before)] == [4, 5]
-    assert newest(STACKS, {row.id: (row.total, row.samples) for row in STACKS}) == ()
+    assert newest(STACKS, STACKS) == ()
 
 
 def test_the_hottest_line_is_drawn():
