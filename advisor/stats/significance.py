@@ -57,15 +57,13 @@ def steps_per_arm(cv: float, effect: float) -> int:
     return max(1, math.ceil(needed))
 
 
-def trimmed_mean(values: Sequence[float], share: float = TRIMMED) -> float:
-    """Return the mean without the `share` lowest and the `share` highest values.
+def trimmed_mean(values: Sequence[float]) -> float:
+    """Return the mean without the lowest and the highest tenth of the values.
 
     Raises:
-        ValueError: there are no values, or the share is outside 0 to 0.5.
+        ValueError: there are no values.
     """
-    if not values or not 0 <= share < 0.5:
-        raise ValueError(f"{len(values)} values have no mean with {share:.0%} left out at either end")
-    cut = int(share * len(values))
+    cut = int(TRIMMED * len(values))
     return fmean(sorted(values)[cut : len(values) - cut])
 
 
@@ -86,13 +84,12 @@ def mean_interval(
     *,
     draws: int = DRAWS,
     level: float = LEVEL,
-    seed: int = 0,
 ) -> tuple[float, float]:
     """Return the interval of the mean of a series; each value counts by its weight."""
     counts = np.ones(len(values)) if weights is None else np.array(weights, dtype=float)
     sums = (np.concatenate(([0.0], np.cumsum(each))) for each in (counts * np.array(values), counts))
     of_values, of_counts = (each[block:] - each[:-block] for each in sums)
-    starts = _starts(len(values), block, np.random.default_rng(seed), draws)
+    starts = _starts(len(values), block, np.random.default_rng(0), draws)
     means: list[float] = (of_values[starts].sum(axis=1) / of_counts[starts].sum(axis=1)).tolist()
     return central(means, level)
 
@@ -110,8 +107,6 @@ def speedup(
     together: int = 0,
     mean: Estimator = trimmed_mean,
     draws: int = DRAWS,
-    level: float = LEVEL,
-    seed: int = 0,
 ) -> Interval:
     """Return the speed-up T0/T1 of two series of step times in seconds.
 
@@ -123,13 +118,13 @@ def speedup(
     """
     for times in (before, after):
         _check_times(times, block_length(len(times), together))
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
 
     def drawn(times: Sequence[float]) -> float:
         return mean(resampled(times, block_length(len(times), together), random))
 
     logs = [math.log(drawn(before) / drawn(after)) for _ in range(draws)]
-    low, high = central(logs, level)
+    low, high = central(logs)
     estimate = mean(before) / mean(after)
     # Blocks reach a series' ends less often than its middle, which can push the draws off the estimate.
     return Interval(min(math.exp(low), estimate), estimate, max(math.exp(high), estimate))

@@ -46,7 +46,6 @@ def test_steps_that_do_not_vary_need_one():
 def test_a_trimmed_mean_leaves_out_a_tenth_at_either_end():
     assert trimmed_mean([0, *[1] * 8, 1000]) == 1
     assert trimmed_mean([0, 1, 2]) == 1, "of nine or fewer there is none to leave out"
-    assert trimmed_mean(range(100), 0.25) == pytest.approx(49.5)
 
 
 @pytest.mark.parametrize(("number", "in_flight", "block"), [(60, 0, 5), (125, 0, 5), (1000, 0, 10), (60, 16, 16)])
@@ -90,7 +89,6 @@ def test_the_same_steps_give_the_same_interval():
     random = Random(5)
     before, after = simulated(60, random), simulated(60, random)
     assert speedup(before, after, draws=200) == speedup(before, after, draws=200)
-    assert speedup(before, after, draws=200) != speedup(before, after, draws=200, seed=1)
 
 
 def test_stalls_of_the_machine_do_not_count_unless_they_are_what_is_changed():
@@ -103,7 +101,7 @@ def test_stalls_of_the_machine_do_not_count_unless_they_are_what_is_changed():
 def test_a_program_against_itself_is_rarely_faster():
     """Nominal 5 %. With single steps in place of blocks 19 % of these were; see `widened`."""
     random, trials = Random(11), 200
-    found = [speedup(simulated(60, random), simulated(60, random), draws=150, seed=trial) for trial in range(trials)]
+    found = [speedup(simulated(60, random), simulated(60, random), draws=150) for _ in range(trials)]
     assert excluding_one(found) <= 0.15
     noise = pstdev([math.log(one.estimate) for one in found], mu=0.0)
     assert excluding_one([widened(one, noise) for one in found]) <= 0.06
@@ -174,12 +172,11 @@ def test_a_drift_is_no_speedup_when_arms_take_turns():
         lambda: steps_per_arm(-1, 0.1),
         lambda: steps_per_arm(0.1, 0),
         lambda: trimmed_mean([]),
-        lambda: trimmed_mean([1], 0.5),
         lambda: widened(Interval(1, 1, 1), -1),
         lambda: verdict_of(Interval(1, 1, 1), (2, 1), 1),
         lambda: verdict_of(Interval(1, 1, 1), (1, 2), 0),
     ],
 )
 def test_nonsense_is_refused(nonsense):
-    with pytest.raises(ValueError, match=r"no|widen"):
+    with pytest.raises(ValueError, match=r"no|widen|at least one"):
         nonsense()
