@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from advisor.metrics.base import Metrics, Missing, metric
-from advisor.metrics.quantiles import quantile
 from advisor.metrics.settings import primary_rank
 from advisor.metrics.step import WARM_UP, steady_steps, step_time_mean, summed, time_between
+from advisor.metrics.weighted import quantile
 from profiler.schema import (
     BETWEEN,
     TAG_CHECKPOINT,

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 from advisor.metrics.base import Metrics, Missing, Need, metric
 from advisor.metrics.hardware import busy_clock
-from advisor.metrics.quantiles import quantile
 from advisor.metrics.settings import data_parallel_size, primary_rank, world_size
 from advisor.metrics.step import exposed_comm_fraction, gpu_windows, micro_steps_per_step, steady, step_time_mean
 from advisor.metrics.stretches import in_stretches
+from advisor.metrics.weighted import quantile, weighted_mean
 from advisor.runs.profile import Rank, latest
 from profiler.schema import PHASES, DdpFact, Exchange, Step
 from profiler.store import Stretches
@@ -361,12 +361,11 @@ def _median(rows: Sequence[Step], values: Sequence[float]) -> float:
 
 
 def _phases(rows: Sequence[Step]) -> dict[str, float]:
-    number = sum(step.count for step in rows)
     phases = {}
     for phase in PHASES:
         seconds = [(getattr(step, phase), step.count) for step in rows]
         if phase not in WAITING and all(value is not None for value, _ in seconds):
-            phases[phase] = sum(value * count for value, count in seconds) / number
+            phases[phase] = weighted_mean(seconds)
     for name in BETWEEN_STEPS:
-        phases[name] = sum((getattr(step, name) or 0.0) * step.count for step in rows) / number
+        phases[name] = weighted_mean((getattr(step, name) or 0.0, step.count) for step in rows)
     return phases

@@ -8,9 +8,9 @@ from advisor.metrics.gpu import device
 from advisor.metrics.hardware import gpu_energy
 from advisor.metrics.host import run
 from advisor.metrics.no_window import no_window
-from advisor.metrics.quantiles import quantile
 from advisor.metrics.settings import primary_rank, world_size
 from advisor.metrics.step import WARM_UP, ordinary
+from advisor.metrics.weighted import quantile
 from profiler.schema import Step
 
 

@@ -9,6 +9,7 @@ from advisor.metrics.no_window import no_window
 from advisor.metrics.operators import is_computing, products, shaped_operators
 from advisor.metrics.settings import flags, is_trace, no_gpu, on_cpu, primary_rank
 from advisor.metrics.step import exposed_comm_fraction, gpu_windows, steady_steps, unprofiled
+from advisor.metrics.weighted import weighted_mean
 from advisor.runs.profile import Rank
 from profiler.schema import DeviceFact, Gpu, Kernel, Window
 
@@ -167,7 +168,7 @@ def host_launch(m: Metrics) -> float:
     """
     measured = [(step.host_launch, step.count) for step in m[steady_steps] if step.host_launch is not None]
     if measured:
-        mean = sum(value * count for value, count in measured) / sum(count for _, count in measured)
+        mean = weighted_mean(measured)
         return max(0.0, mean - (_delayed(m) / sum(window.steps for window in _windows(m)) if m.get(is_trace) else 0.0))
     return max(0.0, _sum(m, "host_launch") - _slowed(m)) / sum(window.steps for window in _windows(m))
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.settings import NVML, gpu_need, no_gpu, on_cpu
 from advisor.metrics.step import steady_window
+from advisor.metrics.weighted import weighted_mean
 from advisor.models.gpus import peaks
 from advisor.runs.profile import Profile, Rank
 from profiler.schema import Gpu, GpuSample
@@ -261,8 +262,7 @@ def busy_clock(profile: Profile, rank: Rank, least: int = 1) -> float | None:
         for sample in profile.gpu_samples
         if sample.gpu in indices and sample.sm_clock and is_busy(sample)  # an idle one's clock is low on purpose
     ]
-    number = sum(count for _, count in clocks)
-    return sum(clock * count for clock, count in clocks) / number if number >= least else None
+    return weighted_mean(clocks) if sum(count for _, count in clocks) >= least else None
 
 
 @metric(None)
@@ -286,7 +286,7 @@ def _mean_of(
     measured = [(number, sample.count) for sample in samples if (number := value(sample)) is not None]
     if not measured:
         raise Missing(f"{what} was not sampled", remedy)
-    return sum(number * count for number, count in measured) / sum(count for _, count in measured)
+    return weighted_mean(measured)
 
 
 def _mean_clock(samples: list[GpuSample]) -> float:

@@ -7,6 +7,7 @@ from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.cores import cores
 from advisor.metrics.settings import primary_rank
 from advisor.metrics.step import other_fraction, steady_window, step_time_mean
+from advisor.metrics.weighted import weighted_mean
 from profiler.schema import HostSample, OutputFact, Run
 
 FULL = 0.9
@@ -181,9 +182,9 @@ def _samples(m: Metrics) -> list[HostSample]:
 
 
 def _optional_mean(m: Metrics, name: str) -> float | None:
-    pairs = [(getattr(sample, name), sample.count) for sample in _samples(m)]
-    measured = [(value, count) for value, count in pairs if value is not None]
-    return sum(v * n for v, n in measured) / sum(n for _, n in measured) if measured else None
+    samples = _samples(m)
+    measured = [(value, sample.count) for sample in samples if (value := getattr(sample, name)) is not None]
+    return weighted_mean(measured) if measured else None
 
 
 def _mean(m: Metrics, name: str) -> float:

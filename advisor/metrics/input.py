@@ -6,11 +6,10 @@ from statistics import median
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.between import epoch_start_share
 from advisor.metrics.host import cores_per_rank, local_ranks, process_cpu
-from advisor.metrics.quantiles import quantile
 from advisor.metrics.settings import primary_rank
 from advisor.metrics.step import batches_per_step, data_wait_fraction, steady_steps, steady_window, step_time_mean
-from profiler.schema import TAG_EPOCH_START, TAG_FIRST, Batch, LoaderFact
-from profiler.sketch import Quantiles
+from advisor.metrics.weighted import quantile_of_run, weighted_mean
+from profiler.schema import TAG_EPOCH_START, TAG_FIRST, Batch, LoaderFact, Step
 
 BEHIND = 0.8
 """Share of time that workers are busy from which they limit the step.
@@ -83,16 +82,8 @@ def t_w(m: Metrics) -> float:
 @metric("s", "time to prepare a slow batch (99th percentile)")
 def t_w_p99(m: Metrics) -> float:
     """Time to prepare a batch, 99th percentile over all workers, in seconds."""
-    batches = _batches(m)
     sketches = [sketch for sketch in m[primary_rank].sketches if sketch.quantity == "batch"]
-    if any(batch.count > 1 for batch in batches):
-        merged = Quantiles()
-        for sketch in sketches:
-            merged.merge(Quantiles.from_sketch(sketch))
-        value = merged.quantile(0.99)
-        if value is not None:
-            return value
-    return quantile([(batch.duration, batch.count) for batch in batches], 0.99)
+    return quantile_of_run([(batch.duration, batch.count) for batch in _batches(m)], sketches, 0.99)
 
 
 @metric("1", "share of collation in batch preparation")
@@ -175,7 +166,7 @@ def queue_depth(m: Metrics) -> float:
     measured = [(step.queue_depth, step.count) for step in m[steady_steps] if step.queue_depth is not None]
     if not measured:
         raise Missing("No queue of batches was observed", "Nothing to do: without workers there is no queue.")
-    return sum(depth * count for depth, count in measured) / sum(count for _, count in measured)
+    return weighted_mean(measured)
 
 
 @metric("1", "fetches that found no batch ready")
@@ -237,22 +228,24 @@ def batch_tensors(m: Metrics) -> int:
 @metric("s", "time to start an epoch")
 def epoch_start_seconds(m: Metrics) -> float:
     """Mean stall in seconds at the start of an epoch: iterator, start of workers, first batch."""
-    starts = [s for s in m[primary_rank].steps if s.tags & TAG_EPOCH_START and s.epoch_start is not None]
-    if not starts:
-        raise Missing("No start of an epoch was seen", "Record a run that includes one.")
-    return sum(s.count * (s.epoch_start or 0.0) for s in starts) / sum(s.count for s in starts)
+    return weighted_mean((s.epoch_start or 0.0, s.count) for s in _epoch_starts(m, "Record a run that includes one."))
 
 
 @metric("1", "share of the run starting later epochs")
 def epoch_restart_share(m: Metrics) -> float:
     """Share of the run that starting the second and later epochs takes; persistent workers would save most of it."""
-    starts = [s for s in m[primary_rank].steps if s.tags & TAG_EPOCH_START and s.epoch_start is not None]
-    if not starts:
-        raise Missing("No start of an epoch was seen", "Record a run of two epochs or more.")
+    starts = _epoch_starts(m, "Record a run of two epochs or more.")
     first = starts[0] if starts[0].tags & TAG_FIRST else None
     total = sum(s.count * (s.epoch_start or 0.0) for s in starts)
     once = 0.0 if first is None else (first.epoch_start or 0.0)
     return m[epoch_start_share] * (1.0 - once / total) if total else 0.0
+
+
+def _epoch_starts(m: Metrics, remedy: str) -> list[Step]:
+    starts = [s for s in m[primary_rank].steps if s.tags & TAG_EPOCH_START and s.epoch_start is not None]
+    if not starts:
+        raise Missing("No start of an epoch was seen", remedy)
+    return starts
 
 
 def _batches(m: Metrics) -> list[Batch]:
@@ -266,5 +259,4 @@ def _batches(m: Metrics) -> list[Batch]:
 
 
 def _per_batch(m: Metrics, name: str) -> float:
-    batches = _batches(m)
-    return float(sum(batch.count * getattr(batch, name) for batch in batches) / sum(batch.count for batch in batches))
+    return weighted_mean((getattr(batch, name), batch.count) for batch in _batches(m))

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from statistics import mean, median
 
 from advisor.metrics.base import Metrics, Missing, Need, Threshold, metric
-from advisor.metrics.quantiles import quantile
 from advisor.metrics.settings import UNTIMED, gpu_need, is_trace, primary_rank, untimed, world_size
+from advisor.metrics.weighted import quantile, quantile_of_run, weighted_mean
 from advisor.runs.profile import latest
 from advisor.stats import significance
 from profiler.schema import (
@@ -24,7 +24,6 @@ from profiler.schema import (
     Step,
     Window,
 )
-from profiler.sketch import Quantiles
 
 WARM_UP = 10
 """Minimum number of steps dropped; allocator, cuDNN and caches settle within them."""
@@ -265,9 +264,8 @@ def typical_step(m: Metrics) -> tuple[float, float]:
     weighted = [(step.duration, step.count) for step in steps]
     least, most = (quantile(weighted, q) for q in (TRIMMED, 1 - TRIMMED))
     kept = [(duration, count) for duration, count in weighted if least <= duration <= most]
-    mean = sum(duration * count for duration, count in kept) / sum(count for _, count in kept)
     low, high = mean_interval(m, steps, [min(max(step.duration, least), most) for step in steps])
-    return mean, (high - low) / 2 / (1 - 2 * TRIMMED)
+    return weighted_mean(kept), (high - low) / 2 / (1 - 2 * TRIMMED)
 
 
 def block_length(m: Metrics, steps: Sequence[Step]) -> int:
@@ -552,11 +550,5 @@ def time_between(step: Step) -> float:
 
 
 def _quantile(m: Metrics, q: float) -> float:
-    """Return a quantile of the step time, from the whole run's sketch if steps were merged."""
-    steps = m[steady_steps]
-    sketch = next((sketch for sketch in m[primary_rank].sketches if sketch.quantity == "duration"), None)
-    if sketch is not None and any(step.count > 1 for step in steps):
-        value = Quantiles.from_sketch(sketch).quantile(q)
-        if value is not None:
-            return value
-    return quantile([(step.duration, step.count) for step in steps], q)
+    sketches = [sketch for sketch in m[primary_rank].sketches if sketch.quantity == "duration"]
+    return quantile_of_run([(step.duration, step.count) for step in m[steady_steps]], sketches, q)

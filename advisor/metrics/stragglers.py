@@ -12,6 +12,7 @@ from advisor.metrics.lines import Place, places_of
 from advisor.metrics.operators import is_computing
 from advisor.metrics.settings import world_size
 from advisor.metrics.step import step_time_mean
+from advisor.metrics.weighted import weighted_mean
 from advisor.runs.profile import Rank, latest
 from advisor.units import digits, seconds, share
 
@@ -190,9 +191,8 @@ def _batches(m: Metrics, pair: Pair, slow: Rank, middle: Rank) -> Cause | None:
 
 def _samples(rank: Rank) -> float | None:
     trained = {fact.id for fact in rank.loaders if fact.training is not False}
-    batches = [batch for batch in rank.batches if batch.loader in trained]
-    count = sum(batch.count for batch in batches)
-    return sum(batch.samples * batch.count for batch in batches) / count if count else None
+    batches = [(batch.samples, batch.count) for batch in rank.batches if batch.loader in trained]
+    return weighted_mean(batches) if batches else None
 
 
 def _tokens(rank: Rank) -> float | None:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from advisor.metrics.base import Metrics, Missing
 from advisor.metrics.communication import OwnWork, own_work
-from advisor.metrics.quantiles import quantile
 from advisor.metrics.step import mean_phases, steady
+from advisor.metrics.weighted import quantile
 from advisor.runs.profile import Profile, Rank, latest
 from advisor.units import share
 from profiler.schema import MOST_RANKS, Step

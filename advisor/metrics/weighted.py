@@ -1,0 +1,35 @@
+"""Means and quantiles of weighted values: pairs (value, weight), at least one."""
+
+from collections.abc import Iterable, Sequence
+
+from profiler.schema import Sketch
+from profiler.sketch import Quantiles
+
+
+def weighted_mean(weighted: Iterable[tuple[float, float]]) -> float:
+    """Return the mean in which each value counts by its weight."""
+    pairs = list(weighted)
+    return sum(value * weight for value, weight in pairs) / sum(weight for _, weight in pairs)
+
+
+def quantile(weighted: Iterable[tuple[float, float]], q: float) -> float:
+    """Return the least value with at least the share `q` of all weight at or below it."""
+    ordered = sorted(weighted)
+    wanted = q * sum(weight for _, weight in ordered)
+    below = 0.0
+    for value, weight in ordered:
+        below += weight
+        if below >= wanted * (1 - 1e-12):
+            return value
+    return ordered[-1][0]
+
+
+def quantile_of_run(weighted: Sequence[tuple[float, float]], sketches: Iterable[Sketch], q: float) -> float:
+    """Return a quantile of all values of the run, from their sketches if rows were merged."""
+    if any(weight > 1 for _, weight in weighted):
+        merged = Quantiles()
+        for sketch in sketches:
+            merged.merge(Quantiles.from_sketch(sketch))
+        if (value := merged.quantile(q)) is not None:
+            return value
+    return quantile(weighted, q)
