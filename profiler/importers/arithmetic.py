@@ -208,7 +208,7 @@ def _convolution(name: str, call: Call) -> Work:
     if places.transposed is not None and call.value(places.transposed) != "False":
         if call.value(places.transposed) != "True":
             return NOTHING
-        return Work(2.0 * given.number // given.shape[1] * weight.number, None)
+        return _convolution_transposed(name, call)
     stride, padding, dilation = (
         [1] * dimensions if at is None else _numbers(call.value(at), dimensions)
         for at in (places.stride, places.padding, places.dilation)

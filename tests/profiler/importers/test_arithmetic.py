@@ -42,6 +42,7 @@ CASES = [
     (CONVOLUTION, [[2, 3, 8, 8], [6, 3, 3, 3]], [FLOAT] * 2, (), None, None),
     # Transposed: each of 2 x 16 places of the input meets the whole weight
     (CONVOLUTION, [[2, 3, 4, 4], [3, 6, 3, 3]], [FLOAT] * 2, [*STRIDED[:6], "True"], 2 * 2 * 16 * 162, None),
+    (CONVOLUTION, [[2, 0, 4, 4], [0, 6, 3, 3]], [FLOAT] * 2, [*STRIDED[:6], "True"], None, None),
     (f"{CONVOLUTION}_backward", GRADIENTS, [FLOAT] * 3, [""] * 10 + ["[True, True, False]"],
      2 * 10368, 4 * (192 + 2 * 384 + 2 * 162)),
     (f"{CONVOLUTION}_backward", GRADIENTS, [FLOAT] * 3, [""] * 10 + ["[False, True, False]"],
