@@ -22,8 +22,7 @@ _FUSED = re.compile(r"fused_?(adam|sgd|adagrad)|^triton_", re.IGNORECASE)
 def settings_of(trace: Trace, work: GpuWork) -> dict[str, Any]:
     """Return `workers`, `optimizer` and `fused` of a TraceFact, which the names of ranges and kernels show."""
     spent = _annotations(trace)
-    fetches = Counter({name.startswith(_WORKERS): 0 for name in spent if name.startswith(FETCH)})
-    updates: Counter[str] = Counter()
+    fetches, updates = Counter[bool](), Counter[str]()
     for name, time in spent.items():
         if name.startswith(FETCH):
             fetches[name.startswith(_WORKERS)] += time

@@ -86,7 +86,7 @@ def work_of(trace: Trace) -> GpuWork:
         start=ranges.start[rows],
         end=ranges.end[rows],
         name=ranges.name[rows],
-        kind=_kinds(trace)[ranges.name[rows], (ranges.category[rows] >= COPY).astype(np.int8)],
+        kind=_kinds(trace, ranges.name[rows], ranges.category[rows]),
         category=ranges.category[rows],
         stream=ranges.stream[rows],
         collective=ranges.collective[rows],
@@ -129,12 +129,7 @@ def _busiest(trace: Trace, streams: npt.NDArray[np.int32], is_kernel: Mask) -> M
     return np.asarray(of_stream[streams] == counts.argmax())
 
 
-def _kinds(trace: Trace) -> npt.NDArray[np.int8]:
-    """Return the kind of each name, as a kernel and as a copy or fill."""
-    used = set(np.unique(trace.ranges.name[trace.ranges.category == KERNEL]).tolist())
-    kinds = np.full((len(trace.names), 2), COMPUTE, np.int8)
-    for number in used:
-        if kernel_kind(trace.names[number]).kind == "communication":
-            kinds[number, 0] = COMMUNICATION
-    kinds[:, 1] = MEMORY
-    return kinds
+def _kinds(trace: Trace, name: npt.NDArray[np.int32], category: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
+    kernels = np.unique(name[category == KERNEL]).tolist()
+    sent = [number for number in kernels if kernel_kind(trace.names[number]).kind == "communication"]
+    return np.select((category >= COPY, np.isin(name, sent)), (MEMORY, COMMUNICATION), COMPUTE).astype(np.int8)
