@@ -6,14 +6,11 @@ It stays small, however large the trace is.
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from profiler.errors import ProfilerError
 from profiler.importers import kineto, operators, tables
 from profiler.importers.breakdown import breakdown, host_of
 from profiler.importers.callers import callers
 from profiler.importers.collectives import Collectives, collectives
-from profiler.importers.columns import Integers
 from profiler.importers.critical_path import critical_path, seconds
 from profiler.importers.gpu_time import shares
 from profiler.importers.launches import launches, queue
@@ -73,7 +70,7 @@ def analyze(path: Path) -> Analysis:
         )
     inside = work.where(steps.asked_in(work))
     calling = callers(trace, work)
-    on_gpu = len(work) > 0
+    on_gpu, typical = len(work) > 0, steps.typical
     parts = shares(trace, work, host, steps.begin, steps.end) if on_gpu else None
     in_steps = steps_on_host(trace, steps) if parts is None else steps_on_gpu(trace, work, host, parts, steps)
     time = breakdown(work, host, steps.begin, steps.end) if on_gpu else None
@@ -91,7 +88,7 @@ def analyze(path: Path) -> Analysis:
         overlap=time.overlap / time.communication if time and time.communication else None,
         queue=queue(work, steps.begin, steps.end),
         launches=launches(inside),
-        critical=seconds(critical_path(work, host, *_median(steps.reached))) if on_gpu else {},
+        critical=seconds(critical_path(work, host, *steps.reached[typical : typical + 2].tolist())) if on_gpu else {},
         looks=looks(trace, work, host, steps),
     )
     return Analysis(
@@ -110,10 +107,3 @@ def analyze(path: Path) -> Analysis:
         fact=fact,
         problems=tuple(problems),
     )
-
-
-def _median(reached: Integers) -> tuple[int, int]:
-    """Return start and end of the step of median length; of two in the middle the shorter."""
-    lengths = np.diff(reached)
-    at = int(np.argsort(lengths, kind="stable")[(len(lengths) - 1) // 2])
-    return int(reached[at]), int(reached[at + 1])

@@ -47,9 +47,8 @@ class _Row:
 
 def looks(trace: Trace, work: GpuWork, host: HostActivity, steps: Steps) -> tuple[StepLook, ...]:
     """Return the step of median length and, if it stands out, the slowest; of a trace without marks all of it."""
-    lengths = np.diff(steps.reached)
-    order = np.argsort(lengths, kind="stable")
-    typical, slowest = int(order[(len(order) - 1) // 2]), int(order[-1])
+    lengths, typical = np.diff(steps.reached), steps.typical
+    slowest = len(lengths) - 1 - int(lengths[::-1].argmax())
     found = [_look(trace, work, host, steps, typical, "typical")]
     if lengths[slowest] > STANDS_OUT * lengths[typical]:
         found.append(_look(trace, work, host, steps, slowest, "slowest"))

@@ -55,6 +55,12 @@ class Steps:
         """End of the analyzed time."""
         return int(self.reached[-1])
 
+    @property
+    def typical(self) -> int:
+        """Return the position of the step of median length; of two in the middle the shorter."""
+        lengths = np.diff(self.reached)
+        return int(np.argsort(lengths, kind="stable")[(len(lengths) - 1) // 2])
+
     def asked_in(self, work: GpuWork) -> Mask:
         """Return which work the host launched in these steps; without marks, all."""
         asked = work.asked
