@@ -61,7 +61,7 @@ def _look(
     begin, end = int(steps.reached[at]), int(steps.reached[at + 1])
     names, kinds = Numbers(), Numbers()
     near = work.where((work.start < end) & (work.end > begin))
-    passes = dict(zip(("backward", "forward", "optimizer"), passes_of(trace, steps, span(begin, end)), strict=True))
+    passes = passes_of(trace, steps, span(begin, end))
     parts = parts_of(near, host, begin, end) if len(work) else passes
     ranges = trace.ranges
     host_rows = np.flatnonzero((ranges.category <= CALL) & (ranges.start < end) & (ranges.end > begin))

@@ -16,7 +16,7 @@ from profiler.importers.columns import CALL, LARGEST, MODULE_PREFIX, OPERATOR, I
 from profiler.importers.gpu_time import Shares
 from profiler.importers.kernel_kinds import kernel_kind, operator_kind
 from profiler.importers.kineto import Trace
-from profiler.importers.phases import BACKWARD, FORWARD, OPTIMIZER, has_backward, pass_of
+from profiler.importers.phases import OPTIMIZER, PASSES, has_backward, pass_of
 from profiler.importers.steps import Steps
 from profiler.importers.tables import MAY_BE_OPTIMIZER, PID, first_float, own_times, shown
 from profiler.importers.work import GpuWork
@@ -32,7 +32,7 @@ DEEPEST = 16
 PLACE_LENGTH = 80
 """Maximum characters of a range's name in a path."""
 
-_PHASES = {FORWARD: "forward", BACKWARD: "backward", OPTIMIZER: "optimizer"}
+_PHASES = {number: name for name, number in PASSES.items()}
 _NUMBER = re.compile(r"[\s_#:.]*\d+$")
 _ENGINE = "autograd::engine::evaluate_function"
 """Prefix of a range that only repeats the name of the one in it."""

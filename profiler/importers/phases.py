@@ -24,6 +24,7 @@ from profiler.importers.work import GpuWork
 from profiler.schema import Step
 
 FORWARD, BACKWARD, OPTIMIZER, OTHER = range(4)
+PASSES = {"backward": BACKWARD, "forward": FORWARD, "optimizer": OPTIMIZER}
 SINGLE = f"{FETCH}_SingleProcessDataLoaderIter"
 """Prefix of a loader without workers, whose fetches are all waiting time."""
 BETWEEN_NODES = 10_000
@@ -32,27 +33,23 @@ BETWEEN_NODES = 10_000
 
 def steps_on_gpu(trace: Trace, work: GpuWork, host: HostActivity, parts: Shares, steps: Steps) -> tuple[Step, ...]:
     """Return the steps, each from when the GPU reached it to when it reached the next."""
-    passes = {
+    waiting = {
         "data_wait": parts.data if len(_fetches(trace)[0]) else None,
         "h2d": parts.h2d,
         "communication": parts.communication,
         "sync": parts.sync,
     }
     asked = pass_of(work.asked, trace, steps)
-    left = parts.running
-    computing = []
-    for each in (BACKWARD, FORWARD, OPTIMIZER):
-        mine = intersection(left, work.spans(asked == each))
-        left = difference(left, mine)
-        computing.append(mine)
     # What had been queued belongs to the pass that is next, a late launch to what the host was at meanwhile.
     following = np.append(asked, OTHER)[np.searchsorted(work.start, parts.other.end, "left")]
     during = passes_of(trace, steps, union(steps.host[:1], steps.host[-1:]))
-    for number, each in enumerate((BACKWARD, FORWARD, OPTIMIZER)):
-        chosen = following == each
-        queued = Spans(parts.other.start[chosen], parts.other.end[chosen])
-        computing[number] = either(computing[number], either(queued, intersection(parts.launch, during[number])))
-    rows = _rows(trace, steps, steps.reached, passes, computing)
+    left, computing = parts.running, {}
+    for name, number in PASSES.items():
+        mine = intersection(left, work.spans(asked == number))
+        left = difference(left, mine)
+        queued = Spans(parts.other.start[following == number], parts.other.end[following == number])
+        computing[name] = either(mine, either(queued, intersection(parts.launch, during[name])))
+    rows = _rows(trace, steps, steps.reached, waiting, computing)
     asking = _asking(work, host, steps)
     return tuple(replace(row, host_launch=float(each)) for row, each in zip(rows, asking, strict=False))
 
@@ -67,7 +64,7 @@ def steps_on_host(trace: Trace, steps: Steps) -> tuple[Step, ...]:
     return _rows(trace, steps, steps.host, waiting, passes_of(trace, steps, rest))
 
 
-def passes_of(trace: Trace, steps: Steps, time: Spans) -> list[Spans]:
+def passes_of(trace: Trace, steps: Steps, time: Spans) -> dict[str, Spans]:
     """Return when the host was in backward passes, forward passes and updates, within `time`."""
     updating = intersection(time, optimizer_ranges(trace))
     rest = difference(time, updating)
@@ -95,18 +92,15 @@ def _asking(work: GpuWork, host: HostActivity, steps: Steps) -> npt.NDArray[np.f
 
 
 def _rows(
-    trace: Trace, steps: Steps, bounds: Integers, passes: dict[str, Spans | None], computing: list[Spans]
+    trace: Trace, steps: Steps, bounds: Integers, waiting: dict[str, Spans | None], computing: dict[str, Spans]
 ) -> tuple[Step, ...]:
     if not steps.marked:
         return ()
     known: dict[str, Any] = {
-        name: np.diff(covered(each, bounds)) * 1e-9 for name, each in passes.items() if each is not None
+        name: np.diff(covered(each, bounds)) * 1e-9 for name, each in (waiting | computing).items() if each is not None
     }
-    by_name = zip(("backward", "forward", "optimizer"), computing, strict=True)
-    if has_backward(trace):
-        known |= {name: np.diff(covered(each, bounds)) * 1e-9 for name, each in by_name}
-    elif len(computing[2].start):
-        known["optimizer"] = np.diff(covered(computing[2], bounds)) * 1e-9
+    if not has_backward(trace):
+        computing = {"optimizer": updating} if len((updating := computing["optimizer"]).start) else {}
     durations = np.diff(bounds) * 1e-9
     other = durations - sum(known.values(), np.zeros(len(durations)))
     fetched, fetching = _fetches(trace)
