@@ -88,7 +88,6 @@ class HostActivity:
 def host_of(trace: Trace, work: GpuWork) -> HostActivity:
     """Return the host activity of all threads."""
     ranges = trace.ranges
-    fetching = named(trace, lambda name: name.startswith(FETCH)) & (ranges.category == ANNOTATION)
     waiting = named(trace, lambda name: "ynchronize" in name) & (ranges.category == CALL)
     # Any copy whose call returned only when it was done has made the host wait, too; so does one from pageable memory,
     # which the driver first copies into a buffer of its own.
@@ -96,7 +95,7 @@ def host_of(trace: Trace, work: GpuWork) -> HostActivity:
     staged = is_copy(trace, work, "Pageable -> Device") & (work.call_end - work.call_start > SLOW_CALL)
     blocking = copies & ((work.call_end >= work.end) | staged)
     return HostActivity(
-        union(ranges.start[fetching], ranges.end[fetching]),
+        trace.spans(annotated(trace, FETCH)),
         union(
             np.concatenate((ranges.start[waiting], work.call_start[blocking])),
             np.concatenate((ranges.end[waiting], work.call_end[blocking])),
@@ -125,6 +124,11 @@ def named(trace: Trace, wanted: Callable[[str], bool]) -> Mask:
     """Return which ranges have a wanted name."""
     chosen = np.fromiter((wanted(name) for name in trace.names), bool, len(trace.names))
     return np.asarray(chosen[trace.ranges.name])
+
+
+def annotated(trace: Trace, prefix: str | tuple[str, ...]) -> Mask:
+    """Return which ranges are annotations whose name begins like this."""
+    return np.asarray(named(trace, lambda name: name.startswith(prefix)) & (trace.ranges.category == ANNOTATION))
 
 
 def is_copy(trace: Trace, work: GpuWork, way: str) -> Mask:

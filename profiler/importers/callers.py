@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler.importers.breakdown import named
-from profiler.importers.columns import ANNOTATION, MODULE, OPERATOR, Integers
+from profiler.importers.breakdown import annotated, named
+from profiler.importers.columns import MODULE, OPERATOR, Integers
 from profiler.importers.kineto import Trace
 from profiler.importers.nesting import around
 from profiler.importers.work import GpuWork
@@ -31,8 +31,7 @@ def callers(trace: Trace, work: GpuWork) -> Callers:
     """Return the callers of all the work."""
     ranges = trace.ranges
     category = ranges.category
-    apart = (category == ANNOTATION) & named(trace, lambda name: name.startswith(_NO_PLACE))
-    around_calls = np.flatnonzero((category <= MODULE) & ~apart)
+    around_calls = np.flatnonzero((category <= MODULE) & ~annotated(trace, _NO_PLACE))
     rows = np.concatenate((around_calls, np.unique(work.call[work.launched])))
     # Ranges that start and end with what they contain come first: modules and annotations, then operators, then calls.
     places = np.array([2, 0, 1, 3])[category[rows]]

@@ -8,7 +8,7 @@ import numpy as np
 from profiler.importers.breakdown import HostActivity, is_copy, named, why_idle
 from profiler.importers.columns import CALL
 from profiler.importers.kineto import Trace
-from profiler.importers.spans import Spans, difference, either, intersection, span, union, within
+from profiler.importers.spans import Spans, difference, either, intersection, span, within
 from profiler.importers.work import COMMUNICATION, GpuWork
 
 STALL = 1_000_000
@@ -64,10 +64,8 @@ def account(trace: Trace, work: GpuWork, parts: Shares, begin: int, end: int) ->
     `busy`, `h2d` and the four idle classes add up to the whole. `communication` is all of it, hidden or not. `scatter`
     is that of a sum of independent pieces, the square root of the sum of their squares, over the sum.
     """
-    copies = is_copy(trace, work, "HtoD")
-    names = [trace.names[number] for number in np.unique(work.name[copies])]
-    named = all("Pageable" in name or "Pinned" in name for name in names)
-    pageable = copies & np.isin(work.name, [n for n, name in enumerate(trace.names) if "Pageable" in name])
+    copies, pageable = is_copy(trace, work, "HtoD"), is_copy(trace, work, "Pageable")
+    told = bool((pageable | is_copy(trace, work, "Pinned"))[copies].all())
     gaps = parts.launch.end - parts.launch.start
     kernels = within(Spans(work.start, work.end), begin, end)
     idle = (parts.data, parts.sync, parts.launch, parts.other)
@@ -75,7 +73,7 @@ def account(trace: Trace, work: GpuWork, parts: Shares, begin: int, end: int) ->
     return {
         "busy": (parts.running.total + parts.communication.total) * 1e-9,
         "h2d": parts.h2d.total * 1e-9,
-        "h2d_pageable": intersection(parts.h2d, work.spans(pageable)).total * 1e-9 if named else None,
+        "h2d_pageable": intersection(parts.h2d, work.spans(copies & pageable)).total * 1e-9 if told else None,
         "idle_data": parts.data.total * 1e-9,
         "idle_sync": parts.sync.total * 1e-9,
         "idle_launch": parts.launch.total * 1e-9,
@@ -90,6 +88,5 @@ def account(trace: Trace, work: GpuWork, parts: Shares, begin: int, end: int) ->
 
 def _allocating(trace: Trace) -> Spans:
     """Return the time in calls that allocate or free device memory."""
-    ranges = trace.ranges
-    chosen = named(trace, lambda name: _ALLOCATION.match(name) is not None) & (ranges.category == CALL)
-    return union(ranges.start[chosen], ranges.end[chosen])
+    calls = trace.ranges.category == CALL
+    return trace.spans(calls & named(trace, lambda name: _ALLOCATION.match(name) is not None))

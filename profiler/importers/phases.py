@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from profiler.importers.breakdown import FETCH, SLOW_CALL, HostActivity, named
+from profiler.importers.breakdown import FETCH, SLOW_CALL, HostActivity, annotated, named
 from profiler.importers.callers import is_backward
-from profiler.importers.columns import ANNOTATION, OPERATOR, Integers, Mask
+from profiler.importers.columns import OPERATOR, Integers
 from profiler.importers.gpu_time import Shares
 from profiler.importers.kineto import Trace
 from profiler.importers.spans import Spans, covered, covers, difference, either, intersection, union
@@ -56,9 +56,8 @@ def steps_on_gpu(trace: Trace, work: GpuWork, host: HostActivity, parts: Shares,
 
 def steps_on_host(trace: Trace, steps: Steps) -> tuple[Step, ...]:
     """Return the steps, each from its mark to the next."""
-    ranges = trace.ranges
-    single = named(trace, lambda name: name.startswith(SINGLE)) & (ranges.category == ANNOTATION)
-    data = union(ranges.start[single], ranges.end[single])
+    single = annotated(trace, SINGLE)
+    data = trace.spans(single)
     rest = difference(union(steps.host[:-1], steps.host[1:]), data)
     waiting: dict[str, Spans | None] = {"data_wait": data if single.any() else None}
     return _rows(trace, steps, steps.host, waiting, passes_of(trace, steps, rest))
@@ -70,7 +69,11 @@ def passes_of(trace: Trace, steps: Steps, time: Spans) -> dict[str, Spans]:
     rest = difference(time, updating)
     backward = intersection(rest, _backward(trace))
     ahead = union(steps.host[:-1], _last_backward(trace, steps))
-    return [backward, intersection(difference(rest, backward), ahead), updating]
+    return {
+        "backward": backward,
+        "forward": intersection(difference(rest, backward), ahead),
+        "optimizer": updating,
+    }
 
 
 def _asking(work: GpuWork, host: HostActivity, steps: Steps) -> npt.NDArray[np.float64]:
@@ -96,11 +99,11 @@ def _rows(
 ) -> tuple[Step, ...]:
     if not steps.marked:
         return ()
+    if not has_backward(trace):
+        computing = {"optimizer": updating} if len((updating := computing["optimizer"]).start) else {}
     known: dict[str, Any] = {
         name: np.diff(covered(each, bounds)) * 1e-9 for name, each in (waiting | computing).items() if each is not None
     }
-    if not has_backward(trace):
-        computing = {"optimizer": updating} if len((updating := computing["optimizer"]).start) else {}
     durations = np.diff(bounds) * 1e-9
     other = durations - sum(known.values(), np.zeros(len(durations)))
     fetched, fetching = _fetches(trace)
@@ -144,9 +147,7 @@ def _last_backward(trace: Trace, steps: Steps) -> Integers:
 
 
 def _backward(trace: Trace) -> Spans:
-    ranges = trace.ranges
-    chosen = named(trace, is_backward) & (ranges.category == OPERATOR)
-    found = union(ranges.start[chosen], ranges.end[chosen])
+    found = trace.spans(named(trace, is_backward) & (trace.ranges.category == OPERATOR))
     if not len(found.start):
         return found
     apart = found.start[1:] - found.end[:-1] > BETWEEN_NODES
@@ -155,6 +156,5 @@ def _backward(trace: Trace) -> Spans:
 
 def _fetches(trace: Trace) -> tuple[Integers, Spans]:
     """Return the start of each fetch, and the time all fetches cover."""
-    ranges = trace.ranges
-    chosen: Mask = named(trace, lambda name: name.startswith(FETCH)) & (ranges.category == ANNOTATION)
-    return np.sort(ranges.start[chosen]), union(ranges.start[chosen], ranges.end[chosen])
+    chosen = annotated(trace, FETCH)
+    return np.sort(trace.ranges.start[chosen]), trace.spans(chosen)

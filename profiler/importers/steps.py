@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler.importers.breakdown import FETCH, named
+from profiler.importers.breakdown import FETCH, annotated, named
 from profiler.importers.columns import ANNOTATION, OPERATOR, Integers, Mask
 from profiler.importers.kineto import Trace
 from profiler.importers.work import GpuWork
@@ -123,7 +123,7 @@ def _marks(trace: Trace) -> Integers:
     ours = named(trace, lambda name: name == MARK) & np.isin(ranges.category, (OPERATOR, ANNOTATION))
     if ours.any():
         return np.unique(ranges.start[ours])
-    theirs = named(trace, lambda name: name.startswith(PROFILER_STEP)) & (ranges.category == ANNOTATION)
+    theirs = annotated(trace, PROFILER_STEP)
     starts = np.unique(ranges.start[theirs])
     if len(starts) < MARKED and len(batches := _batches(trace)):
         return batches
@@ -135,9 +135,8 @@ def _marks(trace: Trace) -> Integers:
 def _batches(trace: Trace) -> Integers:
     """Return when the loop began to fetch each batch; empty if there are few, of several loops, or several a step."""
     ranges = trace.ranges
-    annotated = ranges.category == ANNOTATION
-    rows = np.flatnonzero(named(trace, lambda name: name.startswith(FETCH)) & annotated)
-    updates = np.count_nonzero(named(trace, lambda name: name.startswith(_UPDATE)) & annotated)
+    rows = np.flatnonzero(annotated(trace, FETCH))
+    updates = np.count_nonzero(annotated(trace, _UPDATE))
     several = len(np.unique(ranges.name[rows])) > 1 or len(np.unique(ranges.thread[rows])) > 1
     if len(rows) < FEWEST_BATCHES or several or 0 < updates < len(rows) - 1:
         return np.empty(0, np.int64)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from profiler.importers.breakdown import HostActivity, is_copy, named
-from profiler.importers.columns import ANNOTATION, OPERATOR
+from profiler.importers.breakdown import HostActivity, annotated, is_copy
+from profiler.importers.columns import OPERATOR
 from profiler.importers.gpu_time import Shares
 from profiler.importers.kineto import Trace
 from profiler.importers.nesting import around
@@ -88,8 +88,7 @@ def _chains(trace: Trace, calls: Sequence[int]) -> dict[int, tuple[tuple[str, ..
     """Return for each call the operators around it, innermost first, and the outermost that ended before them."""
     ranges = trace.ranges
     threads = np.unique(ranges.thread[list(calls)])
-    groups = named(trace, lambda name: name.startswith(_OUTSIDE)) & (ranges.category == ANNOTATION)
-    near = np.isin(ranges.thread, threads) & ((ranges.category == OPERATOR) | groups)
+    near = np.isin(ranges.thread, threads) & ((ranges.category == OPERATOR) | annotated(trace, _OUTSIDE))
     rows = np.concatenate((np.flatnonzero(near), np.array(calls)))
     outer = around(ranges.thread[rows], ranges.start[rows], ranges.end[rows])
     number = len(rows) - len(calls)

@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from profiler.agent.redact import redact_text
 from profiler.importers.arithmetic import parse
-from profiler.importers.breakdown import named
+from profiler.importers.breakdown import annotated, named
 from profiler.importers.callers import Callers, is_backward
-from profiler.importers.columns import ANNOTATION, KERNEL, OPERATOR, Integers, Mask
+from profiler.importers.columns import KERNEL, OPERATOR, Integers, Mask
 from profiler.importers.gpu_time import Shares, account
 from profiler.importers.kernel_kinds import TENSOR_KINDS, kernel_kind, operator_kind
 from profiler.importers.kineto import Trace
@@ -142,7 +142,7 @@ def optimizer_ranges(trace: Trace) -> Spans:
     Steps whose closure runs forward and backward (LBFGS, Lightning) are left out.
     """
     ranges = trace.ranges
-    updates = named(trace, lambda name: name.startswith("Optimizer.step#")) & (ranges.category == ANNOTATION)
+    updates = annotated(trace, "Optimizer.step#")
     backward = np.sort(ranges.start[named(trace, is_backward)])
     start, end = ranges.start[updates], ranges.end[updates]
     plain = np.searchsorted(backward, start, "left") == np.searchsorted(backward, end, "left")
