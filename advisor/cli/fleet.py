@@ -39,7 +39,7 @@ Examples:
 @click.option(
     "--gpu-price",
     metavar="PRICE",
-    type=click.FloatRange(min=0),
+    type=options.goal("gpu_price"),
     help="Price of a GPU-hour.  [the one declared for each run]",
 )
 @click.option(

@@ -104,7 +104,7 @@ def quantity(reader: str, name: str = "") -> click.ParamType:  # type: ignore[ty
     return Read(name or reader, read)
 
 
-def _goal(name: str) -> click.ParamType:  # type: ignore[type-arg]
+def goal(name: str) -> click.ParamType:  # type: ignore[type-arg]
     """Return the type of a goal, read as in a configuration file."""
 
     def read(text: str) -> Any:
@@ -204,7 +204,7 @@ def criteria(command: Callable[..., R]) -> Callable[..., R]:
         return command(criteria=found, **given)
 
     for name, about in reversed(_GOALS.items()):
-        judging = _for_goals(f"--{name.replace('_', '-')}", **{"type": _goal(name), **about})(judging)
+        judging = _for_goals(f"--{name.replace('_', '-')}", **{"type": goal(name), **about})(judging)
     return CONFIG(RULES(CALIBRATION(judging)))
 
 

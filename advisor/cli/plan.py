@@ -103,7 +103,7 @@ _failures = partial(click.option, cls=Listed, heading="Failures")
 @_failures(
     "--spot-discount", type=_SHARE, help="Discount of spot instances; --mtbf is then their time between interruptions."
 )
-@_machines("--gpu-price", type=click.FloatRange(min=0), help="Of a GPU hour on demand.")
+@_machines("--gpu-price", metavar="PRICE", type=options.goal("gpu_price"), help="Of a GPU hour on demand.")
 @options.CONFIG
 @forms.options
 @click.pass_context

@@ -219,5 +219,12 @@ def test_a_mistake_is_an_error_with_a_remedy(tmp_path, runs, monkeypatch, words)
     assert main(["fleet", *words]) == 1
 
 
+@pytest.mark.parametrize("price", ["inf", "nan", "-1"])
+def test_a_price_is_a_number(tmp_path, runs, monkeypatch, price, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["fleet", str(runs), "--gpu-price", price]) == 2
+    assert "is not a price" in capsys.readouterr().err
+
+
 def test_every_column_has_a_type():
     assert all(set(columns(name).values()) <= {"VARCHAR", "DOUBLE", "BIGINT", "BOOLEAN"} for name in TABLES)
