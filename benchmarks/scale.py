@@ -257,7 +257,7 @@ def _describe(writer, local, steps):
         "loader": {"id": 1, "num_workers": WORKERS, "prefetch_factor": 2, "batch_size": 32, "pin_memory": True},
         "flags": {"autocast": True, "autocast_dtype": "bf16", "ddp": True},
         "memory": {"id": local, "parameters": 2**34, "optimizer": 2**34, "allocated_peak": 2**36},
-        "output": {"id": 0, "writes": 100, "seconds": 0.1, "steps": steps},
+        "output": {"writes": 100, "seconds": 0.1, "steps": steps},
         "ddp": {"id": 1, "backend": "nccl", "gradient_bytes": 2**34, "steps": steps, "passes": steps, "reduced": steps},
     }
     for kind, body in facts.items():

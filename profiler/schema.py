@@ -484,7 +484,7 @@ class Problem:
     """The type of the error, how the program ended, or why a change was not made; empty if `source` is enough."""
 
 
-# ---- what Fact.body holds, by kind; later facts of the same kind and id replace earlier ones ----
+# ---- what Fact.body holds, by kind; a later fact of the same kind and `id`, if any, replaces an earlier one ----
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -688,7 +688,6 @@ class MemoryFact:
 class ScalerFact:
     """Fact of kind "scaler": GradScaler's state, at most twice per second."""
 
-    id: int
     steps: int = 0
     skipped: int = 0
 
@@ -697,7 +696,6 @@ class ScalerFact:
 class OutputFact:
     """Fact of kind "output": the program's output since its tenth step."""
 
-    id: int = 0
     writes: int | None = None
     """write() calls of the process; None if the system does not report them."""
     seconds: float = 0.0
@@ -723,7 +721,6 @@ class RegionFact:
 class TrialFact:
     """Fact of kind "trial": this process belonged to a trial and ended itself after its steps."""
 
-    id: int = 0
     steps: int = 0
     losses: tuple[float | None, ...] = ()
     """Loss of each backward pass; None if it was not finite."""
@@ -733,7 +730,6 @@ class TrialFact:
 class ErrorFact:
     """Fact of kind "error": an uncaught exception."""
 
-    id: int = 0
     type: str = ""
     """Exception type with its module, such as "torch.OutOfMemoryError"; a built-in one without."""
     message: str | None = None
@@ -804,7 +800,6 @@ class DdpFact:
 class MatmulFact:
     """Fact of kind "matmul": the largest matmul of a linear layer, as called in the first steps."""
 
-    id: int
     rows: int
     inputs: int
     outputs: int
@@ -817,7 +812,6 @@ class ThreadsFact:
     It is measured after the program has ended.
     """
 
-    id: int = 0
     seconds: dict[int, float] = field(default_factory=dict)
     """Median seconds by number of threads."""
 
@@ -826,7 +820,6 @@ class ThreadsFact:
 class WindowsFact:
     """Fact of kind "windows": the torch.profiler windows of a rank, and why there are none or no more."""
 
-    id: int = 0
     reason: str | None = None
     """Why the next window was not taken; None if one was taken and nothing prevents more.
 
@@ -977,7 +970,6 @@ class SchedulingFact:
     It covers the time from the rank's first training event on.
     """
 
-    id: int = 0
     seconds: float = 0.0
     ran: float = 0.0
     """Seconds on a core."""

@@ -219,7 +219,7 @@ def _tell_flags(agent: Agent, seen: _Seen, used: usage.Usage) -> None:
 
 def _tell_scaler(agent: Agent, used: usage.Usage) -> None:
     if used.scaler_steps:
-        agent.fact("scaler", {"id": 0, "steps": used.scaler_steps, "skipped": used.scaler_steps - used.scaler_applied})
+        agent.fact("scaler", {"steps": used.scaler_steps, "skipped": used.scaler_steps - used.scaler_applied})
 
 
 def _tell_windows(agent: Agent) -> None:
@@ -289,7 +289,7 @@ def _graphs() -> int:
 def _windows(agent: Agent, seen: _Seen) -> Any:
     folder = agent.settings.get("windows")
     if not folder:
-        agent.fact("windows", {"id": 0, "reason": "off"})
+        agent.fact("windows", {"reason": "off"})
         return None
     try:
         from .window import Windows

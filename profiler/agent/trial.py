@@ -113,7 +113,7 @@ class Trial:
         return bool(distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1)
 
     def _tell(self) -> None:
-        self._agent.fact("trial", {"id": 0, "steps": self._taken, "losses": [_number(loss) for loss in self._losses]})
+        self._agent.fact("trial", {"steps": self._taken, "losses": [_number(loss) for loss in self._losses]})
 
     def _watch_losses(self) -> Callable[[], None]:
         Tensor = self._agent.torch.Tensor

@@ -171,7 +171,7 @@ class Windows:
         """Return the WindowsFact of this process."""
         before = GRAPH_TIMES_WRONG
         wrong = self._count > 0 and self._agent.uses_graphs and _version(self._torch.version.cuda, before) < before
-        return {"id": 0, "reason": self.reason, "graph_times_wrong": wrong}
+        return {"reason": self.reason, "graph_times_wrong": wrong}
 
     def close(self) -> None:
         """End the windows with the program; a window still open keeps the whole steps it has recorded."""

@@ -44,7 +44,6 @@ class Scheduling:
                 time=seen.ended,
                 kind="scheduling",
                 body={
-                    "id": 0,
                     "seconds": seen.ended - seen.began,
                     "ran": (seen.last[0] - seen.first[0]) / 1e9,
                     "waited": (seen.last[1] - seen.first[1]) / 1e9,

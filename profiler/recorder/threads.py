@@ -49,6 +49,6 @@ def keep(folder: Path, run: Run, process: Process, seconds: dict[int, float]) ->
     """Add the result to the recording as a fact; on a full disk it is lost."""
     with contextlib.suppress(ProfilerError):
         store = Writer(folder, run.host, known_secrets(os.environ, run.command))
-        body: dict[str, object] = {"id": 0, "seconds": {str(number): each for number, each in seconds.items()}}
+        body: dict[str, object] = {"seconds": {str(number): each for number, each in seconds.items()}}
         store.put(Fact(pid=process.pid, time=run.duration or 0.0, kind="threads", body=body))
         store.close()

@@ -13,9 +13,7 @@ BARE = replace(SCALED, grad_scaler=False)
 
 
 def skipping(number: int, steps: int = 10_000, capability: tuple[int, int] = (8, 0)):
-    return given(
-        {flags: SCALED, scaler: ScalerFact(id=0, steps=steps, skipped=number), device: a_gpu(capability=capability)}
-    )
+    return given({flags: SCALED, scaler: ScalerFact(steps=steps, skipped=number), device: a_gpu(capability=capability)})
 
 
 CASES = [

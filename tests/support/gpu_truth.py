@@ -152,13 +152,13 @@ NCHW = {
     gpu.conv_share: 0.7,
     gpu.fp16_matmul_share: 0.7,
     gpu.layout_share: 0.15,
-    settings.scaler: ScalerFact(id=0, steps=1000, skipped=3),
+    settings.scaler: ScalerFact(steps=1000, skipped=3),
 }
 SKIPPING = {
     settings.flags: FP16,
     gpu.compute_dtype_mix: {"fp16": 1.0},
     gpu.fp16_matmul_share: 0.7,
-    settings.scaler: ScalerFact(id=0, steps=1000, skipped=137),
+    settings.scaler: ScalerFact(steps=1000, skipped=137),
 }
 RESNET = {
     gpu.device: a_gpu("NVIDIA GeForce RTX 4090", (8, 9), 24),

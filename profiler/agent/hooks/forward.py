@@ -229,7 +229,7 @@ class Roots:
         self._stop_watching()
         rows, inputs, outputs = self._largest
         if rows:
-            self._agent.fact("matmul", {"id": 0, "rows": rows, "inputs": inputs, "outputs": outputs})
+            self._agent.fact("matmul", {"rows": rows, "inputs": inputs, "outputs": outputs})
         self._tell()
         self._settle()  # again: for the roots of other threads that were found in between
 

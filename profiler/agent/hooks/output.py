@@ -98,7 +98,6 @@ class Output:
         agent.fact(
             "output",
             {
-                "id": 0,
                 "writes": None if writes is None or self._writes_before is None else writes - self._writes_before,
                 "seconds": self._seconds_ns / 1e9,
                 "leading_up": self._leading_up_ns / 1e9,

@@ -62,19 +62,17 @@ def test_evaluation():
 
 
 def test_scaler():
-    fact = ScalerFact(id=1, steps=2)
+    fact = ScalerFact(steps=2)
 
     assert metrics(rank(scaler=fact))[scaler] is fact
 
 
 def test_skipped_steps_beyond_those_that_find_the_scale():
     # 10 000 steps may skip 16 to find the scale and 5 to try a larger: 121 - 21 = 100 of them are too many
-    assert metrics(rank(scaler=ScalerFact(id=0, steps=10_000, skipped=121)))[skipped_step_fraction] == pytest.approx(
-        0.01
-    )
-    assert metrics(rank(scaler=ScalerFact(id=0, steps=60, skipped=12)))[skipped_step_fraction] == 0.0
+    assert metrics(rank(scaler=ScalerFact(steps=10_000, skipped=121)))[skipped_step_fraction] == pytest.approx(0.01)
+    assert metrics(rank(scaler=ScalerFact(steps=60, skipped=12)))[skipped_step_fraction] == 0.0
     with pytest.raises(Missing, match="no step"):
-        metrics(rank(scaler=ScalerFact(id=0)))[skipped_step_fraction]
+        metrics(rank(scaler=ScalerFact()))[skipped_step_fraction]
 
 
 @pytest.mark.parametrize(

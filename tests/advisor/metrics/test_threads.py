@@ -95,6 +95,6 @@ def test_who_set_the_threads_may_be_unknown():
 
 
 def test_the_largest_product():
-    fact = MatmulFact(id=0, rows=4, inputs=8, outputs=16)
+    fact = MatmulFact(rows=4, inputs=8, outputs=16)
 
     assert of(matmul=fact)[largest_matmul] is fact

@@ -200,7 +200,7 @@ def test_the_latest_fact_of_each_kind_and_id_counts(tmp_path):
         fact(10, "loader", 3.0, id=1, length=7),
         fact(10, "flags", 1.0, ddp=True),
         fact(10, "flags", 2.0, autocast=True),
-        fact(10, "scaler", 1.0, id=1, steps=4),
+        fact(10, "scaler", 1.0, steps=4),
         fact(10, "device", id=0, name="H200"),
         fact(10, "memory", id=0, parameters=8),
         fact(10, "of tomorrow", id=0),
@@ -212,7 +212,7 @@ def test_the_latest_fact_of_each_kind_and_id_counts(tmp_path):
         LoaderFact(id=2, length=6),
     ]
     assert rank.flags == FlagsFact(autocast=True)
-    assert rank.scaler == ScalerFact(id=1, steps=4)
+    assert rank.scaler == ScalerFact(steps=4)
     assert rank.devices == (DeviceFact(id=0, name="H200"),)
     assert rank.memory_peaks == (MemoryFact(id=0, parameters=8),)
     assert (rank.models, rank.optimizers) == ((), ())

@@ -22,9 +22,9 @@ def process(tmp_path):
         writer.put(Process(pid=1, started=0.5))
         writer.append([Step(pid=1, index=i, start=1 + i / 10, duration=0.1, forward=0.1) for i in range(steps)])
         if steps:
-            writer.put(Fact(pid=1, time=1.0, kind="trial", body={"id": 0, "steps": steps, "losses": []}))
+            writer.put(Fact(pid=1, time=1.0, kind="trial", body={"steps": steps, "losses": []}))
         if error:
-            writer.put(Fact(pid=1, time=1.0, kind="error", body={"id": 0, **error}))
+            writer.put(Fact(pid=1, time=1.0, kind="error", body=error))
         writer.close()
         (tmp_path / "run.log").write_text(f"step 1\n{last}\n")
         return tmp_path / "run", tmp_path / "run.log"
@@ -130,7 +130,7 @@ def test_how_often_an_epoch_begins_is_told(tmp_path, starts, period):
             for i in range(80)
         ]
     )
-    writer.put(Fact(pid=1, time=1.0, kind="trial", body={"id": 0, "steps": 80, "losses": []}))
+    writer.put(Fact(pid=1, time=1.0, kind="trial", body={"steps": 80, "losses": []}))
     writer.close()
 
     assert read(tmp_path / "run", tmp_path / "run.log").period == period

@@ -69,7 +69,7 @@ def test_threads_by_the_environment_are_compared_with_others(run_profiled, scrip
     for change in (
         {"duration": 19.0},
         {"outcome": "killed", "signal": 2, "exit_status": 130},
-        {"matmul": MatmulFact(id=0, rows=8, inputs=64, outputs=64)},
+        {"matmul": MatmulFact(rows=8, inputs=64, outputs=64)},
     ):
         tried.clear()
         monkeypatch.setattr(advisor.verify.probe, "MIN_DURATION", 20.0)

@@ -646,7 +646,7 @@ def test_where_a_window_would_do_harm_there_is_none_and_the_reason_is_kept(tmp_p
     agent = agent_of(cuda, [], uses_graphs="cuda" in change, mark=SimpleNamespace(device=1))
     windows = Windows(agent, str(tmp_path), 1.0, lambda: 0, lambda: True)
     assert not any(windows.at_step_boundary(index * SECOND // 10) for index in range(200))
-    assert windows.state == {"id": 0, "reason": reason, "graph_times_wrong": False}
+    assert windows.state == {"reason": reason, "graph_times_wrong": False}
 
 
 def test_a_gpu_that_has_memory_again_gets_its_window(make):

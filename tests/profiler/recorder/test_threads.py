@@ -11,7 +11,7 @@ from profiler.recorder.threads import keep, measure
 from profiler.schema import MatmulFact, Process, ThreadsFact
 from profiler.store import decode_fact, find, read
 
-SMALL = MatmulFact(id=0, rows=4, inputs=64, outputs=8)
+SMALL = MatmulFact(rows=4, inputs=64, outputs=8)
 
 
 class Torch:
@@ -96,7 +96,7 @@ def test_a_python_that_is_gone_or_unknown_is_no_measurement():
 
 
 def test_products_that_would_not_fit_are_not_tried(tmp_path):
-    large = MatmulFact(id=0, rows=1 << 20, inputs=1 << 10, outputs=1)
+    large = MatmulFact(rows=1 << 20, inputs=1 << 10, outputs=1)
 
     assert measure(python(tmp_path, "print('{\"1\": 0.5}')"), large, (1, 2)) == {}
 
