@@ -8,6 +8,7 @@ import json
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, Field, fields
 from functools import cache
 from itertools import repeat
@@ -49,12 +50,11 @@ def build(cls: type, values: Mapping[str, object]) -> Any:
     """
     arguments = {}
     for name, hint in hints(cls).items():
-        try:
-            if name in values or not _has_default(cls, name):
-                arguments[name] = fit(values.get(name, MISSING), hint)
-        except Misfit:
-            if not _has_default(cls, name):
-                raise
+        with suppress(Misfit):
+            if name in values:
+                arguments[name] = fit(values[name], hint)
+    if not _required(cls) <= arguments.keys():
+        raise Misfit
     return cls(**arguments)
 
 
@@ -97,13 +97,9 @@ def kind(hint: Any) -> Any:
 
 
 @cache
-def _field(cls: type, name: str) -> Field[Any]:
-    return next(field for field in fields(cls) if field.name == name)
-
-
-def _has_default(cls: type, name: str) -> bool:
-    field = _field(cls, name)
-    return field.default is not MISSING or field.default_factory is not MISSING
+def _required(cls: type) -> frozenset[str]:
+    """Return the fields without a default."""
+    return frozenset(one.name for one in fields(cls) if one.default is MISSING and one.default_factory is MISSING)
 
 
 def made_of(cls: type[T], columns: Mapping[str, Iterable[object]], number: int) -> list[T]:
@@ -162,7 +158,7 @@ class Columns:
 
     def decode(self, names: Sequence[str], rows: Sequence[Sequence[object]]) -> tuple[list[Any], int]:
         """Return the rows, which hold the columns `names`, as dataclasses, and the number of unfit values."""
-        if any(name not in names and not _has_default(self._cls, name) for name in self.names):
+        if not _required(self._cls) <= set(names):
             return [], len(rows)
         unfit = 0
         columns = {}
@@ -176,7 +172,7 @@ class Columns:
         made = []
         for values in zip(*columns.values(), strict=True):
             arguments = {name: value for name, value in zip(names, values, strict=True) if value is not MISSING}
-            if all(name in arguments or _has_default(self._cls, name) for name in self.names):
+            if _required(self._cls) <= arguments.keys():
                 made.append(self._cls(**arguments))
         return made, unfit
 
