@@ -12,7 +12,7 @@ from profiler.agent.ring import Event
 from profiler.schema import TAG_UNREACHED, Step
 
 _PHASE_ENDED_BY = {
-    ring.MARK_FETCH_END: "data",
+    ring.MARK_FETCH_END: "data_wait",
     ring.MARK_FORWARD_END: "forward",
     ring.MARK_BACKWARD_END: "backward",
     ring.MARK_OPTIMIZER_END: "optimizer",
@@ -65,9 +65,7 @@ class GpuTimes:
             begin = self._origin + round(step.start * 1e9)
             mine = [mark for mark in self._marks if mark.start <= end]
             self._marks = self._marks[len(mine) :]
-            mine = [
-                mark for mark in mine if mark.start >= begin
-            ]  # earlier ones: of a step that has not waited for them
+            mine = [mark for mark in mine if mark.start >= begin]  # the others: of a step that did not wait for them
             ends = [mark for mark in mine if mark.id in _BOUNDARIES]
             self._device = ends[-1].b if ends else None
             if final and not (seen or ends or self._all_reached):
@@ -150,21 +148,13 @@ def _lived(step: Step, marks: list[Event]) -> Step:
     """
     if step.other is None:
         return replace(step, **_NOTHING, duration=sum(mark.a for mark in marks) / 1e9)
-    sums = {"data": 0.0, "forward": 0.0, "backward": 0.0, "optimizer": 0.0, "other": 0.0}
+    sums = {name: 0.0 for name in (*_PHASE_ENDED_BY.values(), "other") if getattr(step, name) is not None}
     for mark in marks:
-        sums[_PHASE_ENDED_BY.get(mark.id, "other")] += mark.a / 1e9
-    wait, overhead = step.data_wait or 0.0, step.loader_overhead or 0.0
-    share = wait / (wait + overhead) if wait + overhead > 0 else 0.0
-    shown = {"data": step.data_wait is not None}
-    shown |= {name: getattr(step, name) is not None for name in ("forward", "backward", "optimizer")}
-    return replace(
-        step,
-        duration=sum(sums.values()),
-        data_wait=sums["data"] * share if shown["data"] else None,
-        loader_overhead=sums["data"] * (1 - share) if shown["data"] else None,
-        forward=sums["forward"] if shown["forward"] else None,
-        backward=sums["backward"] if shown["backward"] else None,
-        optimizer=sums["optimizer"] if shown["optimizer"] else None,
-        other=sums["other"] + sum(sums[name] for name, is_shown in shown.items() if not is_shown),
-        gc=None,
-    )
+        phase = _PHASE_ENDED_BY.get(mark.id, "other")
+        sums[phase if phase in sums else "other"] += mark.a / 1e9
+    phases = {**_NOTHING, **sums}
+    if "data_wait" in sums:
+        wait, overhead = step.data_wait or 0.0, step.loader_overhead or 0.0
+        share = wait / (wait + overhead) if wait + overhead > 0 else 0.0
+        phases |= {"data_wait": sums["data_wait"] * share, "loader_overhead": sums["data_wait"] * (1 - share)}
+    return replace(step, **phases, duration=sum(sums.values()))
