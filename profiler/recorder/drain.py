@@ -60,7 +60,6 @@ class EventSource:
             ValueError: the file is not a ring.
             OSError: the file cannot be read.
         """
-        self.name = path.stem
         self._ring_path = path
         self._facts_path = path.with_suffix(".facts")
         self._reader = ring.Reader(str(path), cursor)

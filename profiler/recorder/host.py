@@ -45,17 +45,14 @@ def _answer(ask: Callable[[], T]) -> T | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The properties of the machine that do not change during a run."""
+    """The properties of the machine that do not change during a run, as in `Run`."""
 
     cores: float
-    """Cores that this process and its children may use, by affinity and cgroup quota."""
     cores_total: int
     memory_total: int
-    """Bytes of the machine's memory, or the cgroup's limit if that is less."""
     cpu_model: str | None
     platform: str
     numa_nodes: dict[int, str]
-    """Cores of each NUMA node, as "0-15,32-47"; empty if the kernel does not report them."""
 
 
 def machine(sysfs: Path = SYSFS) -> Machine:

@@ -195,8 +195,10 @@ class Recorder:
     @property
     def steps(self) -> int:
         """Return the number of steps that every rank has recorded."""
-        ranks = [source.steps for source in self._drain.sources.values() if source.process.role == "rank"]
-        return min(ranks, default=0)
+        return min((source.steps for source in self._sources("rank")), default=0)
+
+    def _sources(self, role: str) -> list[EventSource]:
+        return [source for source in self._drain.sources.values() if source.process.role == role]
 
     def poll(self) -> float:
         """Do the work that is due; return the seconds until more is due."""
@@ -205,8 +207,7 @@ class Recorder:
         if now >= self._next_look:
             self._next_look = now + LOOK_EVERY
             self._drain.look()
-            ranks = [source.pid for source in self._drain.sources.values() if source.process.role == "rank"]
-            self._scheduling.look(now, ranks)
+            self._scheduling.look(now, [source.pid for source in self._sources("rank")])
         if now >= self._next_sample:
             # Never two in a row to catch up: rates over next to no time mean nothing.
             self._next_sample = max(now + self._interval / 2, self._next_sample + self._interval)
@@ -247,15 +248,15 @@ class Recorder:
     def _look_at_stacks(self) -> None:
         if self._stacks is None:
             return
-        training = [one for one in self._drain.sources.values() if one.process.role == "rank" and one.steps]
+        training = [one for one in self._sources("rank") if one.steps]
         ranks = [one.pid for one in sorted(training, key=lambda one: (one.process.rank, one.process.started))]
         self._stacks.poll(ranks, self._workers_of)
         for row in self._stacks.rows():
             self._store.put(row)
 
     def _workers_of(self, pid: int) -> list[int]:
-        sources = (one for one in self._drain.sources.values() if one.process.role == "worker")
-        return sorted(one.pid for one in sources if one.process.parent == pid and one.pid in self._host.pids)
+        workers = (one for one in self._sources("worker") if one.process.parent == pid)
+        return sorted(one.pid for one in workers if one.pid in self._host.pids)
 
     def _keep_stacks(self) -> None:
         """Store what was sampled to the end."""
@@ -265,8 +266,7 @@ class Recorder:
                 self._store.put(row)
 
     def _sample(self, now: float) -> None:
-        workers = [source.pid for source in self._drain.sources.values() if source.process.role == "worker"]
-        self._store.append([self._host.sample(now, workers)])
+        self._store.append([self._host.sample(now, [source.pid for source in self._sources("worker")])])
         self._store.append(self._gpus.sample(now, self._host.pids))
         self._keep_problems(self._gpus.problems)
 
@@ -353,7 +353,7 @@ class Recorder:
         self._keep_scheduling()
         self._windows()
         if outcome is None:
-            ended = [source for source in self._drain.sources.values() if source.process.role == "rank"]
+            ended = self._sources("rank")
             outcome = "killed"
             if ended and all(source.ended for source in ended):
                 outcome = "failed" if any(source.failed for source in ended) else "completed"
