@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from advisor.metrics.step import length
 from advisor.runs.clocks import Clock
 from profiler import schema
 from profiler.schema import BETWEEN, PHASES, Step
@@ -51,15 +52,15 @@ def stretches(steps: Iterable[Step], clock: Clock) -> Iterator[Stretch]:
     """Yield a stretch per step on the reference's clock. Steps with an impossible or unknown length are left out."""
     for step in steps:
         lengths = {name: step.count * (getattr(step, name) or 0.0) for name in IN_ORDER}
-        whole = step.count * (step.duration + sum(getattr(step, name) or 0.0 for name in BETWEEN))
+        whole = length(step)
         if not (math.isfinite(whole) and whole >= 0 and all(0 <= each < math.inf for each in lengths.values())):
             continue
         start = at = nanoseconds(clock(step.start))
         end = nanoseconds(clock(step.start + whole))
         phases = []
         past = step.start
-        for name, length in lengths.items():
-            past += length
+        for name, seconds in lengths.items():
+            past += seconds
             until = min(nanoseconds(clock(past)), end)
             if until > at:
                 phases.append((name, at, until))

@@ -39,7 +39,7 @@ WHERE status = 'unreadable' AND folder IN (SELECT folder FROM all_runs WHERE sta
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """Count the run folders of an import."""
+    """The numbers of run folders of an import."""
 
     found: int = 0
     read: int = 0

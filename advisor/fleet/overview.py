@@ -109,7 +109,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """Hold all that the page and fleet.json show."""
+    """All that the page and fleet.json show."""
 
     unit: str
     """GPU or CPU."""

@@ -143,7 +143,7 @@ def steady_window(m: Metrics) -> tuple[float, float]:
     """Start of the first steady step and end of the last one, in seconds on the run's clock."""
     steps = m[steady_steps]
     last = steps[-1]
-    return steps[0].start, last.start + last.count * (last.duration + time_between(last))
+    return steps[0].start, last.start + length(last)
 
 
 @metric("count", "steady steps")
@@ -178,7 +178,7 @@ def recording(m: Metrics) -> Recording:
     steps = m[primary_rank].steps
     plain = sum(step.count for step in ordinary(steps))
     last = steps[-1]
-    seconds = last.start + last.count * (last.duration + time_between(last)) - steps[0].start
+    seconds = last.start + length(last) - steps[0].start
     return Recording(sum(step.count for step in steps), seconds, plain, plain - m[steady_step_count])
 
 
@@ -542,6 +542,11 @@ def unprofiled(m: Metrics, windows: Sequence[Window]) -> float:
     if any(not window.cost for window in windows):
         return sum(window.duration for window in windows)
     return sum(window.steps for window in windows) * m[step_time_mean]
+
+
+def length(step: Step) -> float:
+    """Return the seconds of the steps that a row stands for, with what falls between each and the next one."""
+    return step.count * (step.duration + time_between(step))
 
 
 def time_between(step: Step) -> float:

@@ -9,11 +9,12 @@ from statistics import median
 
 from advisor.metrics.base import Metrics
 from advisor.metrics.memory import ran_out_of_memory
+from advisor.metrics.step import time_between
 from advisor.runs.load import load
 from advisor.runs.profile import Profile
 from advisor.units import count
 from profiler.errors import ProfilerError
-from profiler.schema import BETWEEN, TAG_COMPILE, TAG_EPOCH_START, TAG_FIRST, TAG_UNREACHED, Step
+from profiler.schema import TAG_COMPILE, TAG_EPOCH_START, TAG_FIRST, TAG_UNREACHED, Step
 
 # What launchers say of a child that has failed, after all that it said itself.
 _OF_LAUNCHERS = ("ChildFailedError", "CalledProcessError")
@@ -82,10 +83,10 @@ def read(folder: Path, log: Path) -> Arm:
     if not counted:
         why = f"The program ended after {count(taken, 'step')}, too few to measure: {_last_line(log)}"
         raise TrialFailed(why, by_chance=by_chance)
-    times = [step.duration + between(step) for step in counted for _ in range(step.count)]
+    times = [step.duration + time_between(step) for step in counted for _ in range(step.count)]
     return Arm(
         times=tuple(times),
-        between=sum(step.count * between(step) for step in counted) / sum(times),
+        between=sum(step.count * time_between(step) for step in counted) / sum(times),
         period=_period(counted),
         losses=rank.trial.losses[: _first_epoch(rank.steps)],
         memory=_peak(profile),
@@ -114,13 +115,8 @@ def _first_epoch(steps: Sequence[Step]) -> int | None:
 
 def _period(steps: Sequence[Step]) -> int:
     passed = [0, *accumulate(step.count for step in steps)]
-    events = [before for before, step in zip(passed, steps, strict=False) if between(step)]
+    events = [before for before, step in zip(passed, steps, strict=False) if time_between(step)]
     return round(median(later - earlier for earlier, later in pairwise(events))) if len(events) > 1 else 1
-
-
-def between(step: Step) -> float:
-    """Return the seconds of work between this step and the one before."""
-    return sum(getattr(step, name) or 0.0 for name in BETWEEN)
 
 
 def _peak(profile: Profile) -> int | None:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from advisor.judging.judge import Finding
 from advisor.metrics.base import Metrics, Missing
 from advisor.metrics.settings import primary_rank
-from advisor.metrics.step import step_time_cv, step_time_mean
+from advisor.metrics.step import step_time_cv, step_time_mean, time_between
 from advisor.models.effects import Triple
 from advisor.models.state import Scenario, State, removed
 from advisor.stats.significance import steps_per_arm
-from advisor.verify.arm import WARM_UP, between
+from advisor.verify.arm import WARM_UP
 from advisor.verify.judgment import SPIKY
 from advisor.verify.longer import LEAST_EFFECT
 from profiler.errors import ProfilerError
@@ -69,8 +69,8 @@ def pace_of(m: Metrics) -> Pace:
         raise ProfilerError(f"{missing.what}, so there is nothing to compare.", missing.remedy) from None
     steps = m[primary_rank].steps
     number = sum(step.count for step in steps)
-    events = [step for step in steps if between(step) and not step.tags & TAG_FIRST]
-    between_steps = sum(step.count * between(step) for step in events) / number
+    events = [step for step in steps if time_between(step) and not step.tags & TAG_FIRST]
+    between_steps = sum(step.count * time_between(step) for step in events) / number
     rare = between_steps > SPIKY * mean
     ended = m[primary_rank].trial is None and m.profile.runs[0].outcome == "completed"
     return Pace(

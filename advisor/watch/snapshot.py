@@ -10,6 +10,7 @@ from advisor.judging.judge import Gain, Judgment
 from advisor.metrics.base import Metrics
 from advisor.metrics.lines import hot_places, stack_samples
 from advisor.metrics.settings import primary_rank, world_size
+from advisor.metrics.step import length
 from advisor.report.code import LEAST_SAMPLES, NAMED_LOW
 from advisor.runs.profile import Profile
 from profiler.schema import BETWEEN, PHASES, TAG_FIRST, GpuSample, Outcome, Stack, Step
@@ -216,7 +217,7 @@ def _mean(steps: Sequence[Step], number: int, name: str) -> float | None:
 
 
 def _end(step: Step) -> float:
-    return step.start + step.count * (step.duration + sum(getattr(step, name) or 0.0 for name in BETWEEN))
+    return step.start + length(step)
 
 
 def _share(step: Step, begin: float, end: float) -> float:
