@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from advisor.runs.profile import Profile, Rank
+from advisor.units import count
 from profiler.errors import ProfilerError
 from profiler.importers.analysis import Analysis
 from profiler.importers.collectives import waits
@@ -111,7 +112,7 @@ def in_folder(folder: Path) -> tuple[tuple[Path, ...], str]:
         process, saved = (of_a_worker[1], int(of_a_worker[2])) if of_a_worker else (path.name, 0)
         last[process] = max(last.get(process, (-1, path)), (saved, path))
     older = len(files) - len(last)
-    note = f"Only the last trace of each process is used; {older} earlier ones in {folder} are left out."
+    note = f"Only the last trace of each process is used; {folder} holds {count(older, 'earlier one')}."
     return tuple(path for _, path in last.values()), note if older else ""
 
 

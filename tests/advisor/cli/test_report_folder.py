@@ -64,7 +64,7 @@ def test_of_a_process_that_wrote_several_the_last_counts(traced, capsys):
 
     printed = capsys.readouterr()
     assert json.loads(printed.out)["steps"]["time_s"]["mean"] == pytest.approx(100e-6)
-    assert "1 earlier" in printed.err
+    assert "1 earlier one." in printed.err
 
 
 def test_a_trace_that_is_damaged_is_told_beside_the_others(traced, capsys):
