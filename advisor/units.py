@@ -68,6 +68,12 @@ def count(number: int, one: str) -> str:
     return f"{number:,} {one}{'' if number == 1 else 's'}"
 
 
+def ordinal(number: int) -> str:
+    """Return an ordinal: 1st, 2nd, 3rd, 4th, 11th."""
+    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
 def inline(text: str) -> str:
     """Return a label, title or sentence as it stands within a sentence; an acronym keeps its capitals."""
     return text if text[1:2].isupper() else f"{text[:1].lower()}{text[1:]}"

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from advisor.models.activations import LOGIT_BYTES, KeptParts, Layer, logits
 from advisor.models.memory import RECOMPUTE, Layers, layers, recompute_time
+from advisor.units import ordinal
 from profiler.errors import ProfilerError
 
 # Of forward and backward together: the forward pass, which recomputing everything does once more.
@@ -145,12 +146,6 @@ def measured(each: float, number: int | None) -> Activations:
 def matrices(number: int, hidden: int, vocabulary: int | None) -> float:
     """Return the parameters of an ordinary transformer of that shape, without the small ones."""
     return BLOCK_OVER_HIDDEN_SQUARED * number * hidden**2 + (vocabulary or 0) * hidden
-
-
-def ordinal(number: int) -> str:
-    """Return an ordinal: 1st, 2nd, 3rd, 4th, 11th."""
-    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{ending}"
 
 
 def _nearest(layer: Layer) -> int:

@@ -1,11 +1,10 @@
 """Put a memory plan into words: what to do, why, and what it is based on."""
 
 from advisor.models.memory import states
-from advisor.plan.activations import ordinal
 from advisor.plan.memory import Choice, MemoryPlan
 from advisor.plan.placement import Offload, Placement
 from advisor.plan.quantities import gb, in_gb, parameters
-from advisor.units import listed, seconds, share
+from advisor.units import listed, ordinal, seconds, share
 
 _PLACED = {
     Placement(1): "shard the optimizer state (ZeRO 1)",

@@ -30,7 +30,7 @@ from advisor.models.state import Effect, Scenario, State
 from advisor.rules._pressure import pressure
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure
-from advisor.units import size
+from advisor.units import ordinal, size
 
 MIN_SHARE = Threshold(0.4, "Below this share of the peak, something other than activations fills the memory.")
 
@@ -61,7 +61,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     need = _need(m)
     every = blocks.every(need) if spelling(m).chooses_blocks else 1
     freed = blocks.kept(None) - blocks.kept(every)
-    which = f"every {_ordinal(every)} of the {blocks.number}" if every > 1 else f"each of the {blocks.number}"
+    which = f"every {ordinal(every)} of the {blocks.number}" if every > 1 else f"each of the {blocks.number}"
     short = need - freed
     return Advice(
         then=f"Checkpoint {which} {fact.block} blocks: that frees about {size(freed)} where "
@@ -120,11 +120,6 @@ def _throughput(m: Metrics, blocks: Layers, every: int) -> str:
     if ratio < WORTHWHILE:
         return fits
     return f"The batch of {larger} that then fits processes about {ratio - 1:.0%} more samples a second."
-
-
-def _ordinal(number: int) -> str:
-    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{ending}"
 
 
 def _effect(every: int) -> Effect:

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from advisor.plan.activations import ordinal
 from advisor.report.anatomy import WhatIf
+from advisor.units import ordinal
 
 PARTS = (
     ("params", "Parameters"),
