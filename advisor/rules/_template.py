@@ -32,6 +32,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="TODO: the advice, in the imperative", area=Area.STALLS, confidence=Confidence.HEURISTIC, difficulty=1
-)
+RULE = Rule("TODO: the advice, in the imperative", Area.STALLS, Confidence.HEURISTIC, difficulty=1)

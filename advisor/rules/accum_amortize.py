@@ -88,9 +88,5 @@ def _effect(m: Metrics, times: int) -> Effect:
 
 
 RULE = Rule(
-    title="Update once for several micro-batches",
-    area=Area.DISTRIBUTED,
-    confidence=Confidence.EMPIRICAL,
-    difficulty=2,
-    cap=Severity.SUGGEST,
+    "Update once for several micro-batches", Area.DISTRIBUTED, Confidence.EMPIRICAL, difficulty=2, cap=Severity.SUGGEST
 )

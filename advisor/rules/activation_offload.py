@@ -78,9 +78,9 @@ def _freed(m: Metrics) -> float:
 
 
 RULE = Rule(
-    title="Keep the inputs of checkpointed blocks in the host's memory",
-    area=Area.OFFLOAD,
-    confidence=Confidence.HEURISTIC,
+    "Keep the inputs of checkpointed blocks in the host's memory",
+    Area.OFFLOAD,
+    Confidence.HEURISTIC,
     difficulty=2,
     cap=Severity.SUGGEST,
 )

@@ -55,9 +55,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 RULE = Rule(
-    title="Do not allocate GPU memory in every step",
-    area=Area.STALLS,
-    confidence=Confidence.PHASE_REMOVAL,
+    "Do not allocate GPU memory in every step",
+    Area.STALLS,
+    Confidence.PHASE_REMOVAL,
     difficulty=1,
     supersedes=("host-stall",),
 )

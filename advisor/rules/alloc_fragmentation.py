@@ -71,9 +71,9 @@ def _variable(m: Metrics) -> str:
 
 
 RULE = Rule(
-    title="Use expandable segments in the allocator",
-    area=Area.MEMORY,
-    confidence=Confidence.HEURISTIC,
+    "Use expandable segments in the allocator",
+    Area.MEMORY,
+    Confidence.HEURISTIC,
     difficulty=1,
     supersedes=(
         "batch-raise",

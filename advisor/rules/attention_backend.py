@@ -102,6 +102,4 @@ def _efficiency(m: Metrics, found: Backend) -> float:
     return found.flop / found.seconds / m[peak_rates].half
 
 
-RULE = Rule(
-    title="Choose the fastest attention kernel", area=Area.KERNELS, confidence=Confidence.EMPIRICAL, difficulty=2
-)
+RULE = Rule("Choose the fastest attention kernel", Area.KERNELS, Confidence.EMPIRICAL, difficulty=2)

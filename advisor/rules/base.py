@@ -6,7 +6,7 @@ Neither stops the other rules.
 
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from typing import Any, Literal
 
@@ -185,7 +185,7 @@ class Advice:
     """Set if lower than the rule's, because an assumption replaces a measurement; None keeps the rule's."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Rule:
     """A rule: the `RULE` constant of a module in this package.
 
@@ -197,6 +197,7 @@ class Rule:
     """The advice in one line, in the imperative."""
     area: Area
     confidence: Confidence
+    _: KW_ONLY
     difficulty: Literal[1, 2, 3]
     cap: Severity = Severity.ACTION
     """The highest severity this advice can have unless the user opts in to more."""

@@ -64,4 +64,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(title="Compute small matmuls together", area=Area.KERNELS, confidence=Confidence.ROOFLINE, difficulty=2)
+RULE = Rule("Compute small matmuls together", Area.KERNELS, Confidence.ROOFLINE, difficulty=2)

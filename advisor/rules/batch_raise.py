@@ -139,6 +139,4 @@ def _effect(ratio: float, active: float | None) -> Effect:
     return effect
 
 
-RULE = Rule(
-    title="Raise the batch size", area=Area.MEMORY, confidence=Confidence.HEURISTIC, difficulty=1, cap=Severity.SUGGEST
-)
+RULE = Rule("Raise the batch size", Area.MEMORY, Confidence.HEURISTIC, difficulty=1, cap=Severity.SUGGEST)

@@ -72,4 +72,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(title="Keep images in channels_last", area=Area.KERNELS, confidence=Confidence.EMPIRICAL, difficulty=1)
+RULE = Rule("Keep images in channels_last", Area.KERNELS, Confidence.EMPIRICAL, difficulty=1)

@@ -131,9 +131,5 @@ def _effect(every: int) -> Effect:
 
 
 RULE = Rule(
-    title="Checkpoint every N-th block",
-    area=Area.MEMORY,
-    confidence=Confidence.EMPIRICAL,
-    difficulty=2,
-    supersedes=("offload-states",),
+    "Checkpoint every N-th block", Area.MEMORY, Confidence.EMPIRICAL, difficulty=2, supersedes=("offload-states",)
 )

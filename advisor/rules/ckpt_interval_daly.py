@@ -147,9 +147,4 @@ def _cost(m: Metrics, interval: float, failures: float) -> tuple[float, float, f
     return low, expected, high
 
 
-RULE = Rule(
-    title="Match the checkpoint interval to the failure rate",
-    area=Area.COST,
-    confidence=Confidence.PHASE_REMOVAL,
-    difficulty=1,
-)
+RULE = Rule("Match the checkpoint interval to the failure rate", Area.COST, Confidence.PHASE_REMOVAL, difficulty=1)

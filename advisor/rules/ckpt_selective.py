@@ -98,9 +98,9 @@ def _recomputed(m: Metrics) -> Intervention | None:
 
 
 RULE = Rule(
-    title="Do not store attention scores",
-    area=Area.MEMORY,
-    confidence=Confidence.EMPIRICAL,
+    "Do not store attention scores",
+    Area.MEMORY,
+    Confidence.EMPIRICAL,
     difficulty=2,
     supersedes=("ckpt-every-n", "offload-states"),
 )

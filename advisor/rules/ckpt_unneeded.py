@@ -95,9 +95,4 @@ def _filled_without(m: Metrics) -> float:
     return filled(m, _blocks(m).kept(None) - m[mem_activations])
 
 
-RULE = Rule(
-    title="Keep activations instead of recomputing them",
-    area=Area.MEMORY,
-    confidence=Confidence.HEURISTIC,
-    difficulty=1,
-)
+RULE = Rule("Keep activations instead of recomputing them", Area.MEMORY, Confidence.HEURISTIC, difficulty=1)

@@ -47,10 +47,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Reset the GPU's clocks",
-    area=Area.KERNELS,
-    confidence=Confidence.EMPIRICAL,
-    difficulty=1,
-    cap=Severity.SUGGEST,
-)
+RULE = Rule("Reset the GPU's clocks", Area.KERNELS, Confidence.EMPIRICAL, difficulty=1, cap=Severity.SUGGEST)

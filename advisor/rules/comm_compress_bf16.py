@@ -120,4 +120,4 @@ def _settings(m: Metrics) -> dict[str, object]:
     return better
 
 
-RULE = Rule(title="Reduce gradients in bf16", area=Area.DISTRIBUTED, confidence=Confidence.ROOFLINE, difficulty=1)
+RULE = Rule("Reduce gradients in bf16", Area.DISTRIBUTED, Confidence.ROOFLINE, difficulty=1)

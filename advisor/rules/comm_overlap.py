@@ -120,6 +120,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Overlap communication with computation", area=Area.DISTRIBUTED, confidence=Confidence.EMPIRICAL, difficulty=2
-)
+RULE = Rule("Overlap communication with computation", Area.DISTRIBUTED, Confidence.EMPIRICAL, difficulty=2)

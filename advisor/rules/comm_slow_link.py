@@ -75,9 +75,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Find out why collectives are slower than the link",
-    area=Area.STALLS,
-    confidence=Confidence.HEURISTIC,
-    difficulty=2,
-)
+RULE = Rule("Find out why collectives are slower than the link", Area.STALLS, Confidence.HEURISTIC, difficulty=2)

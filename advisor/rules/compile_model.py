@@ -71,4 +71,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(title="Compile the model", area=Area.KERNELS, confidence=Confidence.EMPIRICAL, difficulty=1)
+RULE = Rule("Compile the model", Area.KERNELS, Confidence.EMPIRICAL, difficulty=1)

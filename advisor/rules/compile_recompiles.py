@@ -57,9 +57,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 RULE = Rule(
-    title="Stop torch.compile from recompiling",
-    area=Area.KERNELS,
-    confidence=Confidence.PHASE_REMOVAL,
+    "Stop torch.compile from recompiling",
+    Area.KERNELS,
+    Confidence.PHASE_REMOVAL,
     difficulty=2,
     supersedes=("launch-bound-graphs", "cudnn-benchmark"),
 )

@@ -51,10 +51,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Compress the trained model",
-    area=Area.MODEL,
-    confidence=Confidence.HEURISTIC,
-    difficulty=3,
-    cap=Severity.INFO,
-)
+RULE = Rule("Compress the trained model", Area.MODEL, Confidence.HEURISTIC, difficulty=3, cap=Severity.INFO)

@@ -82,6 +82,4 @@ def _who(m: Metrics) -> str:
     return "nothing has set the number of threads: torch uses one per core"
 
 
-RULE = Rule(
-    title="Use the fastest number of threads", area=Area.VALIDITY, confidence=Confidence.EMPIRICAL, difficulty=1
-)
+RULE = Rule("Use the fastest number of threads", Area.VALIDITY, Confidence.EMPIRICAL, difficulty=1)

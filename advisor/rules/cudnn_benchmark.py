@@ -46,4 +46,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(title="Let cuDNN time its algorithms", area=Area.KERNELS, confidence=Confidence.HEURISTIC, difficulty=1)
+RULE = Rule("Let cuDNN time its algorithms", Area.KERNELS, Confidence.HEURISTIC, difficulty=1)

@@ -86,9 +86,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 RULE = Rule(
-    title="Preprocess once, not every epoch",
-    area=Area.STALLS,
-    confidence=Confidence.EMPIRICAL,
+    "Preprocess once, not every epoch",
+    Area.STALLS,
+    Confidence.EMPIRICAL,
     difficulty=2,
     supersedes=("data-offload-preprocess",),
 )

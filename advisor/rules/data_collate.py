@@ -87,9 +87,5 @@ def _name(m: Metrics) -> str:
 
 
 RULE = Rule(
-    title="Vectorize collation",
-    area=Area.STALLS,
-    confidence=Confidence.EMPIRICAL,
-    difficulty=2,
-    supersedes=("data-offload-preprocess",),
+    "Vectorize collation", Area.STALLS, Confidence.EMPIRICAL, difficulty=2, supersedes=("data-offload-preprocess",)
 )

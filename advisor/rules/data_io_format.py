@@ -78,9 +78,5 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 RULE = Rule(
-    title="Read samples from shards",
-    area=Area.STALLS,
-    confidence=Confidence.HEURISTIC,
-    difficulty=2,
-    supersedes=("data-offload-preprocess",),
+    "Read samples from shards", Area.STALLS, Confidence.HEURISTIC, difficulty=2, supersedes=("data-offload-preprocess",)
 )

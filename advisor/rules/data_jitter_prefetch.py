@@ -100,10 +100,4 @@ def _hidden(m: Metrics) -> float:
     return 1 - better / now if now > 0 else 0.0
 
 
-RULE = Rule(
-    title="Prefetch more batches",
-    area=Area.STALLS,
-    confidence=Confidence.EMPIRICAL,
-    difficulty=1,
-    supersedes=("data-more-workers",),
-)
+RULE = Rule("Prefetch more batches", Area.STALLS, Confidence.EMPIRICAL, difficulty=1, supersedes=("data-more-workers",))

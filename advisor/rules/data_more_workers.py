@@ -72,6 +72,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Raise the number of DataLoader workers", area=Area.STALLS, confidence=Confidence.PHASE_REMOVAL, difficulty=1
-)
+RULE = Rule("Raise the number of DataLoader workers", Area.STALLS, Confidence.PHASE_REMOVAL, difficulty=1)

@@ -83,4 +83,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(title="Move preprocessing off the CPU", area=Area.STALLS, confidence=Confidence.HEURISTIC, difficulty=3)
+RULE = Rule("Move preprocessing off the CPU", Area.STALLS, Confidence.HEURISTIC, difficulty=3)

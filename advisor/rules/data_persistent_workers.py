@@ -83,9 +83,4 @@ def _settling(m: Metrics) -> float:
     return (m.get(epoch_settling_share) or 0.0) if m[loader].forks else 0.0
 
 
-RULE = Rule(
-    title="Keep the DataLoader workers between epochs",
-    area=Area.STALLS,
-    confidence=Confidence.PHASE_REMOVAL,
-    difficulty=1,
-)
+RULE = Rule("Keep the DataLoader workers between epochs", Area.STALLS, Confidence.PHASE_REMOVAL, difficulty=1)

@@ -79,4 +79,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(title="Pin the memory of batches", area=Area.STALLS, confidence=Confidence.PHASE_REMOVAL, difficulty=1)
+RULE = Rule("Pin the memory of batches", Area.STALLS, Confidence.PHASE_REMOVAL, difficulty=1)

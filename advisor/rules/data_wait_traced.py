@@ -79,6 +79,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Prepare batches in more worker processes", area=Area.STALLS, confidence=Confidence.HEURISTIC, difficulty=1
-)
+RULE = Rule("Prepare batches in more worker processes", Area.STALLS, Confidence.HEURISTIC, difficulty=1)

@@ -67,10 +67,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Use fewer DataLoader workers",
-    area=Area.STALLS,
-    confidence=Confidence.EMPIRICAL,
-    difficulty=1,
-    cap=Severity.SUGGEST,
-)
+RULE = Rule("Use fewer DataLoader workers", Area.STALLS, Confidence.EMPIRICAL, difficulty=1, cap=Severity.SUGGEST)

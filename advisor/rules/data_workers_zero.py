@@ -81,9 +81,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 RULE = Rule(
-    title="Load the data in worker processes",
-    area=Area.STALLS,
-    confidence=Confidence.PHASE_REMOVAL,
+    "Load the data in worker processes",
+    Area.STALLS,
+    Confidence.PHASE_REMOVAL,
     difficulty=1,
     supersedes=("data-more-workers",),
 )

@@ -48,6 +48,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Let gradients be views of the buckets", area=Area.KERNELS, confidence=Confidence.PHASE_REMOVAL, difficulty=1
-)
+RULE = Rule("Let gradients be views of the buckets", Area.KERNELS, Confidence.PHASE_REMOVAL, difficulty=1)

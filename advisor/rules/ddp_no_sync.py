@@ -101,9 +101,4 @@ def _hidden_too(m: Metrics) -> bool:
     return m.get(device) is None and exposed is not None and total is not None and 0 < exposed < total
 
 
-RULE = Rule(
-    title="Reduce gradients once for each update",
-    area=Area.DISTRIBUTED,
-    confidence=Confidence.PHASE_REMOVAL,
-    difficulty=1,
-)
+RULE = Rule("Reduce gradients once for each update", Area.DISTRIBUTED, Confidence.PHASE_REMOVAL, difficulty=1)

@@ -72,9 +72,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Use DistributedDataParallel instead of DataParallel",
-    area=Area.DISTRIBUTED,
-    confidence=Confidence.HEURISTIC,
-    difficulty=2,
-)
+RULE = Rule("Use DistributedDataParallel instead of DataParallel", Area.DISTRIBUTED, Confidence.HEURISTIC, difficulty=2)

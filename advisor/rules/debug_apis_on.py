@@ -115,6 +115,4 @@ def _effect(modes: list[_Mode]) -> Effect:
     )
 
 
-RULE = Rule(
-    title="Turn off debugging modes", area=Area.VALIDITY, confidence=Confidence.EMPIRICAL, difficulty=1, certain=True
-)
+RULE = Rule("Turn off debugging modes", Area.VALIDITY, Confidence.EMPIRICAL, difficulty=1, certain=True)

@@ -80,9 +80,4 @@ def _padded(length: int, multiple: int) -> int:
     return multiple * ceil(length / multiple)
 
 
-RULE = Rule(
-    title="Pad matrices to sizes that suit tensor cores",
-    area=Area.PRECISION,
-    confidence=Confidence.HEURISTIC,
-    difficulty=2,
-)
+RULE = Rule("Pad matrices to sizes that suit tensor cores", Area.PRECISION, Confidence.HEURISTIC, difficulty=2)

@@ -61,6 +61,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Install a torch that fits the GPU", area=Area.VALIDITY, confidence=Confidence.HEURISTIC, difficulty=2
-)
+RULE = Rule("Install a torch that fits the GPU", Area.VALIDITY, Confidence.HEURISTIC, difficulty=2)

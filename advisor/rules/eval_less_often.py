@@ -58,6 +58,4 @@ def _every(part: float) -> int:
     return max(2, math.ceil(ratio * (1 - LEFT) / LEFT - ROUNDING))
 
 
-RULE = Rule(
-    title="Evaluate less often", area=Area.STALLS, confidence=Confidence.HEURISTIC, difficulty=1, cap=Severity.SUGGEST
-)
+RULE = Rule("Evaluate less often", Area.STALLS, Confidence.HEURISTIC, difficulty=1, cap=Severity.SUGGEST)

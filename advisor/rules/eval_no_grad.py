@@ -56,4 +56,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(title="Evaluate without gradients", area=Area.STALLS, confidence=Confidence.HEURISTIC, difficulty=1)
+RULE = Rule("Evaluate without gradients", Area.STALLS, Confidence.HEURISTIC, difficulty=1)

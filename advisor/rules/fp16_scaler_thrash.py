@@ -82,6 +82,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Stop losing gradients in fp16", area=Area.PRECISION, confidence=Confidence.PHASE_REMOVAL, difficulty=1
-)
+RULE = Rule("Stop losing gradients in fp16", Area.PRECISION, Confidence.PHASE_REMOVAL, difficulty=1)

@@ -75,4 +75,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(title="Fuse the head with the loss", area=Area.KERNELS, confidence=Confidence.EMPIRICAL, difficulty=2)
+RULE = Rule("Fuse the head with the loss", Area.KERNELS, Confidence.EMPIRICAL, difficulty=2)

@@ -49,6 +49,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Collect garbage at chosen steps", area=Area.STALLS, confidence=Confidence.PHASE_REMOVAL, difficulty=1
-)
+RULE = Rule("Collect garbage at chosen steps", Area.STALLS, Confidence.PHASE_REMOVAL, difficulty=1)

@@ -44,10 +44,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Declare the goal of the run",
-    area=Area.MODEL,
-    confidence=Confidence.HEURISTIC,
-    difficulty=1,
-    cap=Severity.INFO,
-)
+RULE = Rule("Declare the goal of the run", Area.MODEL, Confidence.HEURISTIC, difficulty=1, cap=Severity.INFO)

@@ -59,9 +59,5 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 RULE = Rule(
-    title="Find what keeps the GPU from queued work",
-    area=Area.KERNELS,
-    confidence=Confidence.HEURISTIC,
-    difficulty=2,
-    cap=Severity.INFO,
+    "Find what keeps the GPU from queued work", Area.KERNELS, Confidence.HEURISTIC, difficulty=2, cap=Severity.INFO
 )

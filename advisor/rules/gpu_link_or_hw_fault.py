@@ -51,4 +51,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(title="Check the GPU's PCIe link", area=Area.VALIDITY, confidence=Confidence.PHASE_REMOVAL, difficulty=3)
+RULE = Rule("Check the GPU's PCIe link", Area.VALIDITY, Confidence.PHASE_REMOVAL, difficulty=3)

@@ -48,4 +48,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(title="GPU is thermal throttling", area=Area.VALIDITY, confidence=Confidence.ROOFLINE, difficulty=2)
+RULE = Rule("GPU is thermal throttling", Area.VALIDITY, Confidence.ROOFLINE, difficulty=2)

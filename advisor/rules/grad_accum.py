@@ -101,9 +101,9 @@ def _effect(times: float) -> Effect:
 
 
 RULE = Rule(
-    title="Accumulate gradients over smaller batches",
-    area=Area.MEMORY,
-    confidence=Confidence.EMPIRICAL,
+    "Accumulate gradients over smaller batches",
+    Area.MEMORY,
+    Confidence.EMPIRICAL,
     difficulty=1,
     supersedes=("ckpt-every-n", "accum-amortize", "offload-states"),
 )

@@ -87,6 +87,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Copy the next batch while kernels run", area=Area.STALLS, confidence=Confidence.PHASE_REMOVAL, difficulty=2
-)
+RULE = Rule("Copy the next batch while kernels run", Area.STALLS, Confidence.PHASE_REMOVAL, difficulty=2)

@@ -171,4 +171,4 @@ def _effect(writing: float, rest: Triple, skipped: float) -> Effect:
     return effect
 
 
-RULE = Rule(title="Log less often", area=Area.STALLS, confidence=Confidence.EMPIRICAL, difficulty=1)
+RULE = Rule("Log less often", Area.STALLS, Confidence.EMPIRICAL, difficulty=1)

@@ -71,9 +71,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Find what the host does while the GPU is idle",
-    area=Area.KERNELS,
-    confidence=Confidence.HEURISTIC,
-    difficulty=3,
-)
+RULE = Rule("Find what the host does while the GPU is idle", Area.KERNELS, Confidence.HEURISTIC, difficulty=3)

@@ -83,6 +83,4 @@ def _cure(m: Metrics) -> str:
     return CURES[main]
 
 
-RULE = Rule(
-    title="Do not wait for the GPU in every step", area=Area.STALLS, confidence=Confidence.PHASE_REMOVAL, difficulty=1
-)
+RULE = Rule("Do not wait for the GPU in every step", Area.STALLS, Confidence.PHASE_REMOVAL, difficulty=1)

@@ -233,9 +233,5 @@ def _warmer(state: State, share: float, coldest: float) -> State:
 
 
 RULE = Rule(
-    title="Speed up the line that takes the time",
-    area=Area.STALLS,
-    confidence=Confidence.HEURISTIC,
-    difficulty=2,
-    cap=Severity.SUGGEST,
+    "Speed up the line that takes the time", Area.STALLS, Confidence.HEURISTIC, difficulty=2, cap=Severity.SUGGEST
 )

@@ -84,9 +84,5 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 RULE = Rule(
-    title="Launch the step as a CUDA graph",
-    area=Area.KERNELS,
-    confidence=Confidence.EMPIRICAL,
-    difficulty=1,
-    supersedes=("compile-model",),
+    "Launch the step as a CUDA graph", Area.KERNELS, Confidence.EMPIRICAL, difficulty=1, supersedes=("compile-model",)
 )

@@ -52,6 +52,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Avoid copies into another memory layout", area=Area.KERNELS, confidence=Confidence.HEURISTIC, difficulty=2
-)
+RULE = Rule("Avoid copies into another memory layout", Area.KERNELS, Confidence.HEURISTIC, difficulty=2)

@@ -76,4 +76,4 @@ def _busy(m: Metrics) -> Measurement | None:
     return None
 
 
-RULE = Rule(title="Bind to the GPU's NUMA node", area=Area.VALIDITY, confidence=Confidence.HEURISTIC, difficulty=1)
+RULE = Rule("Bind to the GPU's NUMA node", Area.VALIDITY, Confidence.HEURISTIC, difficulty=1)

@@ -119,6 +119,4 @@ def _effect(m: Metrics) -> Effect:
     return lengthen("optimizer", (_time(m), hidden, hidden))
 
 
-RULE = Rule(
-    title="Keep optimizer state in the host's memory", area=Area.OFFLOAD, confidence=Confidence.HEURISTIC, difficulty=3
-)
+RULE = Rule("Keep optimizer state in the host's memory", Area.OFFLOAD, Confidence.HEURISTIC, difficulty=3)

@@ -79,9 +79,9 @@ def _freed(m: Metrics, fact: OptimizerFact) -> float:
 
 
 RULE = Rule(
-    title="Keep the optimizer's moments in 8 bits",
-    area=Area.MEMORY,
-    confidence=Confidence.EMPIRICAL,
+    "Keep the optimizer's moments in 8 bits",
+    Area.MEMORY,
+    Confidence.EMPIRICAL,
     difficulty=2,
     cap=Severity.SUGGEST,
     supersedes=("offload-states",),

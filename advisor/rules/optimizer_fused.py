@@ -173,4 +173,4 @@ def _mean(fact: OptimizerFact) -> float:
     return fact.parameters / max(1, fact.tensors)
 
 
-RULE = Rule(title="Use the fused optimizer", area=Area.KERNELS, confidence=Confidence.EMPIRICAL, difficulty=1)
+RULE = Rule("Use the fused optimizer", Area.KERNELS, Confidence.EMPIRICAL, difficulty=1)

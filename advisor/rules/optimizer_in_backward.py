@@ -72,9 +72,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 RULE = Rule(
-    title="Update parameters in the backward pass",
-    area=Area.MEMORY,
-    confidence=Confidence.EMPIRICAL,
+    "Update parameters in the backward pass",
+    Area.MEMORY,
+    Confidence.EMPIRICAL,
     difficulty=2,
     cap=Severity.SUGGEST,
     supersedes=("offload-states",),

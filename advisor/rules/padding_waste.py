@@ -136,10 +136,4 @@ def _needed(m: Metrics) -> Padding:
     return Padding(tokens=fact.padded / tokens, pairs=fact.padded_pairs / pairs)
 
 
-RULE = Rule(
-    title="Avoid computing padding",
-    area=Area.STALLS,
-    confidence=Confidence.EMPIRICAL,
-    difficulty=2,
-    supersedes=("batch-raise",),
-)
+RULE = Rule("Avoid computing padding", Area.STALLS, Confidence.EMPIRICAL, difficulty=2, supersedes=("batch-raise",))

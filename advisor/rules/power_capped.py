@@ -50,9 +50,5 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 RULE = Rule(
-    title="Raise the lowered power limit of the GPU",
-    area=Area.KERNELS,
-    confidence=Confidence.EMPIRICAL,
-    difficulty=2,
-    cap=Severity.SUGGEST,
+    "Raise the lowered power limit of the GPU", Area.KERNELS, Confidence.EMPIRICAL, difficulty=2, cap=Severity.SUGGEST
 )

@@ -119,9 +119,5 @@ def basis(m: Metrics) -> str:
 
 
 RULE = Rule(
-    title="Train under bf16 autocast",
-    area=Area.PRECISION,
-    confidence=Confidence.ROOFLINE,
-    difficulty=1,
-    supersedes=("precision-tf32",),
+    "Train under bf16 autocast", Area.PRECISION, Confidence.ROOFLINE, difficulty=1, supersedes=("precision-tf32",)
 )

@@ -51,9 +51,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Train under fp16 autocast with a GradScaler",
-    area=Area.PRECISION,
-    confidence=Confidence.ROOFLINE,
-    difficulty=1,
-)
+RULE = Rule("Train under fp16 autocast with a GradScaler", Area.PRECISION, Confidence.ROOFLINE, difficulty=1)

@@ -69,10 +69,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Compute in fp32 instead of fp64",
-    area=Area.PRECISION,
-    confidence=Confidence.HEURISTIC,
-    difficulty=1,
-    cap=Severity.SUGGEST,
-)
+RULE = Rule("Compute in fp32 instead of fp64", Area.PRECISION, Confidence.HEURISTIC, difficulty=1, cap=Severity.SUGGEST)

@@ -78,10 +78,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Try fp8 in large linear layers",
-    area=Area.PRECISION,
-    confidence=Confidence.ROOFLINE,
-    difficulty=3,
-    cap=Severity.INFO,
-)
+RULE = Rule("Try fp8 in large linear layers", Area.PRECISION, Confidence.ROOFLINE, difficulty=3, cap=Severity.INFO)

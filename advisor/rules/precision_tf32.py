@@ -69,4 +69,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(title="Allow TF32 for fp32 matmuls", area=Area.PRECISION, confidence=Confidence.ROOFLINE, difficulty=1)
+RULE = Rule("Allow TF32 for fp32 matmuls", Area.PRECISION, Confidence.ROOFLINE, difficulty=1)

@@ -121,10 +121,4 @@ def _time_on_half(m: Metrics, left: float) -> float:
     return (m[step_time_mean] - waiting) * count / (count // 2) + waiting * left
 
 
-RULE = Rule(
-    title="Use fewer or smaller GPUs",
-    area=Area.COST,
-    confidence=Confidence.HEURISTIC,
-    difficulty=2,
-    cap=Severity.SUGGEST,
-)
+RULE = Rule("Use fewer or smaller GPUs", Area.COST, Confidence.HEURISTIC, difficulty=2, cap=Severity.SUGGEST)

@@ -53,6 +53,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Schedule jobs as gangs", area=Area.COST, confidence=Confidence.HEURISTIC, difficulty=3, cap=Severity.SUGGEST
-)
+RULE = Rule("Schedule jobs as gangs", Area.COST, Confidence.HEURISTIC, difficulty=3, cap=Severity.SUGGEST)

@@ -73,9 +73,9 @@ def _share_of_step(m: Metrics) -> float:
 
 
 RULE = Rule(
-    title="Use scaled_dot_product_attention",
-    area=Area.KERNELS,
-    confidence=Confidence.EMPIRICAL,
+    "Use scaled_dot_product_attention",
+    Area.KERNELS,
+    Confidence.EMPIRICAL,
     difficulty=2,
     supersedes=("ckpt-selective", "ckpt-every-n", "offload-states"),
 )

@@ -66,10 +66,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(
-    title="Try attention with a sliding window",
-    area=Area.MODEL,
-    confidence=Confidence.HEURISTIC,
-    difficulty=3,
-    cap=Severity.INFO,
-)
+RULE = Rule("Try attention with a sliding window", Area.MODEL, Confidence.HEURISTIC, difficulty=3, cap=Severity.INFO)

@@ -98,6 +98,4 @@ def _ratio(m: Metrics, times: float = 1.0) -> float:
     return spot_cost(m[spot_discount], _inflated(m, times))
 
 
-RULE = Rule(
-    title="Train on spot instances", area=Area.COST, confidence=Confidence.HEURISTIC, difficulty=3, cap=Severity.SUGGEST
-)
+RULE = Rule("Train on spot instances", Area.COST, Confidence.HEURISTIC, difficulty=3, cap=Severity.SUGGEST)

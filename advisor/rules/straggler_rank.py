@@ -204,9 +204,4 @@ def _effect(m: Metrics, lost: float) -> Effect:
     return remove_seconds(*longer, seconds=lost, shares=PARTLY)
 
 
-RULE = Rule(
-    title="Find out why one rank is slower than the others",
-    area=Area.STALLS,
-    confidence=Confidence.PHASE_REMOVAL,
-    difficulty=2,
-)
+RULE = Rule("Find out why one rank is slower than the others", Area.STALLS, Confidence.PHASE_REMOVAL, difficulty=2)

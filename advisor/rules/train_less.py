@@ -65,9 +65,5 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 RULE = Rule(
-    title="Stop when validation results are flat",
-    area=Area.MODEL,
-    confidence=Confidence.HEURISTIC,
-    difficulty=1,
-    cap=Severity.SUGGEST,
+    "Stop when validation results are flat", Area.MODEL, Confidence.HEURISTIC, difficulty=1, cap=Severity.SUGGEST
 )

@@ -70,4 +70,4 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-RULE = Rule(title="Fuse the RMS normalization", area=Area.KERNELS, confidence=Confidence.ROOFLINE, difficulty=1)
+RULE = Rule("Fuse the RMS normalization", Area.KERNELS, Confidence.ROOFLINE, difficulty=1)

@@ -103,10 +103,4 @@ def _rounded_up(number: int) -> int:
     return math.ceil(number / unit) * unit
 
 
-RULE = Rule(
-    title="Record again for reliable timings",
-    area=Area.VALIDITY,
-    confidence=Confidence.HEURISTIC,
-    difficulty=1,
-    cap=Severity.INFO,
-)
+RULE = Rule("Record again for reliable timings", Area.VALIDITY, Confidence.HEURISTIC, difficulty=1, cap=Severity.INFO)

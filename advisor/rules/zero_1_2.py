@@ -89,6 +89,4 @@ def in_one_optimizer(m: Metrics) -> Intervention | None:
     return Intervention(name="zero_redundancy", settings={"name": fact.name}, safety=Safety.MEMORY)
 
 
-RULE = Rule(
-    title="Shard optimizer state over the ranks", area=Area.DISTRIBUTED, confidence=Confidence.EMPIRICAL, difficulty=2
-)
+RULE = Rule("Shard optimizer state over the ranks", Area.DISTRIBUTED, Confidence.EMPIRICAL, difficulty=2)

@@ -109,9 +109,9 @@ def _effect(m: Metrics) -> Effect | None:
 
 
 RULE = Rule(
-    title="Shard the weights over the ranks as well",
-    area=Area.DISTRIBUTED,
-    confidence=Confidence.EMPIRICAL,
+    "Shard the weights over the ranks as well",
+    Area.DISTRIBUTED,
+    Confidence.EMPIRICAL,
     difficulty=3,
     supersedes=("zero-1-2",),
 )

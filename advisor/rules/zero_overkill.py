@@ -120,9 +120,4 @@ def _back() -> tuple[Change, ...]:
     )
 
 
-RULE = Rule(
-    title="Do not shard or offload more than memory requires",
-    area=Area.DISTRIBUTED,
-    confidence=Confidence.EMPIRICAL,
-    difficulty=2,
-)
+RULE = Rule("Do not shard or offload more than memory requires", Area.DISTRIBUTED, Confidence.EMPIRICAL, difficulty=2)
