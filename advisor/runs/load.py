@@ -16,17 +16,18 @@ from advisor.runs.profile import Profile, Rank, bare_uuid
 from profiler import schema
 from profiler.errors import ProfilerError
 from profiler.store import (
+    Conditions,
     Extent,
     Stretches,
     Survey,
     Tables,
-    Thin,
     decode_fact,
     find,
     owners,
     ranks,
     read,
     survey,
+    thin,
 )
 
 T = TypeVar("T")
@@ -76,7 +77,7 @@ def load(folder: Path) -> Profile:
         ProfilerError: no node's file can be read, or none says what was run.
     """
     paths = find(folder)
-    thinned = _thinned(paths)
+    thinned, stretches = _thinned(paths)
     nodes, problems = _nodes(paths, thinned)
     nodes = numbered(in_order(nodes))
     compared = clocks(nodes)
@@ -101,7 +102,7 @@ def load(folder: Path) -> Profile:
         gpus=tuple(gpu for node in nodes for gpu in node.gpus),
         gpu_samples=tuple(sample for node in nodes for sample in node.gpu_samples),
         host_samples=host_samples(nodes),
-        stretches=thinned[0].steps if thinned else None,
+        stretches=stretches,
         problems=(*(problem for node in nodes for problem in _that_matter(node, stepped)), *problems),
     )
 
@@ -136,10 +137,10 @@ def _that_matter(node: Tables, stepped: Sequence[Rank]) -> Iterable[schema.Probl
     return (each for each in node.problems if each.source != "steps" or not stepped or each.pid in pids)
 
 
-def _nodes(paths: list[Path], thinned: Sequence[Thin]) -> tuple[list[Tables], list[schema.Problem]]:
+def _nodes(paths: list[Path], thinned: Sequence[Conditions | None]) -> tuple[list[Tables], list[schema.Problem]]:
     nodes: list[Tables] = []
     failures: list[ProfilerError] = []
-    for found in _each(read, paths, thinned or [None] * len(paths)):
+    for found in _each(read, paths, thinned):
         if isinstance(found, ProfilerError):
             failures.append(found)
         else:
@@ -164,24 +165,20 @@ def _each(function: Callable[..., T], *arguments: Sequence[object]) -> list[T | 
         return list(pool.map(attempt, *arguments))
 
 
-def _thinned(paths: Sequence[Path]) -> list[Thin]:
-    """Return how much of each node to read; empty if few ranks are read in full."""
+def _thinned(paths: Sequence[Path]) -> tuple[list[Conditions | None], Stretches | None]:
+    """Return what of each node to read, and the stretches of its steps; None if few ranks are read in full."""
     surveys = [Survey() if isinstance(one, ProfilerError) else one for one in _each(survey, paths)]
     heads = [process for one in surveys for process in one.processes if process.role == "rank" and process.events]
     if len(heads) <= FEW_RANKS:
-        return []
+        return [None] * len(paths), None
     primary = min(process.rank for process in heads)
     steps = _stretches([one.steps for one in surveys], len(heads), MOST_STEPS)
     samples = _stretches([one.gpu_samples for one in surveys], len(heads), MOST_SAMPLES)
-    return [
-        Thin(
-            whole=_working_for(primary, one.processes),
-            steps=steps,
-            samples=samples,
-            since=one.gpu_samples.end - NEWEST,
-        )
+    thinned: list[Conditions | None] = [
+        thin(_working_for(primary, one.processes), steps, samples, since=one.gpu_samples.end - NEWEST)
         for one in surveys
     ]
+    return thinned, steps
 
 
 def _working_for(rank: int, processes: Sequence[schema.Process]) -> set[int]:

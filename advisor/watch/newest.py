@@ -18,7 +18,7 @@ from advisor.metrics.step import ordinary, phase_seconds, steady_steps, step_tim
 from advisor.runs.load import ranks_of
 from advisor.runs.profile import Profile
 from profiler.errors import ProfilerError
-from profiler.store import Newest, Tables, find, read
+from profiler.store import Tables, find, newest_rows, read
 
 ROWS = 1 << 14
 """Most rows of steps, and of samples, that are read for an answer: some tenths of a second."""
@@ -42,7 +42,7 @@ class NewestSteps:
         """
         try:
             for path in [self._path] if self._path else find(self._folder):
-                node = read(path, Newest(self._pid, self._since, ROWS))
+                node = read(path, newest_rows(self._pid, self._since, ROWS))
                 if node.steps and node.runs and node.runs[-1].host == socket.gethostname():
                     newest = figures(node, self._pid)
                     self._path, self._since = path, node.steps[-1].start

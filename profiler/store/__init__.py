@@ -6,25 +6,26 @@ The recorder writes them. They can be read at any time and after any kind of end
 from profiler.store.processes import owners, ranks
 from profiler.store.reader import Extent, Survey, find, is_recording, read, runs, survey
 from profiler.store.tables import Tables
-from profiler.store.thin import Newest, Stretches, Thin
+from profiler.store.thin import Conditions, Stretches, newest_rows, thin
 from profiler.store.values import decode_fact, with_columns
 from profiler.store.writer import Writer
 
 __all__ = [
+    "Conditions",
     "Extent",
-    "Newest",
     "Stretches",
     "Survey",
     "Tables",
-    "Thin",
     "Writer",
     "decode_fact",
     "find",
     "is_recording",
+    "newest_rows",
     "owners",
     "ranks",
     "read",
     "runs",
     "survey",
+    "thin",
     "with_columns",
 ]

@@ -21,7 +21,7 @@ from profiler.errors import ProfilerError
 from profiler.schema import GpuSample, Problem, Process, Run, Step
 from profiler.store.remote import is_remote
 from profiler.store.tables import APPLICATION, COLUMNS, FAILURES, NAMES, RECORD_AGAIN, Tables, check, columns_of, listed
-from profiler.store.thin import Newest, Thin
+from profiler.store.thin import Conditions
 
 MOST_RUNS = 100
 """Rows of the table of runs that are read: a recording has one."""
@@ -52,8 +52,8 @@ def is_recording(path: Path) -> bool:
     return not header or header[68:] == APPLICATION.to_bytes(4, "big")
 
 
-def read(path: Path, thin: Thin | Newest | None = None) -> Tables:
-    """Return the current content of a node's file; only the rows that `thin` selects.
+def read(path: Path, conditions: Conditions | None = None) -> Tables:
+    """Return the current content of a node's file; only the rows that meet the conditions.
 
     The file may be in use by a writer, left by a kill, or damaged. From a damaged file everything that SQLite can still
     reach is read, and `problems` lists what is missing.
@@ -62,7 +62,7 @@ def read(path: Path, thin: Thin | Newest | None = None) -> Tables:
         ProfilerError: nothing can be read, the file is not a recording, or a newer profile-train has written it.
     """
     with _opened(path) as connection:
-        return _read(connection, path, thin)
+        return _read(connection, path, conditions)
 
 
 def runs(folder: Path) -> tuple[Run, ...]:
@@ -201,14 +201,13 @@ def _only_reading(action: int, first: str | None, second: str | None, _database:
     return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
 
-def _read(connection: sqlite3.Connection, path: Path, thin: Thin | Newest | None) -> Tables:
+def _read(connection: sqlite3.Connection, path: Path, conditions: Conditions | None) -> Tables:
     found: dict[str, Sequence[Any]] = {}
     # To check all of a file takes longer than to read a little of it; what is torn there still fails.
-    intact = _is_whole(connection, path) and (thin is not None or _intact(connection))
+    intact = _is_whole(connection, path) and (conditions is not None or _intact(connection))
     notices = [] if intact else [("damaged", f"{path.name} is damaged: what is read of it may be wrong.")]
-    conditions = thin.conditions if thin else {}
     for cls, name in NAMES.items():
-        found[name], unfit, failure = _rows(connection, cls, conditions.get(cls, "1"))
+        found[name], unfit, failure = _rows(connection, cls, (conditions or {}).get(cls, "1"))
         if failure:
             notices.append(("damaged", f"{path.name} is damaged: of {name}, {failure}."))
         if unfit:

@@ -7,7 +7,7 @@ stretches of the clock.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from profiler.schema import (
@@ -58,51 +58,33 @@ ROWS_A_STRETCH = 2
 """Minimum average rows in a stretch, because rows begin earlier or later on each rank."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Thin:
-    """The part of one node that is read."""
-
-    whole: Set[int]
-    """Processes that are read completely."""
-    steps: Stretches
-    samples: Stretches
-    since: float
-    """Time from which on all samples are read, to show a run in progress."""
-
-    @property
-    def conditions(self) -> dict[type, str]:
-        """Return the SQL conditions by table; a table without one is read completely."""
-        whole = f"pid IN ({', '.join(map(str, sorted(self.whole)))})" if self.whole else "0"
-        samples = f"{self.samples.hold('time')} OR time > {self.since!r}"
-        return {
-            **dict.fromkeys((Batch, Window, Kernel, Operator, Sync, Sketch, Stack, MemorySample), whole),
-            Step: f"{whole} OR {self.steps.hold('index')}",
-            GpuSample: samples,
-            # They are of the machine, and what is said of one is said of that of the whole processes.
-            HostSample: "1" if self.whole else "0",
-        }
+Conditions = Mapping[type, str]
+"""SQL conditions on the rows to read, by table; a table without one is read completely."""
 
 
-@dataclass(frozen=True, slots=True)
-class Newest:
-    """The part of one process that is read repeatedly during a run: new steps and new GPU samples."""
+def thin(whole: Set[int], steps: Stretches, samples: Stretches, since: float) -> Conditions:
+    """Return the conditions on one node of many: the processes of `whole` are read completely, of others stretches.
 
-    pid: int
-    since: float
-    """Time on the run clock; only rows that begin later are read."""
-    rows: int
-    """Maximum rows per table, from its end, so that reading a long run takes no longer."""
+    From `since` on all samples are read, to show a run in progress.
+    """
+    theirs = f"pid IN ({', '.join(map(str, sorted(whole)))})" if whole else "0"
+    return {
+        **dict.fromkeys((Batch, Window, Kernel, Operator, Sync, Sketch, Stack, MemorySample), theirs),
+        Step: f"{theirs} OR {steps.hold('index')}",
+        GpuSample: f"{samples.hold('time')} OR time > {since!r}",
+        # They are of the machine, and what is said of one is said of that of the whole processes.
+        HostSample: "1" if whole else "0",
+    }
 
-    @property
-    def conditions(self) -> dict[type, str]:
-        """Return the SQL conditions by table, as in `Thin`."""
-        return {
-            **dict.fromkeys(
-                (Batch, HostSample, Kernel, MemorySample, Operator, Problem, Sketch, Stack, Sync, Window), "0"
-            ),
-            Step: f"{self._last('steps')} AND pid = {self.pid} AND start > {self.since!r}",
-            GpuSample: f"{self._last('gpu_samples')} AND time > {self.since!r}",
-        }
 
-    def _last(self, table: str) -> str:
-        return f"rowid > (SELECT rowid FROM {table} ORDER BY rowid DESC LIMIT 1) - {self.rows}"
+def newest_rows(pid: int, since: float, rows: int) -> Conditions:
+    """Return the conditions on the steps of one process and the GPU samples that begin after `since`.
+
+    Both are read repeatedly during a run: at most the last `rows` of a table, so that a long run takes no longer.
+    """
+    last = "rowid > (SELECT rowid FROM {} ORDER BY rowid DESC LIMIT 1) - {}"
+    return {
+        **dict.fromkeys((Batch, HostSample, Kernel, MemorySample, Operator, Problem, Sketch, Stack, Sync, Window), "0"),
+        Step: f"{last.format('steps', rows)} AND pid = {pid} AND start > {since!r}",
+        GpuSample: f"{last.format('gpu_samples', rows)} AND time > {since!r}",
+    }
