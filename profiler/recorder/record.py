@@ -107,10 +107,8 @@ def _finish(folder: Path, note: place.RecordingNote) -> str | None:
 
 def _stored_here(folder: Path, part: str) -> Tables | None:
     """Return the tables that a recorder on this machine has stored, or None."""
-    for path in find(folder):
+    for path in [place.store_of(folder, part)] if part else find(folder):
         with contextlib.suppress(ProfilerError):
-            if part and path.name != f"run-{part}.db":
-                continue
             node = read(path)
             if any(run.host == socket.gethostname() for run in node.runs):
                 return node
@@ -410,14 +408,12 @@ class Recorder:
                         cost=float(fact["cost_s"]),
                         device="cuda" if fact.get("device") == "cuda" else "cpu",
                     )
+                    window = replace(window, steps=window.steps * float(fact.get("share", 1.0)))
                 except (ProfilerError, KeyError, ValueError, TypeError, MemoryError) as error:
                     message = str(error) or f"There was no memory to read {path}."
                     self._store.append([Problem(time=self.now, pid=source.pid, source="window", message=message)])
                     continue
-                self._store.append([replace(window, steps=window.steps * float(fact.get("share", 1.0)))])
-                self._store.append(list(kernels))
-                self._store.append(list(operators))
-                self._store.append(list(syncs))
+                self._store.append([window, *kernels, *operators, *syncs])
                 traces += [trace] if trace else []
             best = max(traces, key=lambda each: (not each.shapes, each.steps or 0, each.id), default=None)
             for trace in traces:

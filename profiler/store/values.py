@@ -7,9 +7,9 @@ by the field's default; without a default no object is made.
 import json
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, fields
 from functools import cache
 from itertools import repeat
 from operator import attrgetter
@@ -111,14 +111,10 @@ def made_of(cls: type[T], columns: Mapping[str, Iterable[object]], number: int) 
     for field in fields(cls):  # type: ignore[arg-type]
         values = columns.get(field.name)
         if values is None:
-            values = repeat(field.default) if field.default is not MISSING else _made_anew(field)
+            factory = field.default_factory
+            values = iter(factory, MISSING) if callable(factory) else repeat(field.default)
         deque(map(getattr(cls, field.name).__set__, made, values), maxlen=0)
     return made
-
-
-def _made_anew(field: Field[Any]) -> Iterator[object]:
-    while callable(field.default_factory):
-        yield field.default_factory()
 
 
 def with_columns(rows: Sequence[T], **columns: Iterable[object]) -> list[T]:
