@@ -241,9 +241,6 @@ class GpuSample:
     throttle: int | None = None
     """NVML clocks event reasons, a bit mask; merged rows keep the bitwise OR."""
     temperature: float | None = None
-    pcie_tx: float | None = None
-    """PCIe traffic, bytes/s."""
-    pcie_rx: float | None = None
     pcie_generation: int | None = None
     pcie_width: int | None = None
     sm_active: float | None = None
@@ -273,7 +270,6 @@ class HostSample:
     steal: float | None = None
     """Cores taken by the hypervisor."""
     memory_available: int | None = None
-    swap_used: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

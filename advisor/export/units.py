@@ -10,10 +10,10 @@ _BY_UNIT = {
         *("h2d_pageable", "communication_exposed", "host", "gap"),
     ),
     "B": (
-        *("memory_total", "memory_used", "process_memory", "rss", "memory_available", "swap_used"),
+        *("memory_total", "memory_used", "process_memory", "rss", "memory_available"),
         *("allocated", "allocated_peak", "reserved", "reserved_peak", "bytes"),
     ),
-    "B/s": ("read", "write", "pcie_tx", "pcie_rx"),
+    "B/s": ("read", "write"),
     "W": ("power", "power_limit"),
     "J": ("energy",),
     "MHz": ("sm_clock", "sm_clock_max", "memory_clock"),

@@ -5,17 +5,12 @@ from typing import Any
 
 import pynvml
 
-PERCENT = 0.01
-MIB = 2.0**20
-
-# GpuSample's field, NVML's metric, and what turns its unit into ours.
+# GpuSample's field and NVML's metric, in percent.
 METRICS = (
-    ("sm_active", pynvml.NVML_GPM_METRIC_SM_UTIL, PERCENT),
-    ("sm_occupancy", pynvml.NVML_GPM_METRIC_SM_OCCUPANCY, PERCENT),
-    ("tensor_active", pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL, PERCENT),
-    ("dram_active", pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL, PERCENT),
-    ("pcie_tx", pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC, MIB),
-    ("pcie_rx", pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC, MIB),
+    ("sm_active", pynvml.NVML_GPM_METRIC_SM_UTIL),
+    ("sm_occupancy", pynvml.NVML_GPM_METRIC_SM_OCCUPANCY),
+    ("tensor_active", pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL),
+    ("dram_active", pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL),
 )
 
 
@@ -35,7 +30,7 @@ class GpmCounters:
         self._request = pynvml.c_nvmlGpmMetricsGet_t()
         self._request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
         self._request.numMetrics = len(METRICS)
-        for position, (_, metric, _) in enumerate(METRICS):
+        for position, (_, metric) in enumerate(METRICS):
             self._request.metrics[position].metricId = metric
         try:
             for _ in range(2):
@@ -48,7 +43,7 @@ class GpmCounters:
     def read(self) -> dict[str, float]:
         """Return the means since the last `read` (or the start), by GpuSample's fields.
 
-        Fields that NVML cannot give are left out. Shares are 0 to 1, PCIe traffic is in bytes/s.
+        Fields that NVML cannot give are left out. Shares are 0 to 1.
         """
         self._fill(self._samples[0])
         self._samples.reverse()
@@ -56,8 +51,8 @@ class GpmCounters:
         pynvml.nvmlGpmMetricsGet(self._request)
         answers = zip(METRICS, self._request.metrics, strict=False)
         return {
-            field: answer.value * unit
-            for (field, _, unit), answer in answers
+            field: answer.value / 100
+            for (field, _), answer in answers
             if answer.nvmlReturn == pynvml.NVML_SUCCESS and isfinite(answer.value)
         }
 

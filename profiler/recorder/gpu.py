@@ -15,9 +15,6 @@ from profiler.recorder.numa import SYSFS, node_of_pci
 from profiler.recorder.nvml import FINAL, NvmlDevice, choose, explain
 from profiler.schema import Gpu, GpuSample, Problem
 
-PCIE_PERIOD = 2.0
-"""Seconds between two readings of a GPU's PCIe traffic. NVML counts for 20 ms per direction and blocks for as long."""
-
 POWER_PERIOD = 0.5
 """Seconds between two readings of power and clocks.
 
@@ -46,7 +43,6 @@ class _Source:
     board: NvmlDevice
     counters: GpmCounters | None
     counters_read: float | None = None
-    pcie_read: float = float("-inf")
     _held: dict[str, tuple[float, object, Any]] = field(default_factory=dict)
 
     def held(self, name: str, period: float, time: float, read: Callable[[], Any], of: object = None) -> Any:
@@ -113,10 +109,7 @@ class GpuSampler:
             pids: The run's processes.
         """
         self._time = time
-        pcie = self._pcie_due(time)
-        return [
-            self._row(source, time, pids, with_pcie=source is pcie) for source in self._sources if not source.board.lost
-        ]
+        return [self._row(source, time, pids) for source in self._sources if not source.board.lost]
 
     def close(self) -> None:
         """Release NVML; the sampler then has no more GPUs to sample."""
@@ -228,19 +221,10 @@ class GpuSampler:
             "NVreg_RestrictProfilingToAdminUsers=0, and no other profiler at work."
         )
 
-    def _pcie_due(self, time: float) -> _Source | None:
-        """Return the one GPU whose PCIe traffic is read now: never two at once, because each reading blocks."""
-        due = [s for s in self._sources if not s.counters and not s.board.lost and time - s.pcie_read >= PCIE_PERIOD]
-        return min(due, key=lambda source: source.pcie_read, default=None)
-
-    def _row(self, source: _Source, time: float, pids: Collection[int], *, with_pcie: bool) -> GpuSample:
+    def _row(self, source: _Source, time: float, pids: Collection[int]) -> GpuSample:
         board = source.board
         utilization = source.slice.read("nvmlDeviceGetUtilizationRates")
         memory = source.slice.read("nvmlDeviceGetMemoryInfo")
-        activity = self._activity(source, time)
-        if with_pcie:
-            source.pcie_read = time
-            activity |= _pcie(board)
         return GpuSample(
             time=time,
             gpu=source.gpu.index,
@@ -251,7 +235,7 @@ class GpuSampler:
             process_memory=source.held(
                 "processes", SLOW_PERIOD, time, lambda: self._process_memory(source.slice, pids), frozenset(pids)
             ),
-            **activity,
+            **self._activity(source, time),
         )
 
     def _activity(self, source: _Source, time: float) -> dict[str, Any]:
@@ -297,14 +281,6 @@ def _link(board: NvmlDevice) -> dict[str, Any]:
         "temperature": board.read("nvmlDeviceGetTemperature", pynvml.NVML_TEMPERATURE_GPU),
         "pcie_generation": board.read("nvmlDeviceGetCurrPcieLinkGeneration"),
         "pcie_width": board.read("nvmlDeviceGetCurrPcieLinkWidth"),
-    }
-
-
-def _pcie(board: NvmlDevice) -> dict[str, float | None]:
-    """Return bytes/s from and to the GPU; this blocks for 40 ms. NVML reports KB/s."""
-    return {
-        "pcie_tx": _scaled(board.read("nvmlDeviceGetPcieThroughput", pynvml.NVML_PCIE_UTIL_TX_BYTES), 1e3),
-        "pcie_rx": _scaled(board.read("nvmlDeviceGetPcieThroughput", pynvml.NVML_PCIE_UTIL_RX_BYTES), 1e3),
     }
 
 

@@ -110,7 +110,7 @@ class HostSampler:
         self._usage: dict[int, _Usage] = {}
         self._machine: tuple[float | None, float | None] = (None, None)
         self._at: float | None = None
-        self._memory: tuple[int | None, int | None] = (None, None)
+        self._memory: int | None = None
         self._memory_at = float("-inf")
         self._scan()
 
@@ -132,7 +132,6 @@ class HostSampler:
         self._usage = usage = self._read()
         self._machine = busy, stolen = _machine_cpu()
         alive = [one for one in usage.values() if not one.zombie]
-        available, swap = self._available_and_swap()
         cpu = workers_cpu = read = written = machine_cpu = steal = None
         if at is not None and self._at > at:
             elapsed = self._at - at
@@ -154,8 +153,7 @@ class HostSampler:
             write=written,
             machine_cpu=machine_cpu,
             steal=steal,
-            memory_available=available,
-            swap_used=swap,
+            memory_available=self._available(),
         )
 
     def _scan(self) -> None:
@@ -189,12 +187,11 @@ class HostSampler:
                 del self._tree[pid]
         return usage
 
-    def _available_and_swap(self) -> tuple[int | None, int | None]:
+    def _available(self) -> int | None:
         if monotonic() - self._memory_at >= MEMORY_PERIOD:
             self._memory_at = monotonic()
             machine, group = _answer(lambda: psutil.virtual_memory().available), self._cgroup.memory_available()
-            available = min((free for free in (machine, group) if free is not None), default=None)
-            self._memory = available, _answer(lambda: psutil.swap_memory().used)
+            self._memory = min((free for free in (machine, group) if free is not None), default=None)
         return self._memory
 
 

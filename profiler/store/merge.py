@@ -74,7 +74,7 @@ MERGES: dict[type, Merge] = {
         | _each("or", "throttle")
         | _each("most", "pcie_generation", "pcie_width")  # the link slows down when idle
         | _each("mean", "utilization", "memory_used", "process_memory", "power", "sm_clock", "memory_clock")
-        | _each("mean", "temperature", "pcie_tx", "pcie_rx", "sm_active", "sm_occupancy", "tensor_active")
+        | _each("mean", "temperature", "sm_active", "sm_occupancy", "tensor_active")
         | _each("mean", "dram_active"),
     ),
     HostSample: Merge(
@@ -84,7 +84,7 @@ MERGES: dict[type, Merge] = {
         | _each("sum", "count")
         | _each("most", "processes")
         | _each("mean", "cpu", "cpu_workers", "rss", "read", "write", "machine_cpu", "steal")
-        | _each("mean", "memory_available", "swap_used"),
+        | _each("mean", "memory_available"),
     ),
     MemorySample: Merge(
         lambda sample: (sample.pid, sample.device),

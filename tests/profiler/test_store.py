@@ -381,7 +381,7 @@ def test_a_day_of_steps_of_a_millisecond_takes_a_few_megabytes(tmp_path):
     """Of one rank with 8 loader workers and 2 GPUs, as if each row given were already so many merged."""
     day, rows = 86_400, 21_600
     share = dict.fromkeys((*PHASES, *BETWEEN, "fetch_host", "fetches_empty", "queue_depth", "host_launch"), 1 / 17000)
-    measured = dict.fromkeys(("utilization", "power", "sm_clock", "temperature", "pcie_tx", "pcie_rx"), 1 / 3)
+    measured = dict.fromkeys(("utilization", "power", "sm_clock", "temperature", "memory_clock"), 1 / 3)
     with contextlib.closing(Writer(tmp_path, "node")) as writer:
         for at in range(rows):
             time = at * day / rows

@@ -16,7 +16,7 @@ from advisor.metrics.base import Metrics
 from advisor.report.quantities import quantities
 from advisor.runs.load import load
 from profiler.errors import ProfilerError
-from profiler.schema import Batch, Gpu, GpuSample, HostSample, MemorySample, Problem, Run, Step
+from profiler.schema import Batch, Gpu, HostSample, MemorySample, Problem, Run, Step
 from profiler.store.tables import NAMES
 from profiler.store.values import hints, kind
 
@@ -150,7 +150,7 @@ def test_no_unit_is_of_a_column_that_is_gone():
         (Run, "cores", "cores"),
         (HostSample, "cpu", "cpu_cores"),
         (Batch, "cpu", "cpu_s"),
-        (GpuSample, "pcie_tx", "pcie_tx_bytes_per_s"),
+        (HostSample, "read", "read_bytes_per_s"),
         (Gpu, "power_limit", "power_limit_watts"),
         (MemorySample, "reserved", "reserved_bytes"),
         (Problem, "time", "time_s"),

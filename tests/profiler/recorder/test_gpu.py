@@ -2,7 +2,7 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import fields
+from dataclasses import replace
 from pathlib import Path
 
 import pynvml
@@ -12,11 +12,10 @@ from profiler.recorder import gpu as gpu_module
 from profiler.recorder import nvml as nvml_module
 from profiler.recorder.gpu import GpuSampler
 from profiler.recorder.nvml import choose
-from profiler.schema import GpuSample
 
 GPUS = ["GPU-aa1", "GPU-ab2", "GPU-ab3"]
 MIGS = ["MIG-c4"]
-GPM = {"gpm": 1, "gpm.2": 80, "gpm.3": 40, "gpm.5": 25, "gpm.10": 10, "gpm.20": 1, "gpm.21": 2}
+GPM = {"gpm": 1, "gpm.2": 80, "gpm.3": 40, "gpm.5": 25, "gpm.10": 10}
 NOT_SUPPORTED, NO_PERMISSION, NOT_READY, GPU_IS_LOST = 3, 4, 27, 15
 
 
@@ -98,8 +97,6 @@ def test_a_sample_has_the_units_of_the_schema(opened):
         memory_clock=2600,
         throttle=0x24,
         temperature=61,
-        pcie_tx=1000,
-        pcie_rx=2000,
         pcie_generation=3,
         pcie_width=8,
     )
@@ -114,7 +111,6 @@ def test_a_sample_has_the_units_of_the_schema(opened):
     assert (row.sm_clock, row.memory_clock) == (1500, 2600)
     assert row.throttle == 0x24
     assert row.temperature == 61
-    assert (row.pcie_tx, row.pcie_rx) == (1e6, 2e6)
     assert (row.pcie_generation, row.pcie_width) == (3, 8)
     assert row.sm_active is None
     assert sampler.problems == []
@@ -162,16 +158,10 @@ def test_what_is_not_supported_is_none_and_not_asked_again(opened, nvml, monkeyp
     nvml.says()
     last = only(sampler, time=0.2)
 
-    assert after == last_but(before, time=0.1, **{field: None})
-    assert last == last_but(before, time=0.2, **{field: None})
+    assert after == replace(before, time=0.1, **{field: None})
+    assert last == replace(before, time=0.2, **{field: None})
     assert nvml.calls.count(f"{failing} 0") == asked
     assert sampler.problems == []
-
-
-def last_but(row, **changes):
-    """`row` as it looks when PCIe traffic is not due."""
-    values = {f.name: getattr(row, f.name) for f in fields(GpuSample)} | {"pcie_tx": None, "pcie_rx": None}
-    return GpuSample(**values | changes)
 
 
 def test_one_clock_may_be_missing_without_the_other(opened, nvml, monkeypatch):
@@ -307,17 +297,7 @@ def test_process_memory_is_unknown_when_nvml_does_not_tell_it(opened):
     assert only(sampler, pids={41, 42}).process_memory is None
 
 
-def test_pcie_traffic_is_read_rarely_and_never_of_two_gpus_at_once(opened, nvml):
-    sampler = opened(gpus=2, pcie_rx=1)
-    read = []
-    for tick in range(40):  # 4 s at 10 Hz
-        read += [(tick, row.gpu) for row in sampler.sample(tick / 10, ()) if row.pcie_rx is not None]
-
-    assert read == [(0, 0), (1, 1), (20, 0), (21, 1)]
-    assert sum("PcieThroughput" in call for call in nvml.calls) == 2 * len(read)
-
-
-def test_counters_are_shares_and_bytes(opened):
+def test_counters_are_shares(opened):
     sampler = opened(**GPM)
     assert sampler.gpus[0].gpm is True
 
@@ -327,13 +307,6 @@ def test_counters_are_shares_and_bytes(opened):
     assert row.sm_occupancy == pytest.approx(0.4)
     assert row.tensor_active == pytest.approx(0.25)
     assert row.dram_active == pytest.approx(0.1)
-    assert (row.pcie_tx, row.pcie_rx) == (2**20, 2 * 2**20)
-
-
-def test_counters_spare_the_slow_reading_of_pcie_traffic(opened, nvml):
-    second(opened(**GPM))
-
-    assert not any("PcieThroughput" in call for call in nvml.calls)
 
 
 def test_counters_are_not_read_faster_than_nvml_refreshes_them(opened):
@@ -377,10 +350,10 @@ def test_counters_that_are_refused_from_the_start(opened, nvml):
 def test_counters_that_are_refused_later(opened, nvml):
     sampler = opened(**GPM)
     only(sampler)
-    nvml.says(**GPM, **{"fail.nvmlGpmSampleGet": NO_PERMISSION, "pcie_rx": 3})
+    nvml.says(**GPM, **{"fail.nvmlGpmSampleGet": NO_PERMISSION, "utilization": 50})
 
     assert only(sampler, time=1.0).sm_active is None
-    assert only(sampler, time=2.0).pcie_rx == 3000
+    assert only(sampler, time=2.0).utilization == 0.5
     assert len(sampler.problems) == 1
     assert nvml.calls.count("nvmlGpmSampleFree 0") == 2
 

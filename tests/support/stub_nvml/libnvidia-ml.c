@@ -184,12 +184,6 @@ int nvmlDeviceGetTemperature(Device *device, int sensor, unsigned *out) {
     return SUCCESS;
 }
 
-int nvmlDeviceGetPcieThroughput(Device *device, int direction, unsigned *out) {
-    CALLED(device->gpu);
-    *out = (unsigned)number(device->gpu, direction ? "pcie_rx" : "pcie_tx", 0);
-    return SUCCESS;
-}
-
 int nvmlDeviceGetCurrentClocksEventReasons(Device *device, unsigned long long *out) {
     CALLED(device->gpu);
     *out = (unsigned long long)number(device->gpu, "throttle", 0);
