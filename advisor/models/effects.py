@@ -87,18 +87,7 @@ def remove_run(shares: Triple) -> Effect:
     _check(shares)
 
     def effect(state: State, scenario: Scenario) -> State:
-        left = 1 - scenario.of(shares)
-        workers = state.workers
-        if workers is not None:
-            workers = replace(workers, t_w=workers.t_w * left, floor=workers.floor * left)
-        return replace(
-            _scaled(state, (*state.phases, *state.between), left),
-            load=state.load * left,
-            supply=state.supply * left,
-            workers=workers,
-            launch=state.launch * left,
-            launch_idle=state.launch_idle * left,
-        )
+        return state.times(1 - scenario.of(shares))
 
     return effect
 
@@ -209,8 +198,8 @@ def remove_wait(shares: Triple) -> Effect:
 def faster_batches(share: float, removed: Triple, *, reading: bool = False) -> Effect:
     """Return the effect of a faster stage of batch preparation: t_w (1 - share x removed).
 
-    `share` is the stage's share of a worker's time per batch. With `reading`, the time removed is waiting for storage:
-    the CPU work per batch stays, and the storage's lower limit falls by the same share.
+    `share` is the stage's share of a worker's time per batch. With `reading`, the time removed is waiting for storage,
+    and the CPU work per batch stays.
     """
     _check(removed)
     _check_portion(share)
@@ -220,8 +209,7 @@ def faster_batches(share: float, removed: Triple, *, reading: bool = False) -> E
         workers = state.workers
         if workers is not None:
             busy = min(1.0, workers.u_w / left if left > 0 else 1.0) if reading else workers.u_w
-            floor = workers.floor * (left if reading else 1.0)
-            faster = replace(workers, t_w=workers.t_w * left, u_w=busy, floor=floor)
+            faster = replace(workers, t_w=workers.t_w * left, u_w=busy)
             # W* for faster batches may be a worker short of what contention takes; then the number stays as it was.
             compute = state.compute
             workers = faster if faster.supply(compute) <= workers.supply(compute) else workers

@@ -1,9 +1,9 @@
 """The throughput of a DataLoader, and the number of workers that keeps a step supplied.
 
 Times are in seconds, and one step consumes one batch unless stated otherwise. The pipeline runs at the pace of its
-slowest stage: the training step, the workers together, their storage, or the cores that all of them share. It follows
-the stall analysis of Mohan et al., "Analyzing and Mitigating Data Stalls in DNN Training", VLDB 2021. Constants marked
-as measured come from profile-train's own measurements on 2 cores.
+slowest stage: the training step, the workers together, or the cores that all of them share. It follows the stall
+analysis of Mohan et al., "Analyzing and Mitigating Data Stalls in DNN Training", VLDB 2021. Constants marked as
+measured come from profile-train's own measurements on 2 cores.
 """
 
 import math
@@ -68,20 +68,18 @@ def supply(
     cores: float,
     threads: float = 0.0,
     contention: float = 1.0,
-    floor: float = 0.0,
 ) -> float:
     """Return the seconds per batch that `workers` >= 1 can deliver.
 
-    `threads` is the number of cores the training process keeps busy during its `t_g`; `floor` is the seconds per batch
-    that storage needs, however many workers read.
+    `threads` is the number of cores the training process keeps busy during its `t_g`.
 
     Raises:
         ValueError: there are no workers or no cores, or a number is negative.
     """
-    if workers < 1 or cores <= 0 or min(t_w, t_g, u_w, threads, floor) < 0:
+    if workers < 1 or cores <= 0 or min(t_w, t_g, u_w, threads) < 0:
         raise ValueError(f"{workers} workers on {cores} cores deliver nothing")
     shared = (t_w * u_w + t_g * threads) / cores
-    return max(contention * t_w / workers, floor, shared)
+    return max(contention * t_w / workers, shared)
 
 
 def prefetch_factor(t_w_p99: float, t_g: float, workers: int) -> int:

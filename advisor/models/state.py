@@ -36,21 +36,19 @@ class Workers:
     """CPU seconds per second of `t_w`."""
     cores: int
     """C_avail, the cores that the workers of this rank may use."""
-    host_cores: int | None = None
-    """All cores that the rank may use; one more than `cores` if None."""
+    host_cores: int
+    """All cores that the rank may use."""
     batches: float = 1.0
     """Batches per step, more than one under gradient accumulation."""
     compute_threads: float = 0.0
     """Cores that the training process keeps busy while computing."""
-    floor: float = 0.0
-    """Seconds per batch that storage needs, however many workers read."""
     contention: float = 1.0
     """kappa, the slowdown of workers that run side by side."""
 
     def number(self, compute: float) -> int:
         """Return W* for a step that takes `compute` seconds once its batches are ready."""
         return needed_workers(
-            self.t_w, compute / self.batches, u_w=self.u_w, available=self.cores, cores=self._host_cores
+            self.t_w, compute / self.batches, u_w=self.u_w, available=self.cores, cores=self.host_cores
         )
 
     def supply(self, compute: float) -> float:
@@ -60,15 +58,10 @@ class Workers:
             self.number(compute),
             t_g=compute / self.batches,
             u_w=self.u_w,
-            cores=self._host_cores,
+            cores=self.host_cores,
             threads=self.compute_threads,
             contention=self.contention,
-            floor=self.floor,
         )
-
-    @property
-    def _host_cores(self) -> int:
-        return self.cores + 1 if self.host_cores is None else self.host_cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,13 +111,12 @@ class State:
 
     def times(self, factor: float) -> State:
         """Return the step with everything multiplied by `factor`, including lower limits and loader."""
-        made = self.workers
         return State(
             phases={name: factor * seconds for name, seconds in self.phases.items()},
             between={name: factor * seconds for name, seconds in self.between.items()},
             load=factor * self.load,
             supply=factor * self.supply,
-            workers=replace(made, t_w=factor * made.t_w, floor=factor * made.floor) if made else None,
+            workers=replace(self.workers, t_w=factor * self.workers.t_w) if self.workers else None,
             launch=factor * self.launch,
             matmul=factor * self.matmul,
             membound=factor * self.membound,

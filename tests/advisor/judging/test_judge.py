@@ -199,7 +199,7 @@ def test_a_gain_behind_the_loader_counts_once_the_loader_is_right():
         phases={"data_wait": 0.4, "h2d": 0.0, "forward": 0.2, "backward": 0.3, "optimizer": 0.1, "other": 0.0},
         time=0.2,
     )
-    right = Workers(t_w=0.4, u_w=0.5, cores=11)
+    right = Workers(t_w=0.4, u_w=0.5, cores=11, host_cores=12)
     judgment = judge(
         metrics,
         [

@@ -81,7 +81,7 @@ def test_a_step_keeps_some_of_its_time():
     [
         State(phases={"forward": 0.1}, between={"evaluation": 0.05}, launch=0.3, matmul=0.01, membound=0.02),
         State(phases={"forward": 0.1}, load=0.2, supply=0.4, launch_idle=0.05),
-        State(phases={"forward": 0.1}, workers=Workers(t_w=0.6, u_w=1.0, cores=3, floor=0.01)),
+        State(phases={"forward": 0.1}, workers=Workers(t_w=0.6, u_w=1.0, cores=3, host_cores=4)),
     ],
 )
 def test_a_longer_step_is_longer_in_every_part(state):

@@ -47,11 +47,6 @@ def test_an_interval_from_contention():
     assert [step_time(0.2, 0.05, 0, u_w=1, cores=8) / time for time in times] == pytest.approx([4.17, 5, 5], abs=0.005)
 
 
-@pytest.mark.parametrize("workers", [8, 16])
-def test_no_number_of_workers_beats_the_storage(workers: int):
-    assert step_time(0.3, 0.1, workers, u_w=0.1, cores=32, floor=0.24) == pytest.approx(0.24)
-
-
 @pytest.mark.parametrize(("threads", "after"), [(1, 0.10), (2, 0.15)])
 def test_workers_and_training_share_the_cores(threads: int, after: float):
     assert step_time(0.1, 0.1, 0, u_w=1, cores=2) == pytest.approx(0.2)
@@ -98,13 +93,13 @@ def test_measured_small_files_that_two_cores_read():
 times = st.floats(1e-4, 1)
 
 
-@given(times, times, st.integers(0, 64), st.floats(0, 1), st.integers(1, 64), st.floats(0, 1), st.floats(1, 1.5))
-def test_no_loader_beats_its_floors(t_w, t_g, workers, u_w, cores, floor, kappa):
-    time = step_time(t_w, t_g, workers, u_w=u_w, cores=cores, floor=floor, contention=kappa)
+@given(times, times, st.integers(0, 64), st.floats(0, 1), st.integers(1, 64), st.floats(1, 1.5))
+def test_no_loader_beats_its_floors(t_w, t_g, workers, u_w, cores, kappa):
+    time = step_time(t_w, t_g, workers, u_w=u_w, cores=cores, contention=kappa)
     assert time >= t_g
     if workers:
-        assert time >= max(floor, t_w / workers, t_w * u_w / cores)
-        assert time == max(t_g, supply(t_w, workers, t_g=t_g, u_w=u_w, cores=cores, floor=floor, contention=kappa))
+        assert time >= max(t_w / workers, t_w * u_w / cores)
+        assert time == max(t_g, supply(t_w, workers, t_g=t_g, u_w=u_w, cores=cores, contention=kappa))
 
 
 @given(times, times, st.integers(1, 64), st.integers(1, 64), st.floats(0, 1), st.integers(1, 64))
