@@ -22,7 +22,6 @@ from advisor.metrics.step import steady_step_count, step_time_uncertainty
 from advisor.models.correction import corrected, nothing
 from advisor.models.cost import Saving, saving
 from advisor.models.effects import Triple
-from advisor.models.ranking import score
 from advisor.models.state import Effect, Scenario, State, removed
 from advisor.rules import all_rules
 from advisor.rules.base import Advice, Area, Change, Evidence, Rule, Severity
@@ -37,6 +36,9 @@ NOISE_MARGIN = 2.0
 NOTHING = ACTION_LOW
 # Worth reading, not worth insisting on.
 SUGGEST_EXPECTED = 0.03
+
+# What a change costs its reader, by the rule's difficulty: an argument, an hour's work, a day's.
+EFFORT = {1: 1.0, 2: 2.0, 3: 4.0}
 
 # Scores nearer than this are equal: predictions are not that good.
 SCORE_TIE = 0.10
@@ -346,7 +348,7 @@ class _Plan:
             alone=alone,
             in_plan=in_plan,
             cost=cost,
-            score=score(self._freed(advice) or (worth.expected if worth else 0.0), confidence, rule.difficulty),
+            score=(self._freed(advice) or (worth.expected if worth else 0.0)) * confidence / EFFORT[rule.difficulty],
             modeled=(modeled.low, modeled.expected, modeled.high) if modeled else None,
         )
 

@@ -1,4 +1,4 @@
-"""The cost and gain of gradient accumulation. Times are in seconds."""
+"""How a batch is split into micro-batches."""
 
 import math
 
@@ -13,14 +13,3 @@ def pieces(batch: int, largest: int) -> tuple[int, int]:
         raise ValueError(f"cannot make {batch} samples out of at most {largest} at once")
     k = math.ceil(batch / largest)
     return k, math.ceil(batch / k)
-
-
-def amortized_share(k: int) -> float:
-    """Return (k-1)/k, the share of per-update costs saved per sample when k micro-batches share them.
-
-    Raises:
-        ValueError: `k` is below 1.
-    """
-    if k < 1:
-        raise ValueError(f"no update out of {k} micro-batches")
-    return (k - 1) / k

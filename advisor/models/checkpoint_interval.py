@@ -9,19 +9,6 @@ saving too often costs time. Sources: Young, "A first order approximation to the
 import math
 
 
-def mean_time_between_failures(nodes: int, rate: float) -> float:
-    """Return M = 1 / (nodes x rate) for a job that the failure of any node ends.
-
-    `rate` is failures per node and unit of time.
-
-    Raises:
-        ValueError: there is no node, or the rate is not positive.
-    """
-    if nodes < 1 or rate <= 0:
-        raise ValueError(f"{nodes} nodes at {rate} failures each have no mean time between failures")
-    return 1 / (nodes * rate)
-
-
 def young(save: float, between_failures: float) -> float:
     """Return tau = sqrt(2 delta M), the work between two saves.
 

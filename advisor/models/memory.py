@@ -147,17 +147,6 @@ def layers(number: int, activations: float) -> Layers:
     return Layers(number=number, activations=each, boundary=each / LAYER_OVER_BOUNDARY)
 
 
-def recompute_time(forward: float, every: int) -> float:
-    """Return the seconds per step added by running every N-th layer's forward pass twice.
-
-    Raises:
-        ValueError: `every` is below 1.
-    """
-    if every < 1:
-        raise ValueError(f"cannot checkpoint every {every}th layer")
-    return forward / every
-
-
 @dataclass(frozen=True, slots=True)
 class Slope:
     """The memory peak by batch size: peak(B) = fixed + each x B."""

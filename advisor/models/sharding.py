@@ -103,14 +103,3 @@ def offload_time(parameters: float, ranks: int, *, bus: float, host: float) -> f
     if parameters < 0 or ranks < 1 or bus <= 0 or host <= 0:
         raise ValueError(f"cannot move {parameters} parameters of {ranks} ranks at {bus} and {host} bytes/s")
     return parameters / ranks * (OFFLOAD_BUS / bus + OFFLOAD_HOST / host)
-
-
-def exposed_offload(seconds: float, backward: float) -> float:
-    """Return the exposed part of t_off if gradients go to the host during the backward pass.
-
-    Raises:
-        ValueError: a time is negative.
-    """
-    if seconds < 0 or backward < 0:
-        raise ValueError(f"no negative times: {seconds}, {backward}")
-    return max(0.0, seconds - backward)

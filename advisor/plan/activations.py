@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from advisor.models.activations import LOGIT_BYTES, KeptParts, Layer, logits
-from advisor.models.memory import RECOMPUTE, Layers, layers, recompute_time
+from advisor.models.memory import RECOMPUTE, Layers, layers
 from advisor.units import ordinal
 from profiler.errors import ProfilerError
 
@@ -47,7 +47,7 @@ NONE = ActivationCheckpointing()
 
 def every(number: int) -> ActivationCheckpointing:
     """Return the checkpointing of every N-th block."""
-    return ActivationCheckpointing(every=number, extra=recompute_time(FORWARD, number))
+    return ActivationCheckpointing(every=number, extra=FORWARD / number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

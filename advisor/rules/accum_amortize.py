@@ -19,7 +19,6 @@ from advisor.metrics.goals import target_per_rank
 from advisor.metrics.input import batch_size
 from advisor.metrics.settings import world_size
 from advisor.metrics.step import exposed_comm_fraction, micro_steps_per_step, optimizer_fraction, step_time_mean
-from advisor.models.accumulation import amortized_share
 from advisor.models.effects import in_turn, remove, remove_seconds
 from advisor.models.state import Effect
 from advisor.rules._spelling import spelling
@@ -79,7 +78,7 @@ def _effect(m: Metrics, times: int) -> Effect:
 
     Communication time that the step does not report separately comes out of the backward pass, which waits for it.
     """
-    gone = amortized_share(times)
+    gone = 1 - 1 / times
     shares = (gone, gone, gone)
     return in_turn(
         remove("optimizer", shares=shares),

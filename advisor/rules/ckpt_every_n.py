@@ -25,7 +25,7 @@ from advisor.metrics.memory import (
 )
 from advisor.metrics.settings import flags, model, world_size
 from advisor.metrics.step import phase_seconds
-from advisor.models.memory import FILL, MISSING_ROOM, Layers, Slope, checkpoint_throughput, layers, recompute_time
+from advisor.models.memory import FILL, MISSING_ROOM, Layers, Slope, checkpoint_throughput, layers
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._pressure import pressure
 from advisor.rules._spelling import spelling
@@ -124,7 +124,7 @@ def _throughput(m: Metrics, blocks: Layers, every: int) -> str:
 
 def _effect(every: int) -> Effect:
     def effect(state: State, scenario: Scenario) -> State:
-        again = recompute_time(state.phases.get("forward", 0.0), every)
+        again = state.phases.get("forward", 0.0) / every
         return state.longer("backward", scenario.of(RECOMPUTE) * again)
 
     return effect

@@ -20,7 +20,7 @@ from advisor.metrics.settings import model, world_size
 from advisor.metrics.sharding import offloaded, stage
 from advisor.metrics.step import phase_seconds
 from advisor.models.effects import lengthen
-from advisor.models.sharding import ALL, PCIE, exposed_offload, offload_time
+from advisor.models.sharding import ALL, PCIE, offload_time
 from advisor.models.state import Effect
 from advisor.rules._pressure import pressure
 from advisor.rules._sharding import deepspeed, fsdp
@@ -114,9 +114,10 @@ def _time(m: Metrics) -> float:
 
 
 def _effect(m: Metrics) -> Effect:
-    phases = m.get(phase_seconds) or {}
-    hidden = exposed_offload(_time(m), phases.get("backward", 0.0))
-    return lengthen("optimizer", (_time(m), hidden, hidden))
+    """Return the effect of the update on the host; at best, gradients go there during the backward pass."""
+    backward = (m.get(phase_seconds) or {}).get("backward", 0.0)
+    exposed = max(0.0, _time(m) - backward)
+    return lengthen("optimizer", (_time(m), exposed, exposed))
 
 
 RULE = Rule("Keep optimizer state in the host's memory", Area.OFFLOAD, Confidence.HEURISTIC, difficulty=3)

@@ -19,7 +19,6 @@ from advisor.metrics.settings import data_parallel_size, flags, world_size
 from advisor.metrics.sharding import data_parallel, states
 from advisor.metrics.step import data_wait_fraction, step_time_mean
 from advisor.models.communication import all_reduce_bytes
-from advisor.models.cost import gpu_hours_ratio
 from advisor.models.effects import Triple
 from advisor.models.memory import FILL
 from advisor.rules._exposed import exposed
@@ -61,7 +60,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 def _fewer(m: Metrics) -> Advice:
     count, time = m[world_size], m[step_time_mean]
     half, times = count // 2, [_time_on_half(m, left) for left in _left_on_half(count)]
-    low, expected, high = (1 - gpu_hours_ratio((count, half), (time, longer)) for longer in times)
+    low, expected, high = (1 - half / count * longer / time for longer in times)
     fewer = "one GPU" if half == 1 else f"{half} GPUs, each"
     more = "twice" if count == 2 * half else f"{count / half:.3g} times"
     return Advice(

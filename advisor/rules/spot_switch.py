@@ -15,10 +15,8 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.between import checkpoint_save_seconds
 from advisor.metrics.goals import spot_discount, time_between_failures
 from advisor.models.checkpoint_interval import break_even_discount, daly, inflation, spot_cost
-from advisor.models.cost import money
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure, python
-from advisor.units import money as as_money
-from advisor.units import seconds, share
+from advisor.units import money, seconds, share
 
 MAX_RATIO = Threshold(
     0.8, "Share of the on-demand cost; saving less than a fifth does not justify the interruptions (assumption)."
@@ -65,7 +63,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     ratio, inflated = _ratio(m), _inflated(m)
     low, expected, high = (1 - _ratio(m, times) for times in MTBF_TIMES)
     price = m.goals.gpu_price
-    worth = f" ({as_money(money(100 * (1 - ratio), price))} less for every 100 GPU-hours)" if price is not None else ""
+    worth = f" ({money(100 * (1 - ratio) * price)} less for every 100 GPU-hours)" if price is not None else ""
     restart = (
         ""
         if m.goals.restart is not None

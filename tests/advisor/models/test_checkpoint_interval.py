@@ -10,7 +10,6 @@ from advisor.models.checkpoint_interval import (
     break_even_discount,
     daly,
     inflation,
-    mean_time_between_failures,
     spot_cost,
     young,
 )
@@ -54,11 +53,6 @@ def test_where_a_save_takes_longer_than_failures_leave():
     assert daly(30, 15) == daly(40, 15) == 15
 
 
-def test_more_nodes_fail_more_often():
-    assert mean_time_between_failures(1000, 1 / 1e6) == pytest.approx(1000)
-    assert mean_time_between_failures(8, 0.01) == pytest.approx(12.5)
-
-
 def test_hopeless_machines():
     assert inflation(1e6, 1, 1, 1) == math.inf
     assert break_even_discount(math.inf) == 1
@@ -83,7 +77,6 @@ def test_dalys_interval_is_near_the_best(save: float, between_failures: float, r
         lambda: spot_cost(1.2, 1.1),
         lambda: spot_cost(0.5, 0.9),
         lambda: break_even_discount(0.5),
-        lambda: mean_time_between_failures(0, 1),
     ],
 )
 def test_nonsense_is_refused(nonsense):

@@ -12,7 +12,6 @@ from advisor.models.memory import (
     checkpoint_throughput,
     eight_bit_moments,
     layers,
-    recompute_time,
     slope,
     slope_of_one,
     states,
@@ -74,12 +73,6 @@ def test_zero_shards_the_optimizer_first():
 @pytest.mark.parametrize(("every", "kept"), [(None, 18.25), (4, 14.53), (2, 10.23), (1, 1.64)])
 def test_what_checkpointing_every_nth_layer_keeps(every: int | None, kept: float):
     assert LLAMA.kept(every) / GB == pytest.approx(kept, abs=0.01)
-
-
-@pytest.mark.parametrize(("every", "share"), [(4, 0.083), (2, 0.167), (1, 0.333)])
-def test_what_it_costs(every: int, share: float):
-    forward, backward = 1.0, 2.0
-    assert recompute_time(forward, every) / (forward + backward) == pytest.approx(share, abs=0.001)
 
 
 @pytest.mark.parametrize(("need", "every"), [(4e9, 3), (9e9, 1), (100e9, 1)])
@@ -160,7 +153,6 @@ def test_recomputing_for_the_same_batch_never_pays(fixed: float, each: float, ba
         lambda: Layers(number=0, activations=1, boundary=0),
         lambda: Layers(number=1, activations=1, boundary=2),
         lambda: LLAMA.kept(0),
-        lambda: recompute_time(1, 0),
         lambda: slope((8, 1), (8, 2)),
         lambda: slope_of_one(0, 1, 1),
         lambda: Slope(1, 0).largest(10),

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.models.memory import States, states
-from advisor.models.sharding import DeepSpeedEstimate, exposed_offload, fsdp_states, offload_time
+from advisor.models.sharding import DeepSpeedEstimate, fsdp_states, offload_time
 
 GIB = 2**30
 FP32_ADAM, MIXED_ADAM = (4, 4, 8), (2, 2, 12)
@@ -43,8 +43,6 @@ def test_llama_8b_under_fsdp():
 def test_the_time_of_an_offloaded_optimizer():
     assert offload_time(1.5e9, 1, bus=25e9, host=80e9) == pytest.approx(0.24 + 0.525)
     assert offload_time(1.5e9, 2, bus=25e9, host=80e9) == pytest.approx(0.765 / 2)
-    assert exposed_offload(0.765, 0.5) == pytest.approx(0.265)
-    assert exposed_offload(0.765, 1.0) == 0
 
 
 @given(
@@ -84,7 +82,6 @@ def test_the_papers_formulas(parameters: float, ranks: int, nodes: int):
         lambda: DeepSpeedEstimate(parameters=1, gpus=0),
         lambda: fsdp_states(states(1, FP32_ADAM), 1, -1),
         lambda: offload_time(1, 1, bus=0, host=1),
-        lambda: exposed_offload(-1, 0),
         lambda: states(1, FP32_ADAM).sharded(4, 2),
         lambda: states(1, FP32_ADAM).sharded(1, 0),
         lambda: states(-1, FP32_ADAM),
