@@ -11,8 +11,16 @@ from typing import Any, TypeVar
 
 from advisor.metrics.base import Metrics, Missing, Need, metric
 from advisor.metrics.hardware import busy_clock
+from advisor.metrics.no_window import no_window
 from advisor.metrics.settings import data_parallel_size, primary_rank, world_size
-from advisor.metrics.step import exposed_comm_fraction, gpu_windows, micro_steps_per_step, steady, step_time_mean
+from advisor.metrics.step import (
+    exposed_comm_fraction,
+    gpu_windows,
+    micro_steps_per_step,
+    require_kernel_times,
+    steady,
+    step_time_mean,
+)
 from advisor.metrics.stretches import in_stretches
 from advisor.metrics.weighted import quantile, weighted_mean
 from advisor.runs.profile import Rank, latest
@@ -92,7 +100,8 @@ def exposed_comm_seconds(m: Metrics) -> float:
 @metric(None, "collective that is exposed longest")
 def exposed_collective(m: Metrics) -> Exchange:
     """The kind of collective (and process group) with the most exposed time in a profiler window or trace."""
-    found = [each for fact in m[primary_rank].traces for each in fact.exchanges]
+    require_kernel_times(m)
+    found = _exchanges(m[primary_rank])
     if not found:
         raise Missing("No collective on a GPU was recorded", "Run on several ranks, on GPUs, with windows enabled.")
     return max(found, key=lambda each: each.exposed)
@@ -101,7 +110,11 @@ def exposed_collective(m: Metrics) -> Exchange:
 @metric("count", "collectives per step of the kind that is exposed longest")
 def exposed_collective_calls(m: Metrics) -> float:
     """Collectives per step of the kind (and process group) with the most exposed time."""
-    return m[exposed_collective].calls / sum(window.steps for window in gpu_windows(m))
+    longest, rank = m[exposed_collective], m[primary_rank]
+    steps = sum(window.steps for window in rank.windows if window.device == "cuda")
+    if not steps:
+        raise no_window(m)
+    return sum(each.calls for each in _exchanges(rank) if _kind(each) == _kind(longest)) / steps
 
 
 @metric(None)
@@ -132,9 +145,9 @@ def exposed_bandwidth(m: Metrics) -> float:
 @metric("1", "share of the step in exposed collectives")
 def exposed_collectives(m: Metrics) -> float:
     """Share of the step in exposed collectives. Waiting for slower ranks is excluded if it was measured."""
-    facts = m[primary_rank].traces
-    waited = sum(each.waited or 0.0 for fact in facts for each in fact.exchanges)
-    seconds = sum(each.seconds for fact in facts for each in fact.exchanges)
+    exchanges = _exchanges(m[primary_rank])
+    waited = sum(each.waited or 0.0 for each in exchanges)
+    seconds = sum(each.seconds for each in exchanges)
     transfer = 1 - waited / seconds if seconds else 1.0
     slower = m.get(straggler_wait)
     measured = slower / m[step_time_mean] if slower else 0.0
@@ -308,6 +321,15 @@ def common_steps(m: Metrics) -> tuple[tuple[Step, ...], ...]:
     if not common[0]:
         raise Missing("No step was steady on every rank", "Record more steps: about 100 give reliable statistics.")
     return common
+
+
+def _exchanges(rank: Rank) -> list[Exchange]:
+    """Return the collectives of all of the rank's windows; a window has one of each kind."""
+    return [each for fact in rank.traces for each in fact.exchanges]
+
+
+def _kind(exchange: Exchange) -> tuple[str, str, int | None, str]:
+    return exchange.name, exchange.group, exchange.ranks, exchange.dtype
 
 
 def _common(rows: Sequence[Mapping[K, Step]]) -> tuple[tuple[Step, ...], ...]:

@@ -8,7 +8,7 @@ from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.no_window import no_window
 from advisor.metrics.operators import is_computing, products, shaped_operators
 from advisor.metrics.settings import flags, is_trace, no_gpu, on_cpu, primary_rank
-from advisor.metrics.step import exposed_comm_fraction, gpu_windows, steady_steps, unprofiled
+from advisor.metrics.step import exposed_comm_fraction, gpu_windows, require_kernel_times, steady_steps, unprofiled
 from advisor.metrics.weighted import weighted_mean
 from advisor.runs.profile import Rank
 from profiler.schema import DeviceFact, Gpu, Kernel, Window
@@ -146,6 +146,7 @@ def allocation_stall_fraction(m: Metrics) -> float:
 @metric("1", "share of the step in which the GPU is idle although work is queued")
 def idle_queued_fraction(m: Metrics) -> float:
     """Share of the profiler windows in which nothing runs on the GPU although its next work was launched in time."""
+    require_kernel_times(m)
     facts = [fact for fact in m[primary_rank].traces if fact.seconds and "idle_queued" in fact.parts]
     if not facts:
         raise no_window(m)
@@ -382,17 +383,8 @@ def _is_simt_fp32(kernel: Kernel) -> bool:
     return kernel.dtype == "fp32" and kernel.tensor_cores is not True
 
 
-def _trust(m: Metrics) -> None:
-    state = m[primary_rank].window_state
-    if state is not None and state.graph_times_wrong:
-        raise Missing(
-            "CUPTI misreports the times of kernels in CUDA graphs before CUDA 13.1",
-            "Record with CUDA 13.1 or newer, or without CUDA graphs.",
-        )
-
-
 def _windows(m: Metrics) -> list[Window]:
-    _trust(m)
+    require_kernel_times(m)
     windows = gpu_windows(m)
     if not windows:
         raise no_window(m)
@@ -420,7 +412,7 @@ def _sum(m: Metrics, name: str) -> float:
 
 def _kernels(m: Metrics) -> list[Kernel]:
     """Return the kernels that compute, without collectives and host copies, which mostly run alongside."""
-    _trust(m)
+    require_kernel_times(m)
     kernels = [kernel for kernel in m[primary_rank].kernels if kernel.device == "cuda" and is_computing(kernel)]
     if not kernels:
         raise no_window(m)

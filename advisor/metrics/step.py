@@ -527,11 +527,24 @@ def gpu_windows(m: Metrics) -> list[Window]:
     Windows without shapes are preferred, because recording shapes slows the host and makes the GPU wait for launches.
     The list is empty if kernel times cannot be trusted.
     """
-    rank = m[primary_rank]
-    if rank.window_state is not None and rank.window_state.graph_times_wrong:
+    if _graph_times_wrong(m):
         return []
-    windows = [window for window in rank.windows if window.device == "cuda" and window.steps]
+    windows = [window for window in m[primary_rank].windows if window.device == "cuda" and window.steps]
     return [window for window in windows if not window.shapes] or windows
+
+
+def require_kernel_times(m: Metrics) -> None:
+    """Raise Missing if kernel times cannot be trusted."""
+    if _graph_times_wrong(m):
+        raise Missing(
+            "CUPTI misreports the times of kernels in CUDA graphs before CUDA 13.1",
+            "Record with CUDA 13.1 or newer, or without CUDA graphs.",
+        )
+
+
+def _graph_times_wrong(m: Metrics) -> bool:
+    state = m[primary_rank].window_state
+    return state is not None and state.graph_times_wrong
 
 
 def unprofiled(m: Metrics, windows: Sequence[Window]) -> float:

@@ -7,7 +7,7 @@ from profiles import metrics, rank, steps
 
 from advisor.metrics import communication as comm
 from advisor.metrics.base import Missing
-from profiler.schema import TAG_CHECKPOINT, DdpFact, Exchange, ModelFact, Operator, TraceFact, Window
+from profiler.schema import TAG_CHECKPOINT, DdpFact, Exchange, ModelFact, Operator, TraceFact, Window, WindowsFact
 
 # 40 passes of 4 a step; a reduction takes 30 ms, of which 20 ms lie behind the backward pass.
 DDP = DdpFact(
@@ -228,17 +228,31 @@ def test_a_backward_pass_that_was_not_measured():
         metrics(a_rank(0, 0.1, backward=0.02), a_rank(1, 0.1))[comm.straggler_skew]
 
 
-def exchanging(overlap=None, path=()):
-    """Two steps with eighty all-reduces, of which computing hides `overlap`."""
+def exchanging(overlap=None, path=(), windows=1, state=None):
+    """Windows of two steps with eighty all-reduces, of which computing hides `overlap`."""
     window = Window(pid=1, start=1.0, steps=2, duration=0.2, cost=0.0, device="cuda", busy=0.1, kernels=9)
     exchange = Exchange(name="allreduce", group="0", calls=80, seconds=0.1, exposed=0.1)
-    fact = TraceFact(id=0, steps=2, seconds=0.2, overlap=overlap, exchanges=(exchange,))
+    facts = [
+        TraceFact(id=number, steps=2, seconds=0.2, overlap=overlap, exchanges=(exchange,)) for number in range(windows)
+    ]
     copy = Operator(pid=1, window=0, device="cuda", name="aten::copy_", inputs=(), calls=1, total=0.1, path=path)
-    return metrics(rank(steps=steps(*[0.1] * 40), windows=(window,), operators=(copy,), traces=(fact,)))
+    tables = {"windows": (window,) * windows, "operators": (copy,), "traces": tuple(facts), "window_state": state}
+    return metrics(rank(steps=steps(*[0.1] * 40), **tables))
 
 
 def test_collectives_are_counted_per_step():
     assert exchanging()[comm.exposed_collective_calls] == 40
+
+
+def test_collectives_of_several_windows_are_counted_per_step_of_all():
+    assert exchanging(windows=3)[comm.exposed_collective_calls] == 40
+
+
+@pytest.mark.parametrize("metric", [comm.exposed_collective, comm.exposed_collective_calls, comm.exposed_bandwidth])
+def test_collectives_in_graphs_are_not_timed_where_cupti_misreports_them(metric):
+    wrong = exchanging(state=WindowsFact(graph_times_wrong=True))
+    with pytest.raises(Missing, match="CUPTI misreports"):
+        wrong[metric]
 
 
 @pytest.mark.parametrize(

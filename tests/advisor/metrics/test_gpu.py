@@ -326,11 +326,12 @@ def test_hidden_communication_does_not_dilute_what_the_gpu_computes():
 
 def test_times_of_kernels_in_graphs_are_not_used_where_cupti_misreports_them():
     window = Window(pid=1, start=1.0, steps=2, duration=0.2, cost=0.1, device="cuda", busy=0.1, h2d=0.1)
-    tables = {"steps": FORTY, "windows": (window,), "kernels": (kernel("matmul", 1.0),)}
+    fact = TraceFact(id=0, steps=2, seconds=0.2, parts={"idle_queued": 0.05})
+    tables = {"steps": FORTY, "windows": (window,), "kernels": (kernel("matmul", 1.0),), "traces": (fact,)}
     trusted = metrics(rank(**tables, window_state=WindowsFact()))
     wrong = metrics(rank(**tables, window_state=WindowsFact(graph_times_wrong=True)))
 
-    for metric in (gpu_busy_fraction, matmul_share, h2d_fraction):
+    for metric in (gpu_busy_fraction, matmul_share, h2d_fraction, idle_queued_fraction):
         assert trusted[metric] > 0
         with pytest.raises(Missing):
             wrong[metric]
