@@ -262,7 +262,7 @@ def places_between(m: Metrics) -> tuple[Place, ...]:
         raise Missing("No Python stacks were sampled", _REMEDY)
     total = sum(row.total for row in rows)
     if (m.get(evaluation_share) or 0.0) >= EVALUATES:
-        evaluating = _evaluating(rows, m.profile.runs[0].started_at if m.profile.runs else 0.0)
+        evaluating = _evaluating(rows, m.profile.started_at)
         rows = [_as_evaluation(row, evaluating) for row in rows]
     return tuple(_places([row for row in rows if not row.steady or row.phase in BETWEEN], total, _loop(rows)))
 
@@ -337,7 +337,7 @@ def hot_place_share_low(m: Metrics) -> float:
 @metric(None)
 def anomaly_place(m: Metrics) -> tuple[str, int]:
     """File and line of the program's own code that turns anomaly detection on, if it was sampled."""
-    since = m.profile.runs[0].started_at if m.profile.runs else 0.0
+    since = m.profile.started_at
     files = {frame[0] for row in m[sampled] for frame in _own(row)}
     for file in sorted(files):
         for number, line in enumerate(source(file, since) or (), 1):
@@ -371,7 +371,7 @@ def is_own_work(place: Place, *, on_cpu: bool) -> bool:
 
 def _with_kinds(m: Metrics, places: Iterable[Place]) -> tuple[Place, ...]:
     """Return the places with their kinds, by their frames and by the source as it ran."""
-    since = m.profile.runs[0].started_at if m.profile.runs else 0.0
+    since = m.profile.started_at
     forwards = (m.get(forwards_per_step) or 0.0) / max(1.0, m.get(micro_steps_per_step) or 1.0)
     evaluates = (m.get(evaluation_share) or 0.0) >= EVALUATES
     known = []

@@ -162,7 +162,6 @@ def code(m: Metrics, profile: Profile) -> Code | None:
     if not rows:
         return None
     places = m.get(hot_places) or ()
-    since = profile.runs[0].started_at if profile.runs else 0.0
     return Code(
         samples=m[stack_samples],
         on_cpu=bool(m.get(on_cpu)),
@@ -170,7 +169,7 @@ def code(m: Metrics, profile: Profile) -> Code | None:
         workers=m.get(worker_places) or (),
         between=m.get(places_between) or (),
         trees=_trees(rows),
-        heated=tuple(_heat(place, rows, since) for place in _worth_reading(places)),
+        heated=tuple(_heat(place, rows, profile.started_at) for place in _worth_reading(places)),
     )
 
 

@@ -89,6 +89,11 @@ class Profile:
         """Return whether these are traces that torch.profiler wrote without profile-train, and nothing else."""
         return not self.runs and any(rank.traces for rank in self.ranks)
 
+    @property
+    def started_at(self) -> float:
+        """Return when the run began, in seconds since 1970; 0 if unknown."""
+        return self.runs[0].started_at if self.runs else 0.0
+
     def gpu_of(self, device: schema.DeviceFact) -> schema.Gpu | None:
         """Return NVML's record of one of torch's devices; None if it was not sampled.
 
