@@ -177,7 +177,7 @@ def _is_name(function: str) -> bool:
     return all(part.isidentifier() for part in function.split("."))
 
 
-def _own(stack: Stack) -> list[tuple[str, int, str, str]]:
+def _own(stack: Stack) -> list[_Frame]:
     return [frame for frame in stack.frames if not frame[3]]
 
 
@@ -447,13 +447,13 @@ def _phases(rows: Iterable[Stack]) -> dict[_Key, set[str]]:
     }
 
 
-def _above_the_phase(row: Stack) -> list[tuple[str, int, str, str]]:
+def _above_the_phase(row: Stack) -> list[_Frame]:
     """Return the program's frames that called the library which makes the phase: those before its first frame.
 
     A framework that drives the loop lies above them; then all of the program's frames count. torch.no_grad() as a
     decorator makes no phase.
     """
-    own: list[tuple[str, int, str, str]] = []
+    own: list[_Frame] = []
     for frame in row.frames:
         if frame[3] in ("torch", "safetensors") and own and not frame[2].endswith("decorate_context"):
             break
@@ -623,14 +623,14 @@ def _passes_in(rows: list[Stack], seconds: float) -> tuple[str, str]:
 
 
 def _calls(row: Stack) -> tuple[str, str]:
-    """Return the library that the program's last line of a sample calls, and its function; empty of none."""
+    """Return the library that the program's last line of a sample calls, and its function; empty of none.
+
+    Of the standard library, it is the module.
+    """
     after = row.frames[row.frames.index(_own(row)[-1]) + 1 :]
-    return _name(after[0]) if after else ("", "")
-
-
-def _name(frame: tuple[str, int, str, str]) -> tuple[str, str]:
-    """Return the library of a frame, or the module if it is the standard library's, and the function."""
-    file, _, function, library = frame
+    if not after:
+        return "", ""
+    file, _, function, library = after[0]
     return (file.partition("/")[0].removesuffix(".py") if library == "python" else library), function
 
 
