@@ -3,11 +3,12 @@
 Only GPUs that the program uses count. Unless stated otherwise, only samples in which they were busy count.
 """
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.settings import NVML, gpu_need, no_gpu, on_cpu
-from advisor.metrics.step import steady_window
+from advisor.metrics.step import in_steady_steps
 from advisor.metrics.weighted import weighted_mean
 from advisor.models.gpus import peaks
 from advisor.runs.profile import Profile, Rank
@@ -85,17 +86,13 @@ def throttled_gpu(m: Metrics) -> Gpu:
 
     If several are equal, the one with the lowest clock.
     """
-    gpus = {gpu.index: gpu for gpu in m.profile.gpus}
-    busy: dict[int, list[GpuSample]] = {}
-    for sample in m[busy_samples]:
-        if sample.gpu in gpus and sample.throttle is not None:
-            busy.setdefault(sample.gpu, []).append(sample)
-    candidates = [i for i in gpus if i in busy]
+    busy = _by_gpu(sample for sample in m[busy_samples] if sample.throttle is not None)
+    candidates = [gpu for gpu in m.profile.gpus if gpu.index in busy]
     if not candidates:
         raise Missing(
             "Throttle reasons were not sampled", "Run on a GPU whose driver reports clocks event reasons.", gpu_need(m)
         )
-    return gpus[min(candidates, key=lambda i: (-_throttled_share(busy[i], gpus[i]), _mean_clock(busy[i])))]
+    return min(candidates, key=lambda gpu: (-_throttled_share(busy[gpu.index], gpu), _mean_clock(busy[gpu.index])))
 
 
 @metric("1", "GPU clock divided by its maximum")
@@ -199,10 +196,8 @@ def pcie_ratio(m: Metrics) -> float:
 @metric("W", "GPU power")
 def gpu_power(m: Metrics) -> float:
     """Mean power of all GPUs together, in watts."""
-    by_gpu: dict[int, list[GpuSample]] = {}
-    for sample in _samples(m):
-        by_gpu.setdefault(sample.gpu, []).append(sample)
-    return sum(_mean_of(samples, lambda sample: sample.power, "GPU power") for samples in by_gpu.values())
+    by_gpu = _by_gpu(_samples(m)).values()
+    return sum(_mean_of(samples, lambda sample: sample.power, "GPU power") for samples in by_gpu)
 
 
 @metric("J", "GPU energy")
@@ -241,10 +236,7 @@ def _held_by_torch(m: Metrics) -> set[int]:
 
 
 def _samples(m: Metrics) -> list[GpuSample]:
-    """Return the samples of the steady part of the run; all samples if that has none."""
-    samples = _of_the_run(m)
-    start, end = m[steady_window]
-    return [sample for sample in samples if start <= sample.time <= end] or samples
+    return in_steady_steps(m, _of_the_run(m))
 
 
 def is_busy(sample: GpuSample) -> bool:
@@ -280,6 +272,13 @@ def busy_samples(m: Metrics) -> list[GpuSample]:
     return busy
 
 
+def _by_gpu(samples: Iterable[GpuSample]) -> dict[int, list[GpuSample]]:
+    found: dict[int, list[GpuSample]] = defaultdict(list)
+    for sample in samples:
+        found[sample.gpu].append(sample)
+    return found
+
+
 def _mean_of(
     samples: list[GpuSample], value: Callable[[GpuSample], float | None], what: str, remedy: str = NVML
 ) -> float:
@@ -290,8 +289,8 @@ def _mean_of(
 
 
 def _mean_clock(samples: list[GpuSample]) -> float:
-    clocks = [sample.sm_clock for sample in samples if sample.sm_clock is not None]
-    return sum(clocks) / len(clocks) if clocks else float("inf")
+    clocks = [(sample.sm_clock, sample.count) for sample in samples if sample.sm_clock is not None]
+    return weighted_mean(clocks) if clocks else float("inf")
 
 
 def _throttled_share(samples: list[GpuSample], gpu: Gpu) -> float:

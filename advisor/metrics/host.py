@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.cores import cores
 from advisor.metrics.settings import primary_rank
-from advisor.metrics.step import other_fraction, steady_window, step_time_mean
+from advisor.metrics.step import in_steady_steps, other_fraction, step_time_mean
 from advisor.metrics.weighted import weighted_mean
-from profiler.schema import HostSample, OutputFact, Run
+from profiler.schema import OutputFact, Run
 
 FULL = 0.9
 """Share of a machine's cores in use above which programs wait for each other (assumption)."""
@@ -174,15 +174,8 @@ def _output(m: Metrics) -> OutputFact:
     return output
 
 
-def _samples(m: Metrics) -> list[HostSample]:
-    """Return the samples of the steady part of the run; all samples if that has none."""
-    start, end = m[steady_window]
-    samples = m.profile.host_samples
-    return [sample for sample in samples if start <= sample.time <= end] or list(samples)
-
-
 def _optional_mean(m: Metrics, name: str) -> float | None:
-    samples = _samples(m)
+    samples = in_steady_steps(m, m.profile.host_samples)
     measured = [(value, sample.count) for sample in samples if (value := getattr(sample, name)) is not None]
     return weighted_mean(measured) if measured else None
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean, median
+from typing import TypeVar
 
 from advisor.metrics.base import Metrics, Missing, Need, Threshold, metric
 from advisor.metrics.settings import UNTIMED, gpu_need, is_trace, primary_rank, untimed, world_size
@@ -21,9 +22,13 @@ from profiler.schema import (
     TAG_EVALUATION,
     TAG_FIRST,
     TAG_UNREACHED,
+    GpuSample,
+    HostSample,
     Step,
     Window,
 )
+
+Sampled = TypeVar("Sampled", GpuSample, HostSample)
 
 WARM_UP = 10
 """Minimum number of steps dropped; allocator, cuDNN and caches settle within them."""
@@ -144,6 +149,12 @@ def steady_window(m: Metrics) -> tuple[float, float]:
     steps = m[steady_steps]
     last = steps[-1]
     return steps[0].start, last.start + length(last)
+
+
+def in_steady_steps(m: Metrics, samples: Sequence[Sampled]) -> list[Sampled]:
+    """Return the samples of the steady part of the run; all samples if that has none."""
+    start, end = m[steady_window]
+    return [sample for sample in samples if start <= sample.time <= end] or list(samples)
 
 
 @metric("count", "steady steps")

@@ -78,6 +78,16 @@ def test_the_hot_gpu_is_found():
     assert m[throttle_reasons] == (REASONS[0x4], REASONS[0x40])
 
 
+def test_of_equally_throttled_gpus_the_one_with_the_lowest_clock_is_named_whatever_was_merged():
+    m = sampled(
+        sample(0, throttle=0, sm_clock=1300, count=3),
+        sample(1, throttle=0, sm_clock=1000, count=9),
+        sample(1, throttle=0, sm_clock=1800),
+    )
+
+    assert m[throttled_gpu].index == 1
+
+
 def test_a_power_cap_is_not_heat():
     assert sampled(sample(throttle=0x4, sm_clock=1300))[thermal_throttle_share] == 0.0
 
