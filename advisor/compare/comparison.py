@@ -360,10 +360,10 @@ def _between(name: str) -> Callable[[Metrics], Interval]:
 
     def of(m: Metrics) -> Interval:
         steps = [each for each in m[primary_rank].steps if not each.tags & TAG_FIRST]
-        measured = [each.count * value for each in steps if (value := getattr(each, name)) is not None]
-        if not measured:
+        total = step.summed(steps, name)
+        if total is None:
             raise Missing(f"{name} was not measured", "")
-        return _around(m, steps, name, math.fsum(measured) / sum(each.count for each in steps))
+        return _around(m, steps, name, total / sum(each.count for each in steps))
 
     return of
 
