@@ -19,7 +19,7 @@ from advisor.cli import main
 from advisor.compare.comparison import compare
 from advisor.models.anatomy import Anatomy, MemorySettings
 from advisor.models.memory import States
-from advisor.report.code import Call, CallTree, Code
+from advisor.report.code import CallNode, CallTree, Code
 from advisor.report.render import html
 from advisor.report.render.compare_view import sections
 from advisor.report.render.section import Page
@@ -37,7 +37,7 @@ MOST_STOPS = 200
 
 
 def call(function, where, *calls, own=True, share=0.5):
-    return Call(function=function, where=where, own=own, share=share, calls=calls)
+    return CallNode(function=function, where=where, own=own, share=share, calls=calls)
 
 
 DEEP = call("batch", "train.py:9", call("tanh", "torch", call("sum", "torch", own=False), own=False))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
-class Listed(click.Option):
+class HeadedOption(click.Option):
     """An option under a heading of its own in the help."""
 
     def __init__(self, *declarations: Any, heading: str, **attributes: Any) -> None:
@@ -55,7 +55,7 @@ class Command(click.Command):
         lists: dict[str, list[click.Option]] = {"Options": []}
         for one in self.get_params(ctx):
             if isinstance(one, click.Option):
-                lists.setdefault(one.heading if isinstance(one, Listed) else "Options", []).append(one)
+                lists.setdefault(one.heading if isinstance(one, HeadedOption) else "Options", []).append(one)
         whole = ctx.meta.get(_WHOLE, False)
         for heading in lists if whole else ["Options"]:
             with formatter.section(heading):

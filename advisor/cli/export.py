@@ -80,7 +80,7 @@ Examples:
 )
 @options.CONFIG
 def export(run: Path, form: str, out: Path | None, every: float | None, config: Path | None) -> None:
-    """Export a recorded run."""
+    """Write a recorded run in the format of another tool."""
     from advisor.settings.config import configure
     from advisor.settings.declared import goals
 

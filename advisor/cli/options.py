@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from advisor.cli import completion
-from advisor.cli.command import Listed
+from advisor.cli.command import HeadedOption
 from profiler.errors import ProfilerError
 from profiler.printable import say
 
@@ -34,8 +34,8 @@ CALIBRATION_FILE = "calibration.jsonl"
 _OUR_TABLE = re.compile(r"^\s*\[\s*tool\s*\.\s*profile-train\b", re.MULTILINE)
 
 
-_configured = partial(click.option, cls=Listed, heading="Configuration")
-_for_goals = partial(click.option, cls=Listed, heading="Goals")
+_configured = partial(click.option, cls=HeadedOption, heading="Configuration")
+_for_goals = partial(click.option, cls=HeadedOption, heading="Goals")
 
 CONFIG = _configured(
     "--config",

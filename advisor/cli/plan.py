@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from advisor.cli import forms, options
-from advisor.cli.command import Command, Listed
+from advisor.cli.command import Command, HeadedOption
 from advisor.plan.cluster import HOST_MEMORY, PCIE
 from advisor.plan.model import OPTIMIZERS, PRECISIONS
 from profiler.errors import ProfilerError
@@ -52,9 +52,9 @@ _SHARE = options.quantity("share")
 _PEAK = options.quantity("peak", "batch:size")
 _NUMBER = click.IntRange(min=1)
 
-_model = partial(click.option, cls=Listed, heading="Model")
-_machines = partial(click.option, cls=Listed, heading="Machines")
-_failures = partial(click.option, cls=Listed, heading="Failures")
+_model = partial(click.option, cls=HeadedOption, heading="Model")
+_machines = partial(click.option, cls=HeadedOption, heading="Machines")
+_failures = partial(click.option, cls=HeadedOption, heading="Failures")
 
 
 @click.command(
@@ -108,7 +108,7 @@ _failures = partial(click.option, cls=Listed, heading="Failures")
 @forms.options
 @click.pass_context
 def plan(ctx: click.Context, /, form: str | None, out: Path | None, config: Path | None, **given: Any) -> None:
-    """Plan a training run."""
+    """Compute what fits into memory, and what it costs, before there is a run."""
     chosen = options.configuration(config, judging=False)
     try:
         made = _plan(_with_goals(given, chosen.goals if chosen else {}))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from advisor.cli.command import Listed
+from advisor.cli.command import HeadedOption
 from advisor.cli.options import Criteria, calibration_file
 from profiler.errors import ProfilerError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-_trial = partial(click.option, cls=Listed, heading="Trials")
+_trial = partial(click.option, cls=HeadedOption, heading="Trials")
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ class Host:
 
 
 def look(shared: Path = Path("/dev/shm")) -> Host:
-    """Measure this machine."""
+    """Return what this machine has, and how much of it is free now."""
     here, group, memory = machine(), Cgroup.own(), psutil.virtual_memory()
     left = group.memory_available()
     try:

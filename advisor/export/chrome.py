@@ -23,7 +23,7 @@ from msgspec.json import encode
 
 from advisor.atomic_write import whole
 from advisor.export.nodes import Node, identity, in_time
-from advisor.export.stretches import Stretch, nanoseconds, stretches
+from advisor.export.stretches import ExportedStep, nanoseconds, stretches
 from advisor.export.units import heading
 from advisor.metrics.base import Metrics
 from advisor.runs.profile import Profile
@@ -218,14 +218,14 @@ def _single_since(steps: Sequence[Step]) -> float:
     return since
 
 
-def _phases(one: Stretch, mark: bool) -> Iterator[tuple[str, str, int, int]]:
+def _phases(one: ExportedStep, mark: bool) -> Iterator[tuple[str, str, int, int]]:
     for name, start, end in one.phases:
         yield PHASE if mark else "phase", name, start, end
         if mark and name in ALSO:
             yield *ALSO[name], start, end
 
 
-def _arguments(one: Stretch) -> dict[str, Any]:
+def _arguments(one: ExportedStep) -> dict[str, Any]:
     counts = {"steps": one.step.count, "batches": one.step.batches, "micro_steps": one.step.micro_steps}
     return {name: value for name, value in counts.items() if math.isfinite(value)} | {"tags": one.tags}
 

@@ -28,7 +28,7 @@ between two updates, then the phases in the order of a loop.
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class ExportedStep:
     """A step or, in a long run, the neighbors that one row stands for. Times are whole nanoseconds."""
 
     step: Step
@@ -48,7 +48,7 @@ class Stretch:
         return [name for tag, name in TAGS.items() if self.step.tags & tag]
 
 
-def stretches(steps: Iterable[Step], clock: Clock) -> Iterator[Stretch]:
+def stretches(steps: Iterable[Step], clock: Clock) -> Iterator[ExportedStep]:
     """Yield a stretch per step on the reference's clock. Steps with an impossible or unknown length are left out."""
     for step in steps:
         lengths = {name: step.count * (getattr(step, name) or 0.0) for name in IN_ORDER}
@@ -65,7 +65,7 @@ def stretches(steps: Iterable[Step], clock: Clock) -> Iterator[Stretch]:
             if until > at:
                 phases.append((name, at, until))
             at = until
-        yield Stretch(step, start, end, tuple(phases))
+        yield ExportedStep(step, start, end, tuple(phases))
 
 
 def nanoseconds(seconds: float) -> int:

@@ -33,7 +33,7 @@ MAD = 1.4826
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class FleetPart:
     """Some of the fleet's runs; hours are of GPUs or of cores, as `Fleet.unit` says. None: not measured."""
 
     name: str | None = None
@@ -114,13 +114,13 @@ class Fleet:
     unit: str
     """GPU or CPU."""
     since: str
-    total: Part
-    other: Part | None
+    total: FleetPart
+    other: FleetPart | None
     """Runs whose hours are of the other unit."""
     status: Mapping[str, int]
-    by: Mapping[str, Sequence[Part]]
+    by: Mapping[str, Sequence[FleetPart]]
     """The largest parts by dimension."""
-    weeks: Sequence[Part]
+    weeks: Sequence[FleetPart]
     changes: Sequence[FleetChange]
     plan_hours: float
     """Hours that all advice together would have saved."""
@@ -172,9 +172,9 @@ def overview(connection: Any, *, since: str = "", price: float | None = None, un
     )
 
 
-def part(row: Mapping[str, Any]) -> Part:
-    """Return a row of sums as a Part."""
-    return Part(
+def part(row: Mapping[str, Any]) -> FleetPart:
+    """Return a row of sums as a FleetPart."""
+    return FleetPart(
         name=row.get("name"),
         runs=row["runs"],
         hours=row["hours"] or 0.0,

@@ -18,7 +18,7 @@ PROTOCOLS = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs":
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class RunFile:
     """A file of a run folder, not yet read."""
 
     place: str
@@ -70,7 +70,7 @@ def _find_remote(place: str) -> Iterator[str]:
         ) from error
 
 
-def listing(folder: str) -> list[Listed]:
+def listing(folder: str) -> list[RunFile]:
     """Return the files of a run folder that it is read from, by name."""
     if is_url(folder):
         filesystem, path = _remote(folder)
@@ -82,7 +82,7 @@ def listing(folder: str) -> list[Listed]:
     return sorted(found, key=lambda one: one.name)
 
 
-def fetch(file: Listed, most: int, scratch: Path) -> Path:
+def fetch(file: RunFile, most: int, scratch: Path) -> Path:
     """Return a path at which the file can be read; of a URL, that of a copy in `scratch`.
 
     Raises:
@@ -100,14 +100,14 @@ def fetch(file: Listed, most: int, scratch: Path) -> Path:
     return copy
 
 
-def _local(entry: os.DirEntry[str]) -> Listed:
+def _local(entry: os.DirEntry[str]) -> RunFile:
     about = entry.stat(follow_symlinks=False)
-    return Listed(entry.path, entry.name, about.st_size, str(about.st_mtime_ns))
+    return RunFile(entry.path, entry.name, about.st_size, str(about.st_mtime_ns))
 
 
-def _listed(filesystem: Any, row: dict[str, Any]) -> Listed:
+def _listed(filesystem: Any, row: dict[str, Any]) -> RunFile:
     stamp = next((str(row[key]) for key in ("ETag", "etag", "LastModified", "mtime", "created") if row.get(key)), "")
-    return Listed(
+    return RunFile(
         filesystem.unstrip_protocol(row["name"]), posixpath.basename(row["name"]), int(row["size"] or 0), stamp
     )
 

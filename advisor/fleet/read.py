@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.fleet.columns import BETWEEN_STEPS, CAUSES, AdviceRow, RunRow
-from advisor.fleet.places import STORES, Listed, fetch, listing
+from advisor.fleet.places import STORES, RunFile, fetch, listing
 from profiler.errors import ProfilerError
 from profiler.schema import Run
 from profiler.store import reader
@@ -65,12 +65,12 @@ def read(folder: str, import_id: str = "") -> Rows:
     )
 
 
-def fingerprint(files: Sequence[Listed]) -> str:
+def fingerprint(files: Sequence[RunFile]) -> str:
     """Return a digest of the files that a run is read from, without reading them."""
     return _digest(repr(sorted((one.name, one.size, one.stamp) for one in files)))
 
 
-def _read(folder: str, files: Sequence[Listed], stamp: str, import_id: str, now: float, scratch: Path) -> Rows:
+def _read(folder: str, files: Sequence[RunFile], stamp: str, import_id: str, now: float, scratch: Path) -> Rows:
     stored, note = _stored(files, scratch)
     result, why = _result(files, scratch)
     if not stored and result is None:
@@ -116,7 +116,7 @@ def _read(folder: str, files: Sequence[Listed], stamp: str, import_id: str, now:
     return Rows(run, advice)
 
 
-def _stored(files: Sequence[Listed], scratch: Path) -> tuple[list[Run], str]:
+def _stored(files: Sequence[RunFile], scratch: Path) -> tuple[list[Run], str]:
     """Return what each node's store says was run, and what is wrong with them."""
     runs, notes = list[Run](), list[str]()
     for one in files:
@@ -129,7 +129,7 @@ def _stored(files: Sequence[Listed], scratch: Path) -> tuple[list[Run], str]:
     return runs, " ".join(notes)
 
 
-def _result(files: Sequence[Listed], scratch: Path) -> tuple[dict[str, Any] | None, str]:
+def _result(files: Sequence[RunFile], scratch: Path) -> tuple[dict[str, Any] | None, str]:
     """Return result.json, or why it cannot be used."""
     one = next((file for file in files if file.name == "result.json"), None)
     if one is None:

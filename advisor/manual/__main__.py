@@ -1,4 +1,4 @@
-"""Regenerate all documents."""
+"""Write each generated document into this checkout."""
 
 from pathlib import Path
 

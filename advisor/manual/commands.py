@@ -11,7 +11,7 @@ WIDTH = 80
 
 
 def document() -> str:
-    """Return the whole document."""
+    """Return docs/commands.md: the help of every command."""
     top = _context(cli.group, None)
     parts = ["# Commands", markdown.generated(of="their own help"), _help(top)]
     for name in cli.COMMANDS:

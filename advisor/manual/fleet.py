@@ -7,7 +7,7 @@ from advisor.manual.store import described, meanings
 
 
 def document() -> str:
-    """Return the whole document."""
+    """Return docs/tables.md: the columns of each table and what they mean."""
     parts = [
         "# The tables of a fleet",
         markdown.generated(of="`advisor/fleet/columns.py`"),

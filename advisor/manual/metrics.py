@@ -10,7 +10,7 @@ from advisor.report import pages
 
 
 def document(metrics: Sequence[Metric[Any]]) -> str:
-    """Return the whole document."""
+    """Return docs/metrics.md: each metric by area, with its unit and definition."""
     parts = ["# Metrics", markdown.generated(of="the metrics themselves")]
     for area in sorted({metric.compute.__module__ for metric in metrics}):
         rows = [

@@ -8,7 +8,7 @@ from advisor.manual import markdown
 
 
 def document(schema: Mapping[str, Any]) -> str:
-    """Return the whole document."""
+    """Return docs/result.md: each field of result.json, as its schema describes it."""
     rows = [(f"`{path}`", _kind(field), field.get("description", "")) for path, field in _fields(schema)]
     return markdown.document(
         "# result.json",

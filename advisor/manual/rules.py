@@ -8,7 +8,7 @@ from advisor.rules.base import Rule
 
 
 def document(rules: Sequence[Rule]) -> str:
-    """Return docs/rules.md."""
+    """Return docs/rules.md: each rule in one row, with its condition."""
     rows = [(f"`{rule.id}`", pages.AREAS[rule.area], rule.title, pages.condition(rule)) for rule in rules]
     return markdown.document(
         "# Rules",

@@ -11,7 +11,7 @@ from profiler.store.tables import NAMES
 
 
 def document() -> str:
-    """Return the whole document."""
+    """Return docs/store.md: each table of a recording, and its columns."""
     parts = [
         "# The store",
         markdown.generated(of="`profiler/schema.py`"),

@@ -117,7 +117,7 @@ _Part = tuple[str, str, str, int | str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class HotPlace:
     """A function of the program's own code that takes time, and its hottest line."""
 
     phase: str
@@ -206,14 +206,14 @@ def stack_samples(m: Metrics) -> int:
 
 
 @metric(None)
-def hot_places(m: Metrics) -> tuple[Place, ...]:
+def hot_places(m: Metrics) -> tuple[HotPlace, ...]:
     """The program's own functions and lines that take the largest share of a step, largest first."""
     m[sampled]  # or say why there are none
     places = [_within_its_phases(m, place) for place in places_of(m, m[primary_rank])]
     return tuple(sorted(places, key=lambda place: -place.share))
 
 
-def _within_its_phases(m: Metrics, place: Place) -> Place:
+def _within_its_phases(m: Metrics, place: HotPlace) -> HotPlace:
     """Return the place with no larger a share than the phases that it lies in: samples only estimate what was timed.
 
     Where the whole interval is above it, stacks and hooks may differ in what they call a phase, but for those that are
@@ -229,7 +229,7 @@ def _within_its_phases(m: Metrics, place: Place) -> Place:
     return replace(place, share=most, low=min(place.low, most))
 
 
-def places_of(m: Metrics, rank: Rank) -> tuple[Place, ...]:
+def places_of(m: Metrics, rank: Rank) -> tuple[HotPlace, ...]:
     """Return the places of a rank that take the largest share of its steps, largest first; empty without stacks."""
     rows = _in_steps(rank)
     return _with_kinds(m, _places(rows, sum(row.total for row in rows), _loop(rows)))
@@ -246,7 +246,7 @@ def sampled_phases(m: Metrics) -> dict[str, float]:
 
 
 @metric(None)
-def worker_places(m: Metrics) -> tuple[Place, ...]:
+def worker_places(m: Metrics) -> tuple[HotPlace, ...]:
     """The program's own functions and lines that take most of the time in which DataLoader workers prepare batches."""
     rows = [row for row in m[primary_rank].stacks if row.role == "worker" and row.phase in ("fetch", "collate")]
     if not rows:
@@ -255,7 +255,7 @@ def worker_places(m: Metrics) -> tuple[Place, ...]:
 
 
 @metric(None)
-def places_between(m: Metrics) -> tuple[Place, ...]:
+def places_between(m: Metrics) -> tuple[HotPlace, ...]:
     """The program's own lines that take most of the run between steady steps: saving, evaluation, starting epochs."""
     rows = [row for row in m[primary_rank].stacks if row.role == "rank"]
     if not rows:
@@ -298,7 +298,7 @@ def _as_evaluation(row: Stack, evaluating: frozenset[_Key]) -> Stack:
 
 
 @metric(None)
-def hot_place(m: Metrics) -> Place:
+def hot_place(m: Metrics) -> HotPlace:
     """The place that takes the largest share of a step.
 
     It must do a known kind of work or lie outside the model and its optimizer. A line of the training loop that waits
@@ -354,12 +354,12 @@ OWN_WORK = (*OUTSIDE, "data_wait")
 """Phases in which any of the program's own work is worth naming, whatever its kind."""
 
 
-def is_worth_naming(place: Place, phases: Sequence[str], *, on_cpu: bool) -> bool:
+def is_worth_naming(place: HotPlace, phases: Sequence[str], *, on_cpu: bool) -> bool:
     """Return whether a place is more than the model at work: its kind is known, or it is own work in these phases."""
     return bool(place.kind) or (place.phase in phases and is_own_work(place, on_cpu=on_cpu))
 
 
-def is_own_work(place: Place, *, on_cpu: bool) -> bool:
+def is_own_work(place: HotPlace, *, on_cpu: bool) -> bool:
     """Return whether the time is not that of one torch function, such as the loss, which the training needs.
 
     With a GPU, a line of the loop that calls no Python function may be a copy, in which the host waits for the GPU. A
@@ -369,7 +369,7 @@ def is_own_work(place: Place, *, on_cpu: bool) -> bool:
     return place.whole or (place.phase != "data_wait" and place.library not in libraries)
 
 
-def _with_kinds(m: Metrics, places: Iterable[Place]) -> tuple[Place, ...]:
+def _with_kinds(m: Metrics, places: Iterable[HotPlace]) -> tuple[HotPlace, ...]:
     """Return the places with their kinds, by their frames and by the source as it ran."""
     since = m.profile.started_at
     forwards = (m.get(forwards_per_step) or 0.0) / max(1.0, m.get(micro_steps_per_step) or 1.0)
@@ -385,7 +385,7 @@ def _with_kinds(m: Metrics, places: Iterable[Place]) -> tuple[Place, ...]:
     return tuple(known)
 
 
-def _in_a_loop(place: Place, text: list[str]) -> Place:
+def _in_a_loop(place: HotPlace, text: list[str]) -> HotPlace:
     """Return the place with a line that a loop repeats, if one is about as hot as its hottest."""
     for line in (place.line, *place.near):
         around = syntax(text, line)
@@ -394,7 +394,7 @@ def _in_a_loop(place: Place, text: list[str]) -> Place:
     return place
 
 
-def kind_of(place: Place, around: Syntax | None, forwards: float, *, evaluates: bool = False) -> str:
+def kind_of(place: HotPlace, around: Syntax | None, forwards: float, *, evaluates: bool = False) -> str:
     """Return what takes the time of a place; empty if nothing shows it.
 
     `forwards` are the calls of a model per backward pass, 0 if unknown; `evaluates` is whether hooks saw the run spend
@@ -462,7 +462,7 @@ def _above_the_phase(row: Stack) -> list[_Frame]:
     return own
 
 
-def _places(rows: Sequence[Stack], total: float, loop: frozenset[_Key]) -> list[Place]:
+def _places(rows: Sequence[Stack], total: float, loop: frozenset[_Key]) -> list[HotPlace]:
     """Return where the time of these stacks passes, each sample counted once, the hottest place first."""
     parts: dict[_Part, list[Stack]] = defaultdict(list)
     for row in rows:
@@ -514,7 +514,7 @@ def _add_calling_lines(parts: dict[_Part, list[Stack]], loop: frozenset[_Key]) -
                 del parts[key]
 
 
-def _place(key: _Part, rows: list[Stack], total: float, count: int) -> Place:
+def _place(key: _Part, rows: list[Stack], total: float, count: int) -> HotPlace:
     _, file, function, line = key
     outer, inner, near = "", 1.0, list[int]()
     seconds = sum(row.total for row in rows)
@@ -537,7 +537,7 @@ def _place(key: _Part, rows: list[Stack], total: float, count: int) -> Place:
         # Several libraries share it: what the hottest line calls says most.
         hottest = [row for row in rows if _own(row)[-1][:3] == (file, line, function)]
         library, called = _passes_in(hottest, sum(row.total for row in hottest)) if hottest else ("", "")
-    return Place(
+    return HotPlace(
         phase=by_phase[0][0],
         file=file,
         line=line,

@@ -8,7 +8,7 @@ from advisor.metrics.base import Metrics, Missing, Need, metric
 from advisor.metrics.communication import OwnWork, own_work
 from advisor.metrics.cores import cores
 from advisor.metrics.hardware import busy_clock
-from advisor.metrics.lines import Place, places_of
+from advisor.metrics.lines import HotPlace, places_of
 from advisor.metrics.operators import is_computing
 from advisor.metrics.settings import world_size
 from advisor.metrics.step import step_time_mean
@@ -136,7 +136,7 @@ def unequal_conditions(m: Metrics) -> tuple[Cause, ...]:
 
 
 @metric(None)
-def straggler_place(m: Metrics) -> Place:
+def straggler_place(m: Metrics) -> HotPlace:
     """The line that takes at least half of the slowest rank's delay more there than on another rank."""
     pair = m[slowest_pair]
     ranks = latest(m.profile.ranks)
@@ -152,7 +152,7 @@ def straggler_place(m: Metrics) -> Place:
     return place
 
 
-def _key(place: Place) -> tuple[str, str, int]:
+def _key(place: HotPlace) -> tuple[str, str, int]:
     return place.file, place.function, 0 if place.whole else place.line
 
 

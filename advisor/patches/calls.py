@@ -5,7 +5,7 @@ import io
 import tokenize
 from collections.abc import Iterator, Mapping
 
-from advisor.patches.source import Edit, NoPatch, Source
+from advisor.patches.source import Edit, NoPatch, SourceFile
 
 _NOTHING = (tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 """Tokens between which an argument may stand."""
@@ -32,7 +32,7 @@ def at_line(found: list[ast.Call], line: int) -> list[ast.Call]:
 
 
 def with_arguments(
-    source: Source,
+    source: SourceFile,
     call: ast.Call,
     wanted: Mapping[str, object],
     positions: Mapping[str, int],
@@ -73,7 +73,7 @@ def with_arguments(
     return [*edits, *_added(source, call, [f"{name}={value}" for name, value in new.items()])]
 
 
-def _added(source: Source, call: ast.Call, arguments: list[str]) -> Iterator[Edit]:
+def _added(source: SourceFile, call: ast.Call, arguments: list[str]) -> Iterator[Edit]:
     """Yield the edits that add arguments at the end, on lines of their own where the others are."""
     if not arguments:
         return
@@ -94,7 +94,7 @@ def _added(source: Source, call: ast.Call, arguments: list[str]) -> Iterator[Edi
         yield Edit(end, end, lines.removeprefix(",") + ("," if comma else ""))
 
 
-def _last_two(source: Source, call: ast.Call) -> tuple[int, int]:
+def _last_two(source: SourceFile, call: ast.Call) -> tuple[int, int]:
     """Return where the last token before the call's closing parenthesis ends, and where that parenthesis begins."""
     start, end = source.span(call)
     segment = source.text[start:end]

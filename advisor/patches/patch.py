@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.patches.calls import at_line, calls, with_arguments
-from advisor.patches.source import Edit, NoPatch, Source, unified
+from advisor.patches.source import Edit, NoPatch, SourceFile, unified
 from advisor.rules.base import Intervention
 from profiler.agent.redact import redact_text
 
@@ -71,7 +71,7 @@ def patch(change: Intervention, words: Sequence[str], cwd: str, since: float | N
     raise NoPatch(BY_HAND.get(change.name, "No line of the program can be found for it: make this change by hand."))
 
 
-def _patched(file: Path, edit: Callable[[Source], Source], cwd: str, since: float | None) -> Patch:
+def _patched(file: Path, edit: Callable[[SourceFile], SourceFile], cwd: str, since: float | None) -> Patch:
     try:
         file = file.resolve(strict=True)
         status = file.stat()
@@ -79,7 +79,7 @@ def _patched(file: Path, edit: Callable[[Source], Source], cwd: str, since: floa
             raise NoPatch(f"{file} is not a Python script.")
         if since is not None and status.st_mtime > since:
             raise NoPatch(f"{file.name} has changed since the run: record again.")
-        before = Source(file.read_bytes())
+        before = SourceFile(file.read_bytes())
     except (OSError, RuntimeError) as error:
         raise NoPatch(f"{file} cannot be read: {error}.") from None
     after = edit(before)
@@ -99,7 +99,7 @@ def _script(words: Sequence[str], cwd: str) -> Path:
     raise NoPatch("The program was not started by the name of a script.")
 
 
-def _loader(source: Source, settings: Mapping[str, Any]) -> Source:
+def _loader(source: SourceFile, settings: Mapping[str, Any]) -> SourceFile:
     wanted = {name: settings[name] for name in LOADER if settings.get(name) is not None}
     positions = {name: position for name, position in LOADER.items() if position is not None}
     without = wanted.get("num_workers") == 0
@@ -116,7 +116,7 @@ def _loader(source: Source, settings: Mapping[str, Any]) -> Source:
     return _checked(source, edits, "torch", "DataLoader")
 
 
-def _fused(source: Source, name: str) -> Source:
+def _fused(source: SourceFile, name: str) -> SourceFile:
     found = calls(source.tree, "torch.optim", name)
     if len(found) != 1:
         raise NoPatch(
@@ -128,10 +128,10 @@ def _fused(source: Source, name: str) -> Source:
     return _checked(source, edits, "torch.optim", name)
 
 
-def _checked(source: Source, edits: Sequence[Edit], package: str, name: str) -> Source:
+def _checked(source: SourceFile, edits: Sequence[Edit], package: str, name: str) -> SourceFile:
     """Return the edited source, if nothing but arguments of these calls differs."""
     after = source.edited(edits)
-    new = Source(after.content).tree  # to be changed here
+    new = SourceFile(after.content).tree  # to be changed here
     for changed, plain in zip(calls(new, package, name), calls(source.tree, package, name), strict=True):
         changed.args, changed.keywords = plain.args, plain.keywords
     if ast.dump(new) != ast.dump(source.tree):
@@ -139,7 +139,7 @@ def _checked(source: Source, edits: Sequence[Edit], package: str, name: str) -> 
     return after
 
 
-def _flags(source: Source, settings: Mapping[str, Any]) -> Source:
+def _flags(source: SourceFile, settings: Mapping[str, Any]) -> SourceFile:
     given = {name: value for name, value in settings.items() if value is not None}
     if len(given) != 1:
         raise NoPatch("It sets several switches at once.")
@@ -160,7 +160,7 @@ def _flags(source: Source, settings: Mapping[str, Any]) -> Source:
     raise NoPatch("No line of the program can be found for it: make this change by hand.")
 
 
-def _without_anomaly(source: Source) -> Source:
+def _without_anomaly(source: SourceFile) -> SourceFile:
     """Return the source with anomaly detection switched off wherever it asks for it."""
     edits = []
     for call in calls(source.tree, "torch", "set_detect_anomaly"):
@@ -177,7 +177,7 @@ def _without_anomaly(source: Source) -> Source:
     return source.edited(edits)
 
 
-def _after_imports(source: Source, code: str) -> Source:
+def _after_imports(source: SourceFile, code: str) -> SourceFile:
     """Return the source with a line after the imports that follow the one of torch; `{}` is torch's name there."""
     body = source.tree.body
     for number, node in enumerate(body):
@@ -188,7 +188,7 @@ def _after_imports(source: Source, code: str) -> Source:
     raise NoPatch("The script does not `import torch` at its top.")
 
 
-def _inserted(source: Source, body: Sequence[ast.stmt], line: str) -> Source:
+def _inserted(source: SourceFile, body: Sequence[ast.stmt], line: str) -> SourceFile:
     last = next(
         (
             number

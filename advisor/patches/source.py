@@ -24,7 +24,7 @@ class Edit(NamedTuple):
     text: str
 
 
-class Source:
+class SourceFile:
     """A Python file's bytes, text and tree.
 
     Raises:
@@ -68,7 +68,7 @@ class Source:
         line = self.text[self.text.rfind("\n", 0, offset) + 1 : offset + 1]
         return line[: len(line) - len(line.lstrip(" \t\f"))]
 
-    def edited(self, edits: Iterable[Edit]) -> Source:
+    def edited(self, edits: Iterable[Edit]) -> SourceFile:
         """Return the source with the edits made.
 
         Raises:
@@ -77,7 +77,7 @@ class Source:
         text = self.text
         for start, end, new in sorted(edits, reverse=True):
             text = text[:start] + new + text[end:]
-        return Source(self._mark + text.encode(self._encoding))
+        return SourceFile(self._mark + text.encode(self._encoding))
 
     def _offset(self, line: int, column: int) -> int:
         before = self._lines[line - 1].encode()[:column]

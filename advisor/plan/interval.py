@@ -69,7 +69,7 @@ class IntervalPlan:
 
     @property
     def best(self) -> float:
-        """Return Daly's interval."""
+        """Return the seconds between checkpoints that lose least time, by Daly's formula."""
         return model.daly(self.save, self.mtbf)
 
     @property
@@ -145,7 +145,7 @@ class IntervalPlan:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Return further remarks."""
+        """Return what else follows from the interval, a sentence each."""
         said = []
         if self.nodes > 1:
             said.append(

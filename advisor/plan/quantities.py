@@ -45,7 +45,7 @@ def capacity(text: str) -> float:
 
 
 def rate(text: str) -> float:
-    """Return bytes/s: "25GB/s"."""
+    """Return bytes per second from "25GB/s" or "25GB"."""
     return _bytes(re.sub(r"/s\s*$", "", text, flags=re.IGNORECASE), _DECIMAL, written="25GB/s")
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from advisor.metrics.base import Metrics
 from advisor.metrics.lines import (
     LITTLE,
-    Place,
+    HotPlace,
     hot_places,
     is_own_work,
     is_worth_naming,
@@ -24,7 +24,7 @@ from advisor.runs.source import is_cell, source
 from advisor.units import share
 from profiler.schema import BETWEEN, Stack
 
-__all__ = ["Call", "CallTree", "Code", "Heat", "HotLine", "Place", "code", "evidence"]
+__all__ = ["CallNode", "CallTree", "Code", "Heat", "HotLine", "HotPlace", "code", "evidence"]
 
 SMALLEST = 0.01
 """Share of the step below which a call is left out."""
@@ -47,7 +47,7 @@ NAMED_LOW = 0.10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class CallNode:
     """A function in the tree of one phase."""
 
     function: str
@@ -56,7 +56,7 @@ class Call:
     own: bool
     """Whether it is the program's own code."""
     share: float
-    calls: tuple[Call, ...] = ()
+    calls: tuple[CallNode, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class CallTree:
 
     phase: str
     share: float
-    calls: tuple[Call, ...]
+    calls: tuple[CallNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class HotLine:
 class Heat:
     """The source of a hot function."""
 
-    place: Place
+    place: HotPlace
     lines: tuple[HotLine, ...]
     """Without text where the file has changed since the run."""
     changed: bool
@@ -94,14 +94,14 @@ class Code:
     samples: int
     on_cpu: bool = True
     """Whether there is no GPU for which a line may wait."""
-    places: tuple[Place, ...]
+    places: tuple[HotPlace, ...]
     """The hottest places of a step."""
-    workers: tuple[Place, ...] = ()
-    between: tuple[Place, ...] = ()
+    workers: tuple[HotPlace, ...] = ()
+    between: tuple[HotPlace, ...] = ()
     trees: tuple[CallTree, ...] = ()
     heated: tuple[Heat, ...] = ()
 
-    def hottest(self, *phases: str) -> Place | None:
+    def hottest(self, *phases: str) -> HotPlace | None:
         """Return the hottest place of these phases, or of a known kind, that deserves a sentence; None without one."""
         if self.samples < LEAST_SAMPLES:
             return None
@@ -109,13 +109,13 @@ class Code:
         return next((place for place in known if place.share >= NAMED and place.low >= NAMED_LOW), None)
 
     @property
-    def hottest_between(self) -> Place | None:
+    def hottest_between(self) -> HotPlace | None:
         """Return the place in which most of the run passes between steps, as above."""
         known = (place for place in self.between if place.phase in BETWEEN)
         return next((place for place in known if place.share >= NAMED and place.low >= NAMED_LOW), None)
 
     @property
-    def hottest_of_workers(self) -> Place | None:
+    def hottest_of_workers(self) -> HotPlace | None:
         """Return the place in which loader workers spend most of the time that a batch takes, as above."""
         known = (place for place in self.workers if place.low >= NAMED and is_own_work(place, on_cpu=True))
         return next(known, None)
@@ -138,7 +138,7 @@ _EVIDENCE = {
 _OF = {"workers": "making batches", "between": "the run", "places": "a step"}
 
 
-def evidence(rule: str, found: Code | None) -> tuple[Place, str] | None:
+def evidence(rule: str, found: Code | None) -> tuple[HotPlace, str] | None:
     """Return the place behind a rule's finding, and a sentence with it; None if no sample shows one."""
     if found is None:
         return None
@@ -173,8 +173,8 @@ def code(m: Metrics, profile: Profile) -> Code | None:
     )
 
 
-def _worth_reading(places: Sequence[Place]) -> list[Place]:
-    seen: dict[tuple[str, str], Place] = {}
+def _worth_reading(places: Sequence[HotPlace]) -> list[HotPlace]:
+    seen: dict[tuple[str, str], HotPlace] = {}
     for place in places:
         if place.phase not in ("backward", "optimizer") and place.share >= NAMED / 4:
             seen.setdefault((place.file, place.function), place)
@@ -193,7 +193,7 @@ def _trees(rows: Sequence[Stack]) -> tuple[CallTree, ...]:
     return tuple(sorted((tree for tree in trees if tree.share >= SMALLEST), key=lambda tree: -tree.share))
 
 
-def _calls(rows: Sequence[Stack], depth: int, total: float) -> tuple[Call, ...]:
+def _calls(rows: Sequence[Stack], depth: int, total: float) -> tuple[CallNode, ...]:
     below: dict[tuple[str, str, str], list[Stack]] = defaultdict(list)
     for row in rows:
         if depth < len(row.frames):
@@ -209,7 +209,7 @@ def _calls(rows: Sequence[Stack], depth: int, total: float) -> tuple[Call, ...]:
             lines[row.frames[depth][1]] += row.total
         line = max(lines, key=lambda number: lines[number])
         found.append(
-            Call(
+            CallNode(
                 function=function,
                 where=f"notebook cell, line {line}" if is_cell(file) else f"{file}:{line}",
                 own=not library,
@@ -220,7 +220,7 @@ def _calls(rows: Sequence[Stack], depth: int, total: float) -> tuple[Call, ...]:
     return tuple(sorted(found, key=lambda call: -call.share)[:MOST_CALLS])
 
 
-def _heat(place: Place, rows: Sequence[Stack], since: float) -> Heat:
+def _heat(place: HotPlace, rows: Sequence[Stack], since: float) -> Heat:
     total = sum(row.total for row in rows)
     shares: dict[int, float] = defaultdict(float)
     for row in rows:

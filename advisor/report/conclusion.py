@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from advisor.judging.judge import ACTION_EXPECTED, NOISE_MARGIN, SUGGEST_EXPECTED, WINDOW_TOO_SHORT
-from advisor.metrics.lines import Place
+from advisor.metrics.lines import HotPlace
 from advisor.metrics.step import typical_step_uncertainty
 from advisor.report.report import Recommendation, Report
 
@@ -49,7 +49,7 @@ def conclude(report: Report) -> Conclusion:
     return replace(found, file=place[0], line=place[1]) if place else found
 
 
-def named(report: Report) -> Place | None:
+def named(report: Report) -> HotPlace | None:
     """Return the place in the program's code that takes most of the step, or of the run between steps.
 
     In a phase of the model, of the optimizer or of loader workers, only a place of a known kind is one; None if there

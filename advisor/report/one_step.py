@@ -35,7 +35,7 @@ class OneStep:
 
     @property
     def typical(self) -> StepLook:
-        """Return the typical step."""
+        """Return the step that is closest to the median."""
         return self.steps[0]
 
     @property

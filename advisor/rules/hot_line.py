@@ -32,7 +32,7 @@ from advisor.metrics.lines import (
     KNOWN,
     MEASURED,
     OWN_WORK,
-    Place,
+    HotPlace,
     hot_place,
     hot_place_between,
     hot_place_share,
@@ -157,7 +157,7 @@ def _part(removed: tuple[float, float, float]) -> str:
     return f"{low}, {expected} or {high}"
 
 
-def _parts_of(m: Metrics, phases: Sequence[str], place: Place) -> Triple:
+def _parts_of(m: Metrics, phases: Sequence[str], place: HotPlace) -> Triple:
     """Return the part of some phases, as hooks measure them, that is the place's, by the samples taken in them.
 
     The lower end leaves out what the outer function does besides. The upper end has other places of the same known
@@ -177,7 +177,7 @@ def _parts_of(m: Metrics, phases: Sequence[str], place: Place) -> Triple:
     return low * inner, part, min(1.0, high + max(0.0, alike - own) / sampled)
 
 
-def _effect(m: Metrics, place: Place, kind: LineKind) -> Effect:
+def _effect(m: Metrics, place: HotPlace, kind: LineKind) -> Effect:
     """Return the effect of removing parts of the line's time from each phase that it lies in, and between steps."""
     parts = {phase: _parts_of(m, (phase,), place) for phase in PHASES}
     measured = {phase: (m.get(MEASURED[phase]) or 0.0) * m[step_time_mean] for phase in PHASES}

@@ -14,7 +14,7 @@ Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/rec
 
 from advisor.metrics.base import Metrics, Missing, Threshold
 from advisor.metrics.communication import OwnWork, common_step_count, own_work, straggler_persistence, straggler_skew
-from advisor.metrics.lines import Place
+from advisor.metrics.lines import HotPlace
 from advisor.metrics.settings import world_size
 from advisor.metrics.stragglers import (
     slow_gpu,
@@ -141,19 +141,19 @@ def _middle(m: Metrics) -> OwnWork:
     return m[slowest_pair].middle
 
 
-def _line(m: Metrics) -> Place | None:
+def _line(m: Metrics) -> HotPlace | None:
     """Return the line that delays the rank; none where unequal conditions make all of its lines take longer."""
     return None if m.get(unequal_conditions) else m.get(straggler_place)
 
 
-def _at(place: Place | None) -> tuple[Change, ...]:
+def _at(place: HotPlace | None) -> tuple[Change, ...]:
     if place is None:
         return ()
     then = KINDS[place.kind].then if place.kind else "Check why only this rank spends so long here."
     return (Change(language="text", code=then, file=place.file, line=place.line),)
 
 
-def _why(m: Metrics, place: Place | None) -> str:
+def _why(m: Metrics, place: HotPlace | None) -> str:
     """Return the measured cause and what to do about it; if there is none, where to look."""
     causes = m.get(straggler_causes) or ()
     if place is not None:

@@ -58,7 +58,7 @@ def begin(settings: dict[str, Any]) -> Agent | None:
         return active
     torch = sys.modules["torch"]
     agent = active = Agent(torch, settings)
-    seen = _Seen(agent)
+    seen = _Reported(agent)
     when_imported("torch._dynamo", lambda: agent.dynamo.append(True))
     if torch.version.cuda or torch.version.hip:
         agent.mark = cuda_events.Marks(agent)
@@ -118,7 +118,7 @@ def begin(settings: dict[str, Any]) -> Agent | None:
     return agent
 
 
-class _Seen:
+class _Reported:
     """The facts of models and optimizers, kept for the flags and memory facts once reported."""
 
     def __init__(self, agent: Agent) -> None:
@@ -194,7 +194,7 @@ class _Seen:
             self._agent.fact(kind, reported[number])
 
 
-def _tell_flags(agent: Agent, seen: _Seen, used: usage.Usage) -> None:
+def _tell_flags(agent: Agent, seen: _Reported, used: usage.Usage) -> None:
     wrappers = {name for fact in seen.models.values() for name in fact["wrappers"]}
     classes = {name for fact in seen.models.values() for name in fact["modules"]}
     compiled = any(fact["compiled"] for fact in seen.models.values()) or _graphs() > 0
@@ -227,7 +227,7 @@ def _tell_windows(agent: Agent) -> None:
         agent.fact("windows", agent.windows.state)
 
 
-def _tell_devices(agent: Agent, seen: _Seen) -> None:
+def _tell_devices(agent: Agent, seen: _Reported) -> None:
     """Report the devices once the program has initialized CUDA."""
     if not seen.devices and agent.torch.cuda.is_initialized():
         seen.devices = True
@@ -235,7 +235,7 @@ def _tell_devices(agent: Agent, seen: _Seen) -> None:
             agent.fact("device", fact)
 
 
-def _tell_memory(agent: Agent, seen: _Seen, peaks: dict[int, dict[str, int]]) -> None:
+def _tell_memory(agent: Agent, seen: _Reported, peaks: dict[int, dict[str, int]]) -> None:
     """Report the memory of every GPU on which torch has reserved some.
 
     `peaks` holds the highest bytes so far by device and kind: a program may reset torch's own peaks, and its models and
@@ -286,7 +286,7 @@ def _graphs() -> int:
     return int(counters["stats"]["unique_graphs"]) if counters else 0
 
 
-def _windows(agent: Agent, seen: _Seen) -> Any:
+def _windows(agent: Agent, seen: _Reported) -> Any:
     folder = agent.settings.get("windows")
     if not folder:
         agent.fact("windows", {"reason": "off"})

@@ -28,7 +28,7 @@ SIZES = {
 Shape = tuple[int, ...]
 
 
-class Tensor(NamedTuple):
+class TensorArgument(NamedTuple):
     """A tensor argument of an operator, as the trace records it."""
 
     shape: Shape
@@ -44,14 +44,14 @@ class Tensor(NamedTuple):
 class Call(NamedTuple):
     """The arguments of a call, by position."""
 
-    tensors: tuple[tuple[Tensor, ...], ...]
+    tensors: tuple[tuple[TensorArgument, ...], ...]
     """The tensors of each argument: one, several for a list, none for anything else."""
     types: tuple[str, ...]
     """Kineto's names for the types; "" for a list of tensors or an argument that was left out."""
     values: tuple[str, ...]
     """Values of arguments that are no tensors, as text."""
 
-    def tensor(self, at: int) -> Tensor | None:
+    def tensor(self, at: int) -> TensorArgument | None:
         """Return the tensor at a position."""
         given = self.tensors[at] if at < len(self.tensors) else ()
         return given[0] if len(given) == 1 else None
@@ -96,13 +96,15 @@ def _decoded(text: bytes) -> list[object]:
     return found if isinstance(found, list) else []
 
 
-def _tensors(given: object, kind: str) -> tuple[Tensor, ...] | None:
+def _tensors(given: object, kind: str) -> tuple[TensorArgument, ...] | None:
     shape = _shape(given)
     if shape is not None:
         # A tensor without dimensions and a number look alike, but only a tensor has a type of elements.
-        return (Tensor(shape, SIZES.get(kind)),) if shape or kind in SIZES else ()
+        return (TensorArgument(shape, SIZES.get(kind)),) if shape or kind in SIZES else ()
     shapes = [_shape(each) for each in given] if isinstance(given, list) else [None]
-    return None if None in shapes else tuple(Tensor(each, SIZES.get(kind)) for each in shapes if each is not None)
+    return (
+        None if None in shapes else tuple(TensorArgument(each, SIZES.get(kind)) for each in shapes if each is not None)
+    )
 
 
 def _shape(given: object) -> Shape | None:
@@ -112,7 +114,7 @@ def _shape(given: object) -> Shape | None:
     return None
 
 
-def _moved(*tensors: Tensor | None) -> float | None:
+def _moved(*tensors: TensorArgument | None) -> float | None:
     """Return the bytes of the tensors; None if one is missing or of unknown size."""
     total = 0
     for tensor in tensors:
@@ -122,7 +124,7 @@ def _moved(*tensors: Tensor | None) -> float | None:
     return float(total)
 
 
-def _given(call: Call, *positions: int) -> list[Tensor]:
+def _given(call: Call, *positions: int) -> list[TensorArgument]:
     """Return those of the tensors that were given."""
     return [tensor for at in positions if (tensor := call.tensor(at)) is not None]
 
@@ -143,7 +145,7 @@ def _matmul(first: int) -> Callable[[str, Call], Work]:
             return NOTHING
         wide = left.size is not None and left.size < 2
         size = None if left.size is None else 4 if name.endswith("_int_mm") else 2 if wide else left.size
-        out = Tensor((*rows, *columns), size)
+        out = TensorArgument((*rows, *columns), size)
         return Work(2.0 * out.number * a[-1], _moved(*_given(call, *range(first)), left, right, out))
 
     return count
@@ -157,7 +159,7 @@ def _grouped(name: str, call: Call) -> Work:
     if left.shape[1] != right.shape[1]:
         return NOTHING
     size = None if left.size is None else max(2, left.size)
-    out = Tensor((left.shape[0], right.shape[2]), size)
+    out = TensorArgument((left.shape[0], right.shape[2]), size)
     return Work(2.0 * left.number * right.shape[2], _moved(left, right, out))
 
 
@@ -165,14 +167,14 @@ def _linear(name: str, call: Call) -> Work:
     given, weight = call.tensor(0), call.tensor(1)
     if given is None or weight is None or len(weight.shape) != 2 or given.shape[-1:] != weight.shape[1:]:
         return NOTHING
-    out = Tensor((*given.shape[:-1], weight.shape[0]), given.size)
+    out = TensorArgument((*given.shape[:-1], weight.shape[0]), given.size)
     return Work(2.0 * given.number * weight.shape[0], _moved(given, weight, *_given(call, 2), out))
 
 
 # ---- convolutions ----
 
 
-class _Places(NamedTuple):
+class _ConvolutionSettings(NamedTuple):
     """Positions of a convolution's settings among its arguments; None where it has none."""
 
     stride: int
@@ -182,20 +184,20 @@ class _Places(NamedTuple):
     """Of a flag."""
 
 
-_CONVOLUTIONS: Mapping[str, _Places] = {
-    "convolution": _Places(3, 4, 5, 6),
-    "_convolution": _Places(3, 4, 5, 6),
-    "convolution_overrideable": _Places(3, 4, 5, 6),
-    "cudnn_convolution": _Places(3, 2, 4),
-    "cudnn_convolution_relu": _Places(3, 4, 5),
-    "cudnn_convolution_add_relu": _Places(5, 6, 7),
-    "miopen_convolution": _Places(4, 3, 5),
-    "miopen_depthwise_convolution": _Places(4, 3, 5),
-    "mkldnn_convolution": _Places(4, 3, 5),
-    "_slow_conv2d_forward": _Places(4, 5, None),
-    "slow_conv3d_forward": _Places(4, 5, None),
-    "_conv_depthwise2d": _Places(4, 5, 6),
-    "conv_depthwise3d": _Places(4, 5, 6),
+_CONVOLUTIONS: Mapping[str, _ConvolutionSettings] = {
+    "convolution": _ConvolutionSettings(3, 4, 5, 6),
+    "_convolution": _ConvolutionSettings(3, 4, 5, 6),
+    "convolution_overrideable": _ConvolutionSettings(3, 4, 5, 6),
+    "cudnn_convolution": _ConvolutionSettings(3, 2, 4),
+    "cudnn_convolution_relu": _ConvolutionSettings(3, 4, 5),
+    "cudnn_convolution_add_relu": _ConvolutionSettings(5, 6, 7),
+    "miopen_convolution": _ConvolutionSettings(4, 3, 5),
+    "miopen_depthwise_convolution": _ConvolutionSettings(4, 3, 5),
+    "mkldnn_convolution": _ConvolutionSettings(4, 3, 5),
+    "_slow_conv2d_forward": _ConvolutionSettings(4, 5, None),
+    "slow_conv3d_forward": _ConvolutionSettings(4, 5, None),
+    "_conv_depthwise2d": _ConvolutionSettings(4, 5, 6),
+    "conv_depthwise3d": _ConvolutionSettings(4, 5, 6),
 }
 
 
@@ -223,7 +225,7 @@ def _convolution(name: str, call: Call) -> Work:
     )
     if min(spatial) < 0:
         return NOTHING
-    out = Tensor((given.shape[0], weight.shape[0], *spatial), given.size)
+    out = TensorArgument((given.shape[0], weight.shape[0], *spatial), given.size)
     return Work(2.0 * given.shape[0] * prod(spatial) * weight.number, _moved(given, weight, out))
 
 
@@ -311,7 +313,7 @@ def _attention(name: str, call: Call) -> Work:
         seen = min(queries, keys)
         pairs = seen * (seen + 1) / 2 + float((queries - seen) * keys)
     number = query.shape[0] * query.shape[heads] * pairs
-    out = Tensor((*query.shape[:3], value.shape[3]), query.size)
+    out = TensorArgument((*query.shape[:3], value.shape[3]), query.size)
     if known.query:
         flop = 2 * number * (3 * query.shape[3] + 2 * value.shape[3])
         return Work(flop, _moved(query, query, key, key, value, value, out, out))
@@ -349,7 +351,7 @@ def _elementwise(name: str, call: Call) -> Work:
         return NOTHING
     sizes = [each.size for each in given if each.shape] or [each.size for each in given]
     size = 1 if _COMPARISON.search(name) else None if None in sizes else max(each for each in sizes if each is not None)
-    out = Tensor(shape, size)
+    out = TensorArgument(shape, size)
     return Work(float(out.number), _moved(*given, out))
 
 
@@ -385,7 +387,7 @@ def _lookup(name: str, call: Call) -> Work:
     table, indices = call.tensor(0), call.tensor(1 if embedding else 2)
     if table is None or indices is None or not table.shape or not (embedding or call.value(1) == "0"):
         return NOTHING
-    rows = Tensor((indices.number, *table.shape[1:]), table.size)
+    rows = TensorArgument((indices.number, *table.shape[1:]), table.size)
     return Work(None, _moved(rows, rows, indices))
 
 

@@ -65,7 +65,7 @@ def account(trace: Trace, work: GpuWork, parts: Shares, begin: int, end: int) ->
     is that of a sum of independent pieces, the square root of the sum of their squares, over the sum.
     """
     copies, pageable = is_copy(trace, work, "HtoD"), is_copy(trace, work, "Pageable")
-    told = bool((pageable | is_copy(trace, work, "Pinned"))[copies].all())
+    known = bool((pageable | is_copy(trace, work, "Pinned"))[copies].all())
     gaps = parts.launch.end - parts.launch.start
     kernels = within(Spans(work.start, work.end), begin, end)
     idle = (parts.data, parts.sync, parts.launch, parts.other)
@@ -73,7 +73,7 @@ def account(trace: Trace, work: GpuWork, parts: Shares, begin: int, end: int) ->
     return {
         "busy": (parts.running.total + parts.communication.total) * 1e-9,
         "h2d": parts.h2d.total * 1e-9,
-        "h2d_pageable": intersection(parts.h2d, work.spans(copies & pageable)).total * 1e-9 if told else None,
+        "h2d_pageable": intersection(parts.h2d, work.spans(copies & pageable)).total * 1e-9 if known else None,
         "idle_data": parts.data.total * 1e-9,
         "idle_sync": parts.sync.total * 1e-9,
         "idle_launch": parts.launch.total * 1e-9,

@@ -44,7 +44,7 @@ def on_gpu(trace: Trace, work: GpuWork, calling: Callers, parts: Shares | None, 
     inside, operator = work.where(chosen), calling.operator[chosen]
     known, ranges = operator >= 0, trace.ranges
     numbers, calls = _alike(trace)
-    places = _Places(trace, calling.outer)
+    places = _Paths(trace, calling.outer)
     keys = (
         np.where(known, ranges.name[operator], -1 - inside.name),  # those of kernels are negative
         np.where(known, numbers[ranges.inputs[operator]], -1),
@@ -178,7 +178,7 @@ def _dearest(name: Integers, group: Integers, times: Integers) -> list[int]:
     return [int(each) for each in name[first[order[last]]]]
 
 
-class _Places:
+class _Paths:
     """The paths of ranges: the names around each, outermost first, each path stored once."""
 
     def __init__(self, trace: Trace, outer: Integers) -> None:

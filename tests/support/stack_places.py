@@ -1,8 +1,8 @@
 """A function of a program that takes two thirds of a step."""
 
-from advisor.metrics.lines import Place
+from advisor.metrics.lines import HotPlace
 
-NORMALIZE = Place(
+NORMALIZE = HotPlace(
     phase="other",
     file="/home/me/train.py",
     line=41,

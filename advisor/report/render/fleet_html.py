@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from advisor.fleet.columns import CAUSES
-from advisor.fleet.overview import MOST_CELLS, MOST_ROWS, Fleet, Look, Part
+from advisor.fleet.overview import MOST_CELLS, MOST_ROWS, Fleet, FleetPart, Look
 from advisor.fleet.queries import DIMENSIONS
 from advisor.report.render.html import as_data, as_read, policy, text_of
 from advisor.report.render.templates import environment
@@ -19,7 +19,7 @@ NAMELESS = "not recorded"
 
 
 def render(fleet: Fleet, command: str) -> str:
-    """Return the whole page."""
+    """Return fleet.html; `command` is shown as the one that made it."""
     scripts = [as_read(text_of(name)) for name in ("fleet.js", "report.js")]
     style = as_read(text_of("report.css") + text_of("fleet.css"))
     return (
@@ -119,7 +119,7 @@ class FleetView:
         found.append(("All advice saves", digits(fleet.plan_hours), self.unit))
         return found
 
-    def lost_share(self, part: Part) -> str | None:
+    def lost_share(self, part: FleetPart) -> str | None:
         """Return the lost hours as a share of those in which it was measured."""
         return share(min(1.0, part.lost_hours / part.measured)) if part.measured else None
 
@@ -127,7 +127,7 @@ class FleetView:
         """Return hours without their unit."""
         return "not measured" if value is None else digits(value)
 
-    def worst(self, lost: Part | Look) -> str:
+    def worst(self, lost: FleetPart | Look) -> str:
         """Return the label of the cause that most hours are lost to."""
         causes = {cause: hours for cause, hours in lost.lost.items() if hours}
         return CAUSES[max(causes, key=lambda cause: causes[cause])] if causes else ""

@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from advisor.fleet.overview import Fleet, Part, Slower
+from advisor.fleet.overview import Fleet, FleetPart, Slower
 from advisor.report.render.picked import picked
 
 SCHEMA = "profile-train/fleet@1"
@@ -38,7 +38,7 @@ def as_dictionary(fleet: Fleet) -> dict[str, Any]:
     }
 
 
-def _part(part: Part) -> dict[str, Any]:
+def _part(part: FleetPart) -> dict[str, Any]:
     return {
         **picked(part, "name runs hours money measured_hours=measured ended_badly_hours=ended_badly"),
         "lost_hours": dict(part.lost),

@@ -76,7 +76,7 @@ def render_sections(sections: Sequence[Section], page: Page) -> str:
 
 
 def _steps(found: OneStep, view: View) -> dict[str, object]:
-    """Return what `one_step.js` draws."""
+    """Return the data that `one_step.js` draws; times are nanoseconds."""
     return {
         "labels": {name: view.part_label(name) for step in found.steps for name in step.kinds},
         "steps": [

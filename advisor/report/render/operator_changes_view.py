@@ -12,7 +12,7 @@ MARKED = 0.05
 
 
 def section(found: OperatorChanges) -> Section:
-    """Return the section."""
+    """Return the section on operators and kernels that differ between two runs."""
     tables = (
         Table(
             "Operators, largest difference first",

@@ -91,7 +91,7 @@ class OperatorView:
 
     @property
     def short(self) -> list[Row]:
-        """Return the first rows."""
+        """Return the rows that the Markdown shows, most time first."""
         return self.rows[:SHORT]
 
     @property

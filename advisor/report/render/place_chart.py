@@ -23,7 +23,7 @@ PLACE = "#8b9bb0"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Rectangle:
     """A rectangle of the chart."""
 
     x: float
@@ -36,10 +36,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Icicle:
-    """The chart."""
+    """The rectangles of a chart, and the size of all of it in pixels."""
 
     height: float
-    parts: tuple[Part, ...]
+    parts: tuple[Rectangle, ...]
     width: int = WIDTH
     level: int = LEVEL
 
@@ -70,13 +70,13 @@ def _is_place(name: str) -> bool:
     return "::" not in name and not name.endswith("Backward0")
 
 
-def _parts(node: _Node, x: float, depth: int, whole: float) -> Iterable[Part]:
+def _parts(node: _Node, x: float, depth: int, whole: float) -> Iterable[Rectangle]:
     for name, each in sorted(node.inside.items(), key=lambda item: -item[1].seconds):
         width = WIDTH * each.seconds / whole
         if width >= NARROWEST:
             letters = int((width - 4) / LETTER)
             label = name if len(name) <= letters else f"{name[: letters - 1]}\u2026" if letters > 3 else ""
             title = f"{name}: {seconds(each.seconds)}, {share(each.seconds / whole)}"
-            yield Part(round(x, 1), depth * LEVEL, round(width, 1), each.color, label, title)
+            yield Rectangle(round(x, 1), depth * LEVEL, round(width, 1), each.color, label, title)
             yield from _parts(each, x, depth + 1, whole)
         x += width

@@ -6,7 +6,7 @@ from typing import Any
 
 from advisor.compare.comparison import Comparison
 from advisor.judging.judge import Gain
-from advisor.report.code import Code, Place
+from advisor.report.code import Code, HotPlace
 from advisor.report.conclusion import conclude
 from advisor.report.one_step import OneStep
 from advisor.report.operator_table import OperatorTable
@@ -112,7 +112,7 @@ def _code(code: Code | None) -> dict[str, Any] | None:
     }
 
 
-def _place(place: Place) -> dict[str, Any]:
+def _place(place: HotPlace) -> dict[str, Any]:
     return {
         **picked(place, "phase function file line share"),
         "share_ci95": [place.low, place.high],

@@ -59,8 +59,8 @@ class Roof:
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
-    """All that is drawn."""
+class RooflineChart:
+    """The points of operators, the roofs above them, and the ticks of both axes."""
 
     points: tuple[Point, ...]
     roofs: tuple[Roof, ...]
@@ -74,7 +74,7 @@ class Chart:
     bottom: int = HEIGHT - BOTTOM
 
 
-def chart(table: OperatorTable) -> Chart | None:
+def chart(table: OperatorTable) -> RooflineChart | None:
     """Return the chart of a table; None if fewer than two operators have operations and bytes, or peaks are unknown."""
     seen = (row for row in table.rows if row.share >= SMALLEST_SHARE and row.roof.share is not None)
     rows = [row for row in seen if row.roof.rate and row.roof.bandwidth]
@@ -100,7 +100,7 @@ def chart(table: OperatorTable) -> Chart | None:
         for row in rows
     )
     kinds = dict.fromkeys(row.kind for row in rows)
-    return Chart(
+    return RooflineChart(
         points=points,
         roofs=tuple(_roof(label, peak, bandwidth, x, y) for label, peak in peaks.items()),
         across=tuple(Tick(x(each), f"{each:g}") for each in x.powers),
@@ -110,7 +110,7 @@ def chart(table: OperatorTable) -> Chart | None:
 
 
 class _Scale:
-    """A logarithmic axis."""
+    """A logarithmic axis: from a value to its place in pixels."""
 
     def __init__(self, low: float, high: float, begin: int, end: int) -> None:
         self.low, self.high, self._begin, self._end = low, high, begin, end

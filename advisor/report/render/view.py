@@ -7,7 +7,7 @@ from pathlib import PurePath
 from statistics import median
 
 from advisor.models.cost import SAVING_OF
-from advisor.report.code import LEAST_SAMPLES, NAMED, NAMED_LOW, Place
+from advisor.report.code import LEAST_SAMPLES, NAMED, NAMED_LOW, HotPlace
 from advisor.report.ranks import Named
 from advisor.report.render.operators_view import OperatorView
 from advisor.report.render.section import BarPart
@@ -227,12 +227,12 @@ class View:
         return notes
 
     @property
-    def places(self) -> list[Place]:
+    def places(self) -> list[HotPlace]:
         """Return the hottest places of the program's code in a step."""
         found = self.report.code.places if self.report.code else ()
         return [place for place in found if place.share >= NOTABLE][:MOST_PLACES]
 
-    def place(self, of: Place | Change) -> str:
+    def place(self, of: HotPlace | Change) -> str:
         """Return a file and line, relative to the folder in which the run was started; empty if not known."""
         if of.file is None:
             return ""

@@ -37,7 +37,7 @@ class Output:
         self._steps_before = agent.steps
 
     def install(self) -> Callable[[], None]:
-        """Patch `logging.Handler.handle` and `os.fsync`."""
+        """Time log records and syncs to disk: patch `logging.Handler.handle` and `os.fsync`."""
         posix = sys.modules.get(os.fsync.__module__)  # the name it is pickled by
         undo = [self._time("handle", logging.Handler), self._time("fsync", *filter(None, (os, posix)))]
         self._agent.on_tick.append(self._at_tick)

@@ -79,7 +79,7 @@ class Fsdp2:
                 shard(self.module)
 
             def forward(self, *args: Any, **kwargs: Any) -> Any:
-                """Call the model."""
+                """Call the sharded model in place of the one that the program wrapped."""
                 return self.module(*args, **kwargs)
 
             @contextmanager

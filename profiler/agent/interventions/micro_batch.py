@@ -50,7 +50,7 @@ class MicroBatch:
         torch = agent.torch
         from torch.optim import lr_scheduler  # type: ignore[import-not-found,unused-ignore]
 
-        state = _Accumulation(agent)
+        state = _PiecewiseUpdate(agent)
         undo = [
             replace_attribute(torch.Tensor, "backward", functools.partial(_backward, torch, state)),
             replace_attribute(torch.optim.Optimizer, "_patch_step_function", functools.partial(_made, state)),
@@ -75,7 +75,7 @@ class MicroBatch:
 
         return undo_all
 
-    def _split(self, torch: Any, state: _Accumulation) -> list[Callable[[], None]]:
+    def _split(self, torch: Any, state: _PiecewiseUpdate) -> list[Callable[[], None]]:
         cls = torch.utils.data.DataLoader
         ours = "_profile_train_split"
 
@@ -92,7 +92,7 @@ class MicroBatch:
         return [replace_attribute(cls, "__init__", made), replace_attribute(cls, "__iter__", iterated)]
 
 
-class _Accumulation:
+class _PiecewiseUpdate:
     """The progress of an update through the pieces of its batch."""
 
     def __init__(self, agent: Agent) -> None:
@@ -179,7 +179,7 @@ class _Accumulation:
 class _Pieces:
     """A loader's iterator that hands out pieces; every other attribute is the original iterator's."""
 
-    def __init__(self, torch: Any, state: _Accumulation, iterator: Any, number: int) -> None:
+    def __init__(self, torch: Any, state: _PiecewiseUpdate, iterator: Any, number: int) -> None:
         self.__dict__.update(_torch=torch, _state=state, _iterator=iterator, _number=number, _left=[], _is_first=True)
 
     def __iter__(self) -> _Pieces:
@@ -248,7 +248,7 @@ def _part(torch: Any, value: Any, start: int, end: int, samples: int) -> Any:
     return value
 
 
-def _backward(torch: Any, state: _Accumulation, plain: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
+def _backward(torch: Any, state: _PiecewiseUpdate, plain: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
     if state.share is None:
         return plain(loss, *args, **kwargs)
     if args or kwargs.get("gradient") is not None or loss.numel() != 1:
@@ -264,7 +264,7 @@ def _backward(torch: Any, state: _Accumulation, plain: Any, loss: Any, *args: An
     return result
 
 
-def _made(state: _Accumulation, plain: Any, optimizer: Any) -> Any:
+def _made(state: _PiecewiseUpdate, plain: Any, optimizer: Any) -> Any:
     result = plain(optimizer)
     state.made(optimizer)
 
@@ -282,7 +282,7 @@ def _made(state: _Accumulation, plain: Any, optimizer: Any) -> Any:
     return result
 
 
-def _scaled(state: _Accumulation, plain: Any, *args: Any, **kwargs: Any) -> Any:
+def _scaled(state: _PiecewiseUpdate, plain: Any, *args: Any, **kwargs: Any) -> Any:
     """Replace `GradScaler.step`, which may skip the update."""
     if not state.accumulating:
         result = plain(*args, **kwargs)
@@ -296,7 +296,7 @@ def _unless(waits: Callable[[], bool], plain: Any, *args: Any, **kwargs: Any) ->
     return None if waits() else plain(*args, **kwargs)
 
 
-def _clipped(state: _Accumulation, limit: str, plain: Any, *args: Any, **kwargs: Any) -> Any:
+def _clipped(state: _PiecewiseUpdate, limit: str, plain: Any, *args: Any, **kwargs: Any) -> Any:
     if not state.accumulating:
         return plain(*args, **kwargs)
     given = inspect.signature(plain).bind(*args, **kwargs)

@@ -36,12 +36,12 @@ class NoSync:
 
         if self.passes < 2:
             raise NotMade("An update is made of one backward pass: every one has to reduce its gradients.", "no-target")
-        models: dict[Any, _Accumulation] = {}
+        models: dict[Any, _DelayedReduction] = {}
 
         def act(root: Any) -> None:
             for model in root.modules():
                 if isinstance(model, DistributedDataParallel) and model not in models:
-                    models[model] = _Accumulation(agent, model, self.passes)
+                    models[model] = _DelayedReduction(agent, model, self.passes)
 
         def after_backward() -> None:
             for each in models.values():
@@ -65,7 +65,7 @@ class NoSync:
         return undo
 
 
-class _Accumulation:
+class _DelayedReduction:
     """The progress of one model's update."""
 
     def __init__(self, agent: Agent, model: Any, passes: int) -> None:

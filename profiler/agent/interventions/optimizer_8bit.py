@@ -35,7 +35,7 @@ class Optimizer8bit:
         plain = getattr(agent.torch.optim, self.name)
         made: list[bool] = []
 
-        class Replaced(eight_bit):  # type: ignore[misc,valid-type]
+        class EightBit(eight_bit):  # type: ignore[misc,valid-type]
             """The 8-bit optimizer, with the arguments of torch's."""
 
             def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -46,7 +46,7 @@ class Optimizer8bit:
                 made[:] = [True]
 
         for name in ("__name__", "__qualname__", "__module__"):
-            setattr(Replaced, name, getattr(eight_bit, name))
+            setattr(EightBit, name, getattr(eight_bit, name))
         modules = [agent.torch.optim, sys.modules[plain.__module__]]
         expect(agent, lambda: made, f"No {self.name} was made.")
-        return patch(self.name, plain, Replaced, *modules)
+        return patch(self.name, plain, EightBit, *modules)

@@ -36,7 +36,7 @@ class ZeroRedundancy:
         made: list[bool] = []
         parallel: list[bool] = []
 
-        class Replaced(ZeroRedundancyOptimizer):  # type: ignore[misc]
+        class ShardedOptimizer(ZeroRedundancyOptimizer):  # type: ignore[misc]
             """The sharded optimizer with the arguments of torch's; before there are ranks it creates torch's own."""
 
             def __new__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -48,7 +48,7 @@ class ZeroRedundancy:
                 made[:] = [True]
 
         for name in ("__name__", "__qualname__", "__module__"):
-            setattr(Replaced, name, getattr(ZeroRedundancyOptimizer, name))
+            setattr(ShardedOptimizer, name, getattr(ZeroRedundancyOptimizer, name))
 
         def act(root: Any) -> None:
             if any(isinstance(model, torch.nn.parallel.DistributedDataParallel) for model in root.modules()):
@@ -57,7 +57,7 @@ class ZeroRedundancy:
         modules = [torch.optim, sys.modules[plain.__module__]]
         agent.on_model.append(act)
         expect(agent, lambda: made and parallel, f"No {self.name} was made by ranks that train one model.")
-        return patch(self.name, plain, Replaced, *modules)
+        return patch(self.name, plain, ShardedOptimizer, *modules)
 
 
 def _groups(params: Any) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from advisor.patches.patch import patch
-from advisor.patches.source import NoPatch, Source
+from advisor.patches.source import NoPatch, SourceFile
 from advisor.rules.base import Intervention, Safety
 
 WORKERS = {"num_workers": 2, "persistent_workers": True}
@@ -285,5 +285,5 @@ def test_git_applies_each_of_them(tmp_path: Path, subtests: pytest.Subtests) -> 
     subprocess.run(["git", "-c", "core.autocrlf=false", "apply", "-"], input=diffs, cwd=tmp_path, check=True)
     for number, form in enumerate(LOADERS):
         with subtests.test(form):
-            after = Source((folder / f"tr ain{number}.py").read_bytes())
+            after = SourceFile((folder / f"tr ain{number}.py").read_bytes())
             assert "persistent_workers" in ast.dump(after.tree)

@@ -250,7 +250,7 @@ def test_memory_is_told_of_every_gpu_in_use_and_its_peak_is_never_taken_back():
     handed = []
     statistics = {}
     agent = an_agent(lambda kind, body: handed.append((kind, body)), statistics)
-    seen, peaks = start._Seen(agent), {}
+    seen, peaks = start._Reported(agent), {}
     start._tell_memory(agent, seen, peaks)
     assert handed == []
     statistics[1] = {"reserved_bytes.all.peak": 9, "allocated_bytes.all.peak": 7, "allocated_bytes.all.current": 2}
@@ -275,7 +275,7 @@ def test_the_memory_fact_leaves_out_what_was_offloaded(on_gpu, counted, monkeypa
     monkeypatch.setattr(look, "tensor", lambda value: a_tensor(value.numel(), "cuda:1" if on_gpu else "cpu"))
     handed = {}
     agent = an_agent(lambda kind, body: handed.update({kind: body}), {1: {"reserved_bytes.all.peak": 5}})
-    seen = start._Seen(agent)
+    seen = start._Reported(agent)
     seen.optimizer(adam, 1, None)
     peaks = {}
     start._tell_memory(agent, seen, peaks)
@@ -426,7 +426,7 @@ def test_devices_and_memory_are_told_in_the_fields_of_their_kinds():
         assert set(fact) <= names(FACTS["device"])
     handed = {}
     agent = an_agent(lambda kind, body: handed.update({kind: set(body)}), {0: {"reserved_bytes.all.peak": 5}})
-    seen = start._Seen(agent)
+    seen = start._Reported(agent)
     start._tell_devices(agent, seen)
     start._tell_memory(agent, seen, {})
     assert handed["memory"] <= names(FACTS["memory"])
