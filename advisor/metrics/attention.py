@@ -10,6 +10,7 @@ from advisor.metrics.gpu import device
 from advisor.metrics.operators import Product, product_of, shaped_operators
 from advisor.metrics.settings import primary_rank
 from advisor.metrics.step import micro_steps_per_step
+from advisor.models.gpus import AMPERE
 from profiler.schema import Operator
 
 _SOFTMAX = "aten::_softmax"
@@ -25,7 +26,7 @@ _FUSED = (
 _BACKEND = re.compile(r"^aten::_(flash|efficient)_attention_(forward|backward)$")
 HALF = ("fp16", "bf16")
 _TRITON = ("attn_fwd", "bwd_kernel")
-AMPERE, HOPPER = (8, 0), 9
+HOPPER = 9
 LONG = 1024
 """Keys from which the kernels differ by more than their launches (FlashAttention-3 paper, figures from 512 on)."""
 

@@ -13,6 +13,15 @@ TERA = 1e12
 GIGA = 1e9
 MEGA = 1e6
 
+VOLTA = (7, 0)
+"""Compute capability of the first GPUs with tensor cores, which compute fp16; the first that Triton has kernels for."""
+TURING = (7, 5)
+"""Of the last ones without bf16."""
+AMPERE = (8, 0)
+"""Of the first ones with bf16 and TF32."""
+ADA = (8, 9)
+"""Of the first ones with fp8, like Hopper."""
+
 HALF_RATE = 2.1
 """Ratio of 16-bit to fp32 rate up to which a GPU counts as accumulating in fp32 at half rate."""
 

@@ -4,9 +4,6 @@ from advisor.metrics.base import Metrics
 from advisor.metrics.settings import flags
 from advisor.rules.base import Intervention, Safety
 
-# Volta: the first that Triton makes kernels for.
-CAPABILITY = (7, 0)
-
 
 def compile_intervention(m: Metrics, mode: str | None = None) -> Intervention | None:
     """Return the intervention that compiles the model from outside.

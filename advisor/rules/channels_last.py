@@ -13,6 +13,7 @@ Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/rec
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import compute_capability, conv_share, layout_share, matmul_share, membound_share
 from advisor.models.effects import divide_matmul, divide_membound, in_turn
+from advisor.models.gpus import VOLTA
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety, python
 from advisor.units import share
 
@@ -25,9 +26,6 @@ MUCH_LAYOUT = Threshold(
 )
 
 MIN_LAYOUT = Threshold(0.05, "Below this, the layout is already right or its conversion costs little (assumption).")
-
-# Volta: the first with tensor cores.
-CAPABILITY = (7, 0)
 
 # Convolutions are divided by this: nothing at worst, a third at best (assumption).
 SPEEDUP = (1.0, 1.15, 1.35)
@@ -46,7 +44,7 @@ def when(m: Metrics) -> Evidence | None:
     alone at least 10 %,
     """
     convolutions, converting = m[conv_share], m[layout_share]
-    if converting < m[MIN_LAYOUT] or m[compute_capability] < CAPABILITY:
+    if converting < m[MIN_LAYOUT] or m[compute_capability] < VOLTA:
         return None
     if convolutions < m[MIN_CONV] and converting < m[MUCH_LAYOUT]:
         return None

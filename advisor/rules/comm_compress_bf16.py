@@ -19,6 +19,7 @@ from advisor.metrics.settings import flags, on_cpu, world_size
 from advisor.metrics.step import step_time_mean
 from advisor.models.communication import BUCKET
 from advisor.models.effects import PARTLY
+from advisor.models.gpus import AMPERE
 from advisor.rules._exposed import remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure, python
 from advisor.units import seconds, share, size
@@ -26,11 +27,6 @@ from advisor.units import seconds, share, size
 MIN_SHARE = Threshold(
     0.08, "Share of the step: half of a smaller share is hard to tell from the variation between steps (assumption)."
 )
-
-MIN_RANKS = 2
-
-# NVIDIA's Ampere, the first with bf16 in hardware.
-MIN_CAPABILITY = (8, 0)
 
 # Of traveling bytes, what bf16 leaves of fp32.
 HALF = 0.5
@@ -54,9 +50,9 @@ def when(m: Metrics) -> Evidence | None:
     """If gradients are reduced in fp32, and the exposed part of the reduction, without waiting for slower ranks, takes
     at least 8 % of the step,
     """
-    if m[world_size] < MIN_RANKS or not m[flags].ddp or m[flags].fsdp or m.get(on_cpu):
+    if m[world_size] < 2 or not m[flags].ddp or m[flags].fsdp or m.get(on_cpu):
         return None
-    if (m[device].capability or (0, 0)) < MIN_CAPABILITY:
+    if (m[device].capability or (0, 0)) < AMPERE:
         return None
     fact, limit = m[ddp], m[MIN_SHARE] * m[step_time_mean]
     # torch has the hook for NCCL alone.
@@ -64,7 +60,7 @@ def when(m: Metrics) -> Evidence | None:
         return None
     return evidence(
         measure(m, exposed_transfer, ">=", limit),
-        measure(m, world_size, ">=", MIN_RANKS),
+        measure(m, world_size, ">=", 2),
         note=f"{share(m[exposed_transfer] / m[step_time_mean])} of the step; {size(fact.gradient_bytes)} of gradients",
     )
 

@@ -33,8 +33,6 @@ MANY_CALLS = Threshold(50, "Collectives per step: a model of a billion fp32 grad
 
 SMALL_BYTES = Threshold(1e6, "Below a megabyte, latency dominates, not bandwidth (nccl-tests).")
 
-MIN_RANKS = 2
-
 SLOW_LINK = 5e9
 """Bytes/s that any link reaches (comm-slow-link), where the trace does not tell the bytes."""
 
@@ -92,7 +90,7 @@ def when(m: Metrics) -> Evidence | None:
     """If several ranks train, DistributedDataParallel's own timings are not available, and exposed collectives take at
     least 10 % of the step,
     """
-    if m[world_size] < MIN_RANKS:
+    if m[world_size] < 2:
         return None
     exposed, longest = measure(m, exposed_collectives, ">=", MIN_SHARE), m[exposed_collective]
     return evidence(exposed, note=f"mostly {longest.name}") if m.get(ddp) is None else None

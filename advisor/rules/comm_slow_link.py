@@ -29,8 +29,6 @@ MAX_BANDWIDTH = Threshold(
 
 MIN_BYTES = Threshold(1e6, "Below a megabyte, latency dominates, not bandwidth (nccl-tests).")
 
-MIN_RANKS = 2
-
 ATTAINED = 10e9
 """Bytes/s of a ring over PCIe 3.0 with 16 lanes: the least that the cause's removal brings."""
 
@@ -48,7 +46,7 @@ nvidia-smi topo -m  # on AMD: rocm-smi --showtopo
 
 def when(m: Metrics) -> Evidence | None:
     """If exposed collectives of at least a megabyte take at least 10 % of the step and reach less than 5 GB/s,"""
-    if m[world_size] < MIN_RANKS:
+    if m[world_size] < 2:
         return None
     exposed, longest = measure(m, exposed_comm_fraction, ">=", MIN_SHARE), m[exposed_collective]
     speed = measure(m, exposed_bandwidth, "<", MAX_BANDWIDTH)

@@ -17,7 +17,8 @@ from advisor.metrics.copies import layout_copy_share
 from advisor.metrics.gpu import compute_capability, is_compiled, launch_bound_index, matmul_share, membound_share
 from advisor.metrics.normalization import unfused_norm_share
 from advisor.models.effects import divide_membound, in_turn, remove_launch_idle
-from advisor.rules._compile import CAPABILITY, compile_intervention
+from advisor.models.gpus import VOLTA
+from advisor.rules._compile import compile_intervention
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, measure
 
@@ -43,7 +44,7 @@ def when(m: Metrics) -> Evidence | None:
     """If the model is not compiled, and memory-bound kernels take at least 25 % of GPU time or the GPU waits for
     launches for at least 15 % of the time,
     """
-    if m[is_compiled] or m[compute_capability] < CAPABILITY:
+    if m[is_compiled] or m[compute_capability] < VOLTA:
         return None
     late = measure(m, launch_bound_index, ">=", MIN_LAUNCH_BOUND)
     membound = measure(m, membound_share, ">=", MIN_MEMBOUND)

@@ -24,7 +24,7 @@ from advisor.metrics.threads import (
     threads,
     threads_from,
 )
-from advisor.models.effects import divide
+from advisor.models.effects import LAUNCHED, divide
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, bash, measure, python
 
 MIN_GAIN = Threshold(1.3, "On busy machines, repeated timings of one matmul differ by up to a fifth (measured).")
@@ -32,8 +32,6 @@ MIN_GAIN = Threshold(1.3, "On busy machines, repeated timings of one matmul diff
 MIN_GAIN_ALONE = Threshold(
     1.05, "With one rank, the trial has measured what too many threads cost; below this gain they do no harm."
 )
-
-COMPUTE = ("forward", "backward", "optimizer")
 
 # Of the gain of the largest product, what all computing has: small products and other operators gain less (assumption).
 PASSED_ON = (0.4, 0.8, 1.0)
@@ -69,7 +67,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         ),
         basis=f"The largest matmul took 1/{gain:.2f} of its time with {best}; forward, backward and optimizer get 40, "
         "80 or 100 % of that gain. The effect of ranks that compete for cores is not predicted.",
-        effect=divide(*COMPUTE, by=(low, expected, high)) if gain > 1 else None,
+        effect=divide(*LAUNCHED, by=(low, expected, high)) if gain > 1 else None,
         memory=0,
         intervention=Intervention(name="flags", settings={"threads": best}, safety=Safety.NUMERICS),
         risk="Low: sums run in another order, so results may differ in their last digits.",

@@ -28,12 +28,10 @@ MIN_REDUCTIONS = Threshold(
     1.5, "One reduction per update is needed; with no_sync, some epochs end with one more (assumption)."
 )
 
-MIN_RANKS = 2
-
 
 def when(m: Metrics) -> Evidence | None:
     """If an update has several micro-batches and DistributedDataParallel reduces gradients more than once for it,"""
-    if m[world_size] < MIN_RANKS or not m[flags].ddp or m[flags].fsdp:
+    if m[world_size] < 2 or not m[flags].ddp or m[flags].fsdp:
         return None
     if m[micro_steps_per_step] < m[MIN_MICRO_STEPS] or len(m[optimizers]) > 1:
         return None
@@ -41,7 +39,7 @@ def when(m: Metrics) -> Evidence | None:
     return evidence(
         measure(m, reductions_per_step, ">=", MIN_REDUCTIONS),
         measure(m, micro_steps_per_step, ">=", MIN_MICRO_STEPS),
-        measure(m, world_size, ">=", MIN_RANKS),
+        measure(m, world_size, ">=", 2),
         note=f"DistributedDataParallel created in {place.file}, line {place.line}" if place else "",
     )
 

@@ -72,7 +72,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
         "step: 2 to 3.4). A profiler that records every step: all three phases become 1, 1.5 or 3 times as fast "
         "(measured: about 2); one that may record only a few steps: no gain. The other modes: assumptions.",
         effect=_effect(slow) if slow else None,
-        memory=None,
         intervention=_intervention([mode for mode in on if MODES[mode].phases]),
         risk="No effect on results. Without anomaly detection, the origin of a NaN is not reported.",
     )

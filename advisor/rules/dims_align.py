@@ -17,15 +17,13 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import compute_capability, matmul_share
 from advisor.metrics.matmul import misaligned_efficiency, misaligned_length, misaligned_matmul_share
 from advisor.models.effects import Triple, divide_matmul
+from advisor.models.gpus import VOLTA
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.10, "With a smaller share of the GPU's time, even doubling the speed gains less than 5 %.")
 
 MAX_EFFICIENCY = Threshold(0.5, "The shape itself explains some loss of speed, but not half of it.")
-
-# Volta: the first with tensor cores.
-CAPABILITY = (7, 0)
 
 # An A100 is fastest at multiples of 64 fp16 numbers (NVIDIA, Matrix Multiplication Background); what 64 would lengthen
 # by more than a tenth gets along with what tensor cores load at once.
@@ -48,7 +46,7 @@ def when(m: Metrics) -> Evidence | None:
     """If 16-bit or fp8 matmuls with a dimension that is not a multiple of 8 or 16 take at least 10 % of GPU time,
     at less than half the speed of comparable aligned matmuls,
     """
-    if m[compute_capability] < CAPABILITY:
+    if m[compute_capability] < VOLTA:
         return None
     part = measure(m, misaligned_matmul_share, ">=", MIN_SHARE)
     return evidence(part, measure(m, misaligned_efficiency, "<", MAX_EFFICIENCY)) if part.holds else None

@@ -47,7 +47,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
         changes=(python(CODE),),
         basis="0, 10 or 30 % of the evaluation's time and about 90 % of its activations are saved.",
         effect=remove("evaluation", shares=REMOVED),
-        memory=None,
         intervention=Intervention(
             name="evaluation", settings={}, safety=Safety.EXACT, leaves="inference mode, under torch.no_grad()"
         ),

@@ -15,6 +15,7 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, fp16_matmul_share
 from advisor.metrics.settings import flags, scaler, skipped_step_fraction
 from advisor.models.effects import remove_run, up_to
+from advisor.models.gpus import AMPERE
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
@@ -25,9 +26,6 @@ MAX_SKIPPED = Threshold(
 
 # Below that fp16 is not what the program trains in: an evaluation, perhaps.
 MIN_FP16 = 0.2
-
-# Ampere: the first with bf16 tensor cores.
-BF16_CAPABILITY = (8, 0)
 
 SCALED = """\
 scaler = torch.amp.GradScaler("cuda")
@@ -61,7 +59,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     fp32.
     """
     gpu = m.get(device)
-    bf16 = gpu is not None and gpu.capability is not None and gpu.capability >= BF16_CAPABILITY
+    bf16 = gpu is not None and gpu.capability is not None and gpu.capability >= AMPERE
     skipped = m.get(skipped_step_fraction)
     cure = (
         "Train in bf16, which has the range of fp32, and remove the GradScaler"

@@ -15,7 +15,7 @@ from advisor.metrics.gpu import compute_capability, cross_entropy_share, gpu_com
 from advisor.metrics.matmul import head_share, logits, logits_bytes, vocabulary
 from advisor.metrics.memory import mem_peak_allocated
 from advisor.models.effects import COMPUTE, Triple, remove
-from advisor.rules._compile import CAPABILITY
+from advisor.models.gpus import VOLTA
 from advisor.rules._computing import of_computing
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share, size
@@ -45,7 +45,7 @@ def when(m: Metrics) -> Evidence | None:
     """If the cross-entropy over a vocabulary of at least 10,000 entries takes at least 5 % of the step, or its
     logits take at least 15 % of the memory peak,
     """
-    if m[compute_capability] < CAPABILITY:
+    if m[compute_capability] < VOLTA:
         return None
     part = m[cross_entropy_share] * m[gpu_computing_fraction]
     if not part:  # no loss over classes, so no logits either

@@ -24,7 +24,8 @@ from advisor.metrics.gpu import (
 from advisor.metrics.operators import compiled_functions
 from advisor.metrics.settings import is_trace
 from advisor.models.effects import remove_launch_idle
-from advisor.rules._compile import CAPABILITY, compile_intervention
+from advisor.models.gpus import VOLTA
+from advisor.rules._compile import compile_intervention
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, bash, evidence, measure
 from advisor.units import share
@@ -54,7 +55,7 @@ def when(m: Metrics) -> Evidence | None:
     """
     late = measure(m, launch_bound_index, ">=", MIN_LAUNCH_BOUND)
     short = measure(m, median_kernel_us, "<", MAX_KERNEL_US)
-    if m[compute_capability] < CAPABILITY or m.get(replays_graphs):
+    if m[compute_capability] < VOLTA or m.get(replays_graphs):
         return None
     if m.get(is_trace) and m.get(is_compiled) and late.value >= m[MIN_COMPILED]:
         return evidence(measure(m, launch_bound_index, ">=", MIN_COMPILED), note=f"{m[device].name}, compiled")

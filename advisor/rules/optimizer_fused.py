@@ -128,7 +128,6 @@ def _advice_for_trace(m: Metrics) -> Advice:
         changes=(python(f"optimizer = torch.optim.{name}(parameters, ..., fused=True)\n"),),
         basis=basis,
         effect=divide("optimizer", by=speedup),
-        memory=None,
         risk=RISK,
     )
 

@@ -25,6 +25,7 @@ from advisor.metrics.gpu import (
 from advisor.metrics.memory import mem_activations
 from advisor.metrics.peaks import matmul_calls, peak_rates
 from advisor.metrics.settings import flags, model
+from advisor.models.gpus import AMPERE
 from advisor.models.precision import attained_half, memory_change, to_half
 from advisor.models.state import Effect
 from advisor.rules._spelling import spelling
@@ -37,15 +38,12 @@ LAUNCH_BOUND = Threshold(
     "The GPU then waits for launches for about a third of the time; faster kernels would mostly make the gaps longer.",
 )
 
-# Ampere: the first with bf16 tensor cores.
-CAPABILITY = (8, 0)
-
 
 def when(m: Metrics) -> Evidence | None:
     """If fp32 or TF32 matmuls take at least 20 % of GPU time on a GPU with bf16 tensor cores, autocast is off, and
     the GPU waits for launches for less than 30 % of the time,
     """
-    if m[compute_capability] < CAPABILITY:
+    if m[compute_capability] < AMPERE:
         return None
     return slow_products(m, MIN_SHARE, LAUNCH_BOUND)
 

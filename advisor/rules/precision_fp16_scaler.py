@@ -15,21 +15,18 @@ from advisor.metrics.base import Metrics
 from advisor.metrics.gpu import compute_capability, device
 from advisor.metrics.memory import mem_activations
 from advisor.metrics.settings import model
+from advisor.models.gpus import TURING, VOLTA
 from advisor.models.precision import memory_change
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety
 from advisor.rules.precision_bf16 import LAUNCH_BOUND, MIN_SHARE, basis, confidence, effect, slow_products
-
-# Volta and Turing: fp16 tensor cores, no bf16.
-CAPABILITIES = ((7, 0), (7, 5))
 
 
 def when(m: Metrics) -> Evidence | None:
     """If fp32 matmuls take at least 20 % of GPU time on a Volta or Turing GPU, autocast is off, and the GPU waits
     for launches for less than 30 % of the time,
     """
-    oldest, newest = CAPABILITIES
-    if not oldest <= m[compute_capability] <= newest:
+    if not VOLTA <= m[compute_capability] <= TURING:
         return None
     return slow_products(m, MIN_SHARE, LAUNCH_BOUND)
 

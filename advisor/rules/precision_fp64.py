@@ -13,7 +13,7 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.gpu import device, fp64_share, gpu_computing_fraction
 from advisor.metrics.settings import fp64_parameters, on_cpu
 from advisor.metrics.step import modeled_phases
-from advisor.models.effects import ANYWHERE, Triple, remove_seconds, shares_of
+from advisor.models.effects import ANYWHERE, LAUNCHED, Triple, remove_seconds, shares_of
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure, python
 from advisor.units import share
 
@@ -23,7 +23,6 @@ MIN_PARAMETERS = Threshold(0.5, "With most parameters in fp64, forward and backw
 
 # Half the bytes, and twice the numbers per instruction (assumption).
 SPEEDUP_CPU: Triple = (1.1, 1.7, 2.2)
-COMPUTES = ("forward", "backward", "optimizer")
 
 # Half the bytes at least; matmuls without fp64 units gain more (assumption).
 SPEEDUP: Triple = (1.5, 2.0, 8.0)
@@ -50,12 +49,12 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then make inputs, constants and buffers fp32."""
     if m.get(on_cpu):
-        seconds = sum(m[modeled_phases].get(phase, 0.0) for phase in COMPUTES)
+        seconds = sum(m[modeled_phases].get(phase, 0.0) for phase in LAUNCHED)
         return Advice(
             then=f"Make the model and its inputs fp32: {share(m[fp64_parameters])} of its parameters are fp64.",
             changes=(python(CODE),),
             basis="The forward pass, the backward pass and the update become 1.1, 1.7 or 2.2 times as fast.",
-            effect=remove_seconds(*COMPUTES, seconds=seconds, shares=shares_of(SPEEDUP_CPU)),
+            effect=remove_seconds(*LAUNCHED, seconds=seconds, shares=shares_of(SPEEDUP_CPU)),
             risk=RISK,
         )
     part = m[fp64_share]

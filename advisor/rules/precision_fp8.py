@@ -16,12 +16,12 @@ from advisor.metrics.gpu import compute_capability, device, gpu_computing_fracti
 from advisor.metrics.matmul import large_bf16_matmuls, large_bf16_share
 from advisor.metrics.peaks import peak_rates
 from advisor.models.effects import divide_matmul
+from advisor.models.gpus import ADA
 from advisor.models.precision import fp8_speedup
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure, python
 from advisor.units import share
 
-# Ada and Hopper: the first with fp8 tensor cores. Blackwell of data centers: the first with scales in hardware.
-CAPABILITY = (8, 9)
+# Major capability of data centers' Blackwell, the first with scales in hardware.
 BLACKWELL = 10
 
 MIN_SHARE = Threshold(0.3, "Share of the step: less gains some 10 % at best, too little for the risk (assumption).")
@@ -50,7 +50,7 @@ def when(m: Metrics) -> Evidence | None:
     """If the GPU has fp8 tensor cores, and bf16 matmuls in which every dimension is at least 2048 take at least 30 % of
     the step,
     """
-    if m[compute_capability] < CAPABILITY or m[peak_rates].fp8 is None or m[peak_rates].bandwidth is None:
+    if m[compute_capability] < ADA or m[peak_rates].fp8 is None or m[peak_rates].bandwidth is None:
         return None
     if m[large_bf16_share] * m[gpu_computing_fraction] < m[MIN_SHARE]:
         return None

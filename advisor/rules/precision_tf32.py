@@ -22,6 +22,7 @@ from advisor.metrics.gpu import (
 )
 from advisor.metrics.peaks import matmul_calls, peak_rates
 from advisor.metrics.settings import flags
+from advisor.models.gpus import AMPERE
 from advisor.models.precision import attained_tf32, to_tf32
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure
@@ -33,16 +34,13 @@ LAUNCH_BOUND = Threshold(
     0.3, "As for bf16: a GPU that waits for launches for a third of the time gains nothing from faster kernels."
 )
 
-# Ampere: the first with TF32.
-CAPABILITY = (8, 0)
-
 
 def when(m: Metrics) -> Evidence | None:
     """If fp32 matmuls without tensor cores take at least 20 % of GPU time on a GPU that supports TF32, TF32 is off,
     and the GPU waits for launches for less than 30 % of the time,
     """
     settings = m.get(flags)
-    if m[compute_capability] < CAPABILITY or (settings and settings.matmul_precision in ("high", "medium")):
+    if m[compute_capability] < AMPERE or (settings and settings.matmul_precision in ("high", "medium")):
         return None
     found = evidence(
         measure(m, simt_fp32_gemm_share, ">=", MIN_SHARE),

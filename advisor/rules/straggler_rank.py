@@ -51,8 +51,6 @@ FEW_STEPS = Threshold(
     3, "Traces rarely have more steps, and a host that is busy for a while does not make kernels longer."
 )
 
-MIN_RANKS = 2
-
 # By what was measured, what to do about it.
 _CURES = {
     "batches": "Give every rank as many samples, or tokens, per step",
@@ -81,7 +79,7 @@ def when(m: Metrics) -> Evidence | None:
     rank is the slowest in 80 % of at least 30 steps, or it takes 1.5 times as long in each of at least 10 steps, or
     traces of all ranks show that its GPU is late to their collectives,
     """
-    if m[world_size] < MIN_RANKS or m[straggler_skew] < m[MIN_SKEW]:
+    if m[world_size] < 2 or m[straggler_skew] < m[MIN_SKEW]:
         return None
     enough = _enough(m)
     if m[common_step_count] < m[enough]:
@@ -93,7 +91,7 @@ def when(m: Metrics) -> Evidence | None:
         measure(m, straggler_skew, ">=", MIN_SKEW),
         measure(m, straggler_persistence, ">=", MIN_SHARE),
         measure(m, common_step_count, ">=", enough),
-        measure(m, world_size, ">=", MIN_RANKS),
+        measure(m, world_size, ">=", 2),
         note=f"A step's own work, without communication: rank {slowest.rank} {seconds(slowest.median)}, rank "
         f"{middle.rank} {seconds(middle.median)}; most of the difference is in {_place(m)}. Waiting for rank "
         f"{slowest.rank}, in each step: {_waiting(m)}",

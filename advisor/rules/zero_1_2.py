@@ -25,8 +25,6 @@ MIN_SHARE = Threshold(
     0.35, "Below this share of the peak, sharding states frees too little to change what fits (assumption)."
 )
 
-MIN_RANKS = 2
-
 # They look at all of a tensor, or of the model, at once: parts of it are other updates.
 NOT_BY_ELEMENT = ("LBFGS", "Muon", "SparseAdam")
 
@@ -35,7 +33,7 @@ def when(m: Metrics) -> Evidence | None:
     """If memory is under pressure on two or more ranks, and unsharded gradients and optimizer state make up at least 35
     % of the memory peak,
     """
-    if m[data_parallel_size] < MIN_RANKS or not m[memory_pressure]:
+    if m[data_parallel_size] < 2 or not m[memory_pressure]:
         return None
     if not data_parallel(m) or m[flags].fsdp or stage(m):
         return None  # independent jobs, or sharded already
@@ -45,7 +43,7 @@ def when(m: Metrics) -> Evidence | None:
     return evidence(
         measure(m, mem_optim),
         measure(m, mem_grads),
-        measure(m, world_size, ">=", MIN_RANKS),
+        measure(m, world_size, ">=", 2),
         *pressure(m),
         note=f"together {replicated / m[mem_peak_allocated]:.0%} of the peak",
     )
@@ -81,7 +79,7 @@ def in_one_optimizer(m: Metrics) -> Intervention | None:
         or settings is None
         or not settings.ddp
         or settings.zero_stage
-        or (m.get(data_parallel_size) or 1) < MIN_RANKS
+        or (m.get(data_parallel_size) or 1) < 2
     ):
         return None
     if not fact.module.startswith("torch.optim") or fact.name in NOT_BY_ELEMENT:

@@ -33,8 +33,6 @@ MIN_FREED = Threshold(
     "Share of GPU memory; sharded weights must free this much to justify 1.5 times the communication (assumption).",
 )
 
-MIN_RANKS = 2
-
 # Exposed communication grows with its volume; twice as much where what is hidden today no longer is, not at all where
 # the next block's weights are there in time (assumption).
 MORE_VOLUME = ZERO_3_VOLUME - 1
@@ -45,13 +43,13 @@ def when(m: Metrics) -> Evidence | None:
     """If memory is under pressure on two or more ranks, would still be with sharded optimizer state and gradients (ZeRO
     stage 2), and sharding the weights as well frees at least 5 % of GPU memory,
     """
-    if m[data_parallel_size] < MIN_RANKS or not m[memory_pressure] or not data_parallel(m) or stage(m) >= 3:
+    if m[data_parallel_size] < 2 or not m[memory_pressure] or not data_parallel(m) or stage(m) >= 3:
         return None
     if filled_at(m, 2) <= FILL or _freed_by_weights(m) < m[MIN_FREED] * m[device].memory_total:
         return None
     return evidence(
         measure(m, mem_params),
-        measure(m, world_size, ">=", MIN_RANKS),
+        measure(m, world_size, ">=", 2),
         *pressure(m),
         note=f"ZeRO stage 2 would need {filled_at(m, 2):.0%} of GPU memory",
     )
@@ -84,7 +82,7 @@ def in_place_of_ddp(m: Metrics) -> Intervention | None:
     None if the ranks do not train one model under DistributedDataParallel, or another framework already shards.
     """
     fact, settings = m.get(model), m.get(flags)
-    if fact is None or settings is None or (m.get(data_parallel_size) or 1) < MIN_RANKS:
+    if fact is None or settings is None or (m.get(data_parallel_size) or 1) < 2:
         return None
     if not settings.ddp or settings.fsdp or settings.zero_stage:
         return None

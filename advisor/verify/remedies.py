@@ -15,8 +15,9 @@ from advisor.metrics.input import loader
 from advisor.metrics.settings import flags, model
 from advisor.metrics.step import micro_steps_per_step
 from advisor.models.effects import Triple
+from advisor.models.gpus import AMPERE
 from advisor.models.memory import RECOMPUTE
-from advisor.rules import all_rules, ckpt_every_n, grad_accum, precision_bf16, zero_1_2, zero_3_fsdp
+from advisor.rules import all_rules, ckpt_every_n, grad_accum, zero_1_2, zero_3_fsdp
 from advisor.rules._sharding import redundancy_free, to_stage
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Change, Evidence, Intervention, Safety, Severity
@@ -124,7 +125,7 @@ def _in_pieces(m: Metrics) -> Ladder:
 
 def _in_half(m: Metrics) -> Ladder:
     gpu, settings = m.get(device), m.get(flags)
-    if gpu is None or (gpu.capability or (0, 0)) < precision_bf16.CAPABILITY or (settings and settings.autocast):
+    if gpu is None or (gpu.capability or (0, 0)) < AMPERE or (settings and settings.autocast):
         return ()
     return (
         _remedy(
