@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from advisor.metrics.base import Metrics
 from advisor.metrics.lines import anomaly_place
 from advisor.metrics.settings import debug_modes
-from advisor.models.effects import Triple, divide, in_turn, relieve_host, shares_of
+from advisor.models.effects import COMPUTE, LAUNCHED, Triple, divide, in_turn, relieve_host, shares_of
 from advisor.models.state import Effect
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Intervention, Measurement, Rule, Safety, bash
@@ -22,35 +22,32 @@ from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Inter
 
 @dataclass(frozen=True, slots=True)
 class _Mode:
+    name: str
     phases: tuple[str, ...]
     speedup: Triple
     """The times of those phases are divided by this (low, expected, high gain)."""
+    variable: str | None = None
+    """The environment variable that turns it on."""
 
 
 MODES = {
     # Measured on CPU, with 24 small layers: whole steps 2 to 3.4 times as fast, so their passes 2.3 to 5 times. Large
     # layers hide it: a stack trace takes as long whatever the operation.
-    "anomaly": _Mode(("forward", "backward"), (1.2, 2.8, 5.0)),
+    "anomaly": _Mode("anomaly detection", COMPUTE, (1.2, 2.8, 5.0)),
     # By how much depends on the kernels' length; an assumption, nothing at worst.
-    "launch_blocking": _Mode(("forward", "backward", "optimizer"), (1.0, 1.2, 2.0)),
+    "launch_blocking": _Mode("CUDA_LAUNCH_BLOCKING", LAUNCHED, (1.0, 1.2, 2.0), "CUDA_LAUNCH_BLOCKING"),
     # An assumption as well.
-    "distributed_debug": _Mode(("communication",), (1.0, 1.1, 1.5)),
+    "distributed_debug": _Mode(
+        "TORCH_DISTRIBUTED_DEBUG=DETAIL", ("communication",), (1.0, 1.1, 1.5), "TORCH_DISTRIBUTED_DEBUG"
+    ),
     # A schedule of a few steps costs next to nothing and cannot be distinguished: no gain is claimed.
-    "program_profiler": _Mode((), (1.0, 1.0, 1.0)),
+    "program_profiler": _Mode("the program's own torch.profiler", (), (1.0, 1.0, 1.0)),
     # An event costs 1.2 us on the host: measured on CPU, with 16 small layers, shapes and stacks, loops about twice as
     # fast without, with very many events 2.5 to 3.2 times. Large layers hide it.
-    "profiled_throughout": _Mode(("forward", "backward", "optimizer"), (1.0, 1.5, 3.0)),
+    "profiled_throughout": _Mode(
+        "the program's own torch.profiler, which records every step", LAUNCHED, (1.0, 1.5, 3.0)
+    ),
 }
-
-NAMES = {
-    "anomaly": "anomaly detection",
-    "launch_blocking": "CUDA_LAUNCH_BLOCKING",
-    "distributed_debug": "TORCH_DISTRIBUTED_DEBUG=DETAIL",
-    "program_profiler": "the program's own torch.profiler",
-    "profiled_throughout": "the program's own torch.profiler, which records every step",
-}
-
-VARIABLES = {"launch_blocking": "CUDA_LAUNCH_BLOCKING", "distributed_debug": "TORCH_DISTRIBUTED_DEBUG"}
 
 
 def when(m: Metrics) -> Evidence | None:
@@ -58,13 +55,13 @@ def when(m: Metrics) -> Evidence | None:
     on = m[debug_modes]
     if not on:
         return None
-    return Evidence((Measurement(debug_modes, len(on), 0, ">"),), ", ".join(NAMES[mode] for mode in on))
+    return Evidence((Measurement(debug_modes, len(on), 0, ">"),), ", ".join(MODES[mode].name for mode in on))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then turn it off."""
     on = m[debug_modes]
-    slow = [MODES[mode] for mode in on if MODES[mode].phases]
+    slow = [mode for mode in on if MODES[mode].phases]
     return Advice(
         then=f"Turn off {found.note}, unless you are using it to find a bug; then record again.",
         changes=tuple(_located(m, change, mode) for mode in on for change in _changes(m, mode)),
@@ -72,7 +69,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         "step: 2 to 3.4). A profiler that records every step: all three phases become 1, 1.5 or 3 times as fast "
         "(measured: about 2); one that may record only a few steps: no gain. The other modes: assumptions.",
         effect=_effect(slow) if slow else None,
-        intervention=_intervention([mode for mode in on if MODES[mode].phases]),
+        intervention=_intervention(slow),
         risk="No effect on results. Without anomaly detection, the origin of a NaN is not reported.",
     )
 
@@ -86,9 +83,8 @@ def _located(m: Metrics, change: Change, mode: str) -> Change:
 def _changes(m: Metrics, mode: str) -> tuple[Change, ...]:
     if mode == "anomaly":
         return spelling(m).no_anomaly_detection()
-    if mode in ("program_profiler", "profiled_throughout"):
-        return spelling(m).less_profiling()
-    return (bash(f"unset {VARIABLES[mode]}\n"),)
+    variable = MODES[mode].variable
+    return (bash(f"unset {variable}\n"),) if variable else spelling(m).less_profiling()
 
 
 def _intervention(slow: list[str]) -> Intervention | None:
@@ -98,19 +94,21 @@ def _intervention(slow: list[str]) -> Intervention | None:
     """
     if slow == ["anomaly"]:
         return Intervention(name="flags", settings={"anomaly": False}, safety=Safety.EXACT)
-    if slow and all(mode in VARIABLES for mode in slow):
-        unset = {VARIABLES[mode]: None for mode in slow}
+    if slow and all(MODES[mode].variable for mode in slow):
+        unset = {MODES[mode].variable: None for mode in slow}
         return Intervention(name="environment", settings={"variables": unset}, safety=Safety.EXACT)
     return None
 
 
-def _effect(modes: list[_Mode]) -> Effect:
+def _effect(slow: list[str]) -> Effect:
     """Return the effect of turning the modes off.
 
     They slow the host that enqueues the step, so the time the GPU waits for it falls by the same factor.
     """
+    modes = [MODES[mode] for mode in slow]
     return in_turn(
-        *(in_turn(relieve_host(shares_of(mode.speedup)), divide(*mode.phases, by=mode.speedup)) for mode in modes)
+        *(relieve_host(shares_of(mode.speedup)) for mode in modes),
+        *(divide(*mode.phases, by=mode.speedup) for mode in modes),
     )
 
 
