@@ -27,12 +27,10 @@ from advisor.rules._workers import (
     workers_memory,
 )
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure
-from advisor.rules.data_workers_zero import MIN_WAIT
+from advisor.rules.data_workers_zero import MIN_GAIN, MIN_WAIT
 from advisor.units import seconds, share
 
 MIN_EFFICIENCY = Threshold(0.8, "Workers that are idle for a fifth of the time are not the bottleneck.")
-
-MIN_GAIN = Threshold(0.03, "If cores are scarce, the predicted gain may be zero; below this gain there is no advice.")
 
 
 def when(m: Metrics) -> Evidence | None:

@@ -17,6 +17,7 @@ from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import remove_wait
 from advisor.rules._workers import MIN_WAIT, gain, right_number
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, evidence, measure
+from advisor.rules.data_more_workers import MIN_EFFICIENCY
 from advisor.units import share
 
 MIN_CPU = Threshold(
@@ -24,8 +25,6 @@ MIN_CPU = Threshold(
     "Workers that compute for a smaller share of their time mostly wait for storage or sleep; moving computation "
     "would not help.",
 )
-
-MIN_EFFICIENCY = Threshold(0.8, "Workers that are idle for a fifth of the time are not the bottleneck.")
 
 MAX_BUSY = Threshold(0.9, "A GPU busier than this has no time for preprocessing (assumption).")
 

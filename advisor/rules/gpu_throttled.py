@@ -13,11 +13,10 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.hardware import sm_clock_ratio, thermal_throttle_share, throttle_reasons, throttled_gpu
 from advisor.models.effects import LAUNCHED, remove
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, bash, evidence, measure
+from advisor.rules.clocks_set import MAX_CLOCK
 from advisor.units import share
 
 MIN_SHARE = Threshold(0.05, "Share of the samples in which the GPU was busy; a smaller share is a short peak.")
-
-MAX_CLOCK = Threshold(0.9, "Clock divided by its maximum; above this, less than a tenth can be gained (assumption).")
 
 # Share of the lost clock that comes back as speed: what is bound by memory hardly follows the clock (assumption).
 RECOVERED = (0.5, 0.8, 1.0)

@@ -10,17 +10,12 @@ Source: NVIDIA: NVML API Reference, power management limit, https://docs.nvidia.
 
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.hardware import capped_clock_ratio, power_cap
-from advisor.models.effects import LAUNCHED, Triple, remove
+from advisor.models.effects import LAUNCHED, remove
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, bash, evidence, measure
+from advisor.rules.clocks_set import MAX_CLOCK, RECOVERED
 from advisor.units import share
 
 MAX_LIMIT = Threshold(0.9, "Variants of a board differ by a few percent from the data sheet (assumption).")
-
-MAX_CLOCK = Threshold(0.9, "Clock divided by its maximum; above this, less than a tenth can be gained (assumption).")
-
-# Share of the lost clock that comes back as speed (assumption): nothing where memory is the limit, or the maximum clock
-# is out of reach at full power, too.
-RECOVERED: Triple = (0.0, 0.4, 0.9)
 
 CODE = """\
 nvidia-smi -q -d POWER,CLOCK  # "Current" against "Default Power Limit"

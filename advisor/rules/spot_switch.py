@@ -16,6 +16,7 @@ from advisor.metrics.between import checkpoint_save_seconds
 from advisor.metrics.goals import spot_discount, time_between_failures
 from advisor.models.checkpoint_interval import break_even_discount, daly, inflation, spot_cost
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure, python
+from advisor.rules.ckpt_interval_daly import MTBF_TIMES
 from advisor.units import money, seconds, share
 
 MAX_RATIO = Threshold(
@@ -25,9 +26,6 @@ MAX_RATIO = Threshold(
 # Seconds from an interruption until training goes on, where it was not declared: a machine, its image, the checkpoint
 # (assumption).
 RESTART = 300.0
-
-# Machines may be taken away twice as often as declared, or half as often (assumption): low, expected, high gain.
-MTBF_TIMES = (0.5, 1.0, 2.0)
 
 CODE = """\
 import signal
