@@ -112,7 +112,3 @@ class Outlet:
     def publish(self) -> None:
         """Publish the agent's cost for the recorder."""
         self._ring.count(self.per_event_ns, self.measured_ns, self.windows_ns)
-
-    def close(self) -> None:
-        """Publish the final cost; the files stay for the recorder."""
-        self.publish()

@@ -375,7 +375,6 @@ class Agent:
                 self.windows.close()
             self.tick()
             outlet.fact("end", {"failed": self.failed})
-            outlet.close()
         except Exception as error:
             self.problem("exit", error)
         finally:

@@ -86,7 +86,7 @@ def record(top):
             outlet.write(0, kind, begin + start * MS, begin + (start + duration) * MS, *values)
         if at == STEPS // 2:
             recorder.suspend()
-    outlet.close()
+    outlet.publish()
 
 
 RECORD = f"""

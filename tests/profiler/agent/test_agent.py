@@ -159,7 +159,6 @@ def test_a_forked_child_drops_the_parents_events_and_opens_its_own_outlet(agent,
         [(1, 2)],
         [(5, 6)],
     ]
-    first.close()
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -391,7 +390,7 @@ def test_finishing_never_raises(agent, monkeypatch, broken):
     if broken == "windows":
         agent.windows = SimpleNamespace(close=fail, cost=0.0)
     elif broken == "outlet":
-        monkeypatch.setattr(agent.outlet, "close", fail)
+        monkeypatch.setattr(agent.outlet, "publish", fail)
     else:
         monkeypatch.setattr(agent, broken, fail)
     agent.finish()

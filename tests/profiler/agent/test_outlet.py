@@ -13,9 +13,7 @@ from profiler.agent.outlet import RANK_RECORDS, WORKER_RECORDS, Outlet
 
 @pytest.fixture
 def outlet(tmp_path):
-    made = Outlet(str(tmp_path), worker=True)
-    yield made
-    made.close()
+    return Outlet(str(tmp_path), worker=True)
 
 
 @pytest.fixture
@@ -42,7 +40,7 @@ def test_files_are_the_users_own(outlet, tmp_path):
 
 @pytest.mark.parametrize(("worker", "records"), [(True, WORKER_RECORDS), (False, RANK_RECORDS)])
 def test_a_worker_gets_a_smaller_ring(tmp_path, worker, records):
-    Outlet(str(tmp_path), worker).close()
+    Outlet(str(tmp_path), worker)
     (path,) = tmp_path.glob("*.ring")
     assert ring.Reader(str(path)).capacity == records
 
@@ -60,14 +58,6 @@ def test_costs_are_published(outlet, reader):
     outlet.measured_ns, outlet.windows_ns = 11, 22
     outlet.publish()
     assert reader.counters() == (outlet.per_event_ns, 11, 22)
-
-
-def test_closing_publishes_the_last_costs(tmp_path):
-    outlet = Outlet(str(tmp_path), worker=True)
-    outlet.measured_ns = 7
-    outlet.close()
-    (path,) = tmp_path.glob("*.ring")
-    assert ring.Reader(str(path)).counters().rare_ns == 7
 
 
 def test_a_fact_is_a_line_with_kind_and_time(outlet, tmp_path):

@@ -69,7 +69,7 @@ class Program:
 def program(tmp_path):
     made = Program(tmp_path)
     yield made
-    made.outlet.close()
+    made.outlet.publish()
 
 
 def line(kind, **body):
@@ -206,7 +206,7 @@ class Loader:
             outlet.fact("process", {"role": "worker", "worker_id": number, "parent": 7})
             outlet.fact("flags", {"threads": 1})
             outlet.write(MAIN, ring.BATCH, self.origin, self.origin + 20 * MS, 3, 0, 0, 1, 0)
-            outlet.close()
+            outlet.publish()
             outlets.append(outlet)
             (path,) = [path for path in self.folder.glob("*.ring") if path.name not in self.named()]
             self.pid += 1
@@ -546,7 +546,7 @@ def test_whatever_the_facts_say_it_can_be_stored(tmp_path_factory, facts, damage
         (path,) = find(folder)
         assert len(read(path).processes) == 1
     finally:
-        program.outlet.close()
+        program.outlet.publish()
 
 
 @settings(deadline=None, max_examples=80)
@@ -564,7 +564,7 @@ def test_damaged_files_are_refused_or_read(tmp_path_factory, flips, cut):
         program.evaluate()
         program.write(ring.BATCH, 3, 1, MS, MS, 8, 1)
         program.write(ring.GPU, 0, ring.MARK_OPTIMIZER_END, MS)
-    program.outlet.close()
+    program.outlet.publish()
     contents = {"ring": bytearray(program.ring.read_bytes()), "facts": bytearray(program.facts.read_bytes())}
     written = 200 * ring.RECORD.size
     for which, where, mask in flips:
@@ -600,7 +600,7 @@ def test_rings_are_taken_up_as_they_appear_and_what_is_none_is_refused_once(tmp_
     assert [source.pid for source in drain.sources.values()] == [os.getpid()]
     (problem,) = drain.problems
     assert "1-1.ring" in problem.message
-    outlet.close()
+    outlet.publish()
 
 
 def test_an_earlier_recorders_cursors_are_gone_on_from(tmp_path):
@@ -615,7 +615,7 @@ def test_an_earlier_recorders_cursors_are_gone_on_from(tmp_path):
     drain.look()
     (source,) = drain.sources.values()
     assert [row.body["id"] for row in source.rows()] == [2]
-    outlet.close()
+    outlet.publish()
 
 
 def test_a_folder_that_is_gone_has_no_rings(tmp_path):
