@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from .look import class_dict_of, dict_of
@@ -35,39 +37,37 @@ def place() -> dict[str, Any] | None:
     Code of torch, of installed packages and of the agent does not count. `via` lists the frameworks between that line
     and the object being made, outermost first.
     """
-    frame: Any = sys._getframe(1)
     fallback = None
     via: list[str] = []
-    while frame is not None:
+    for frame in _outwards(sys._getframe(1)):
         file = frame.f_code.co_filename
         if is_users(file):
             return {**_line(frame), "via": via} if via else _line(frame)
         _note(via, frame)
         if fallback is None and _is_a_file(file) and f"{os.sep}torch{os.sep}" not in file:
             fallback = frame
-        frame = frame.f_back
     return None if fallback is None else _line(fallback)
 
 
 def callers() -> list[dict[str, Any]]:
     """Return up to MOST_CALLERS of the user's own lines on the stack, innermost first."""
-    frame: Any = sys._getframe(1)
-    found: list[dict[str, Any]] = []
-    while frame is not None and len(found) < MOST_CALLERS:
-        if is_users(frame.f_code.co_filename):
-            found.append(_line(frame))
-        frame = frame.f_back
-    return found
+    users = (frame for frame in _outwards(sys._getframe(1)) if is_users(frame.f_code.co_filename))
+    return [_line(frame) for frame in islice(users, MOST_CALLERS)]
 
 
 def frameworks() -> list[str]:
     """Return the frameworks on the stack, outermost first; the first one drives the loop."""
-    frame: Any = sys._getframe(1)
     found: list[str] = []
-    while frame is not None:
+    for frame in _outwards(sys._getframe(1)):
         _note(found, frame)
-        frame = frame.f_back
     return found
+
+
+def _outwards(frame: Any) -> Iterator[Any]:
+    """Yield a frame and those that called it, innermost first."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def _note(found: list[str], frame: Any) -> None:
