@@ -338,7 +338,7 @@ class Agent:
         self._turn[:] = [None]
         self.outlet = None
         self.flushed = self.attend = self._window_steps = 0
-        self.windows = None
+        windows, self.windows = self.windows, None
         self.window_open = self._window_just_closed = False
         self.mark = None
         self.capturing.clear()
@@ -346,6 +346,8 @@ class Agent:
         self.in_backward.clear()
         self.in_forward.clear()
         self.in_save.clear()
+        if windows is not None:
+            windows.after_fork()
 
     def stop(self) -> None:
         """Remove every hook and close the outlet."""

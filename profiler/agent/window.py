@@ -16,11 +16,11 @@ import os
 import posix
 import threading
 import time
-import weakref
 from collections import deque
 from typing import Any, Callable  # noqa: UP035  the agent also runs on Python 3.9
 
 from .kineto import kept_subscribed, quiet
+from .patching import each_of, patch
 from .session import Agent
 
 MARK = "profile-train step"
@@ -120,12 +120,11 @@ class Windows:
         self._events_per_step = 0.0
         self._cost_per_step: dict[bool, float] = {}
         """Seconds per step of the last window without shapes (False) and with shapes (True)."""
-        self._watched: list[tuple[Any, Any, Any]] = []
+        self._watched: list[Callable[[], None]] = []
+        """What undoes each watch."""
         for name in ("profile", "emit_nvtx", "emit_itt"):
             self._watch(getattr(torch.autograd.profiler, name))
         self._watch(torch.profiler.profile)
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=_weakly(self._after_fork))
 
     def at_step_boundary(self, now_ns: int, steps: int = 1) -> bool:
         """Open, advance or close a window at the end of a step; return whether one is open.
@@ -371,13 +370,10 @@ class Windows:
             if getattr(instance, "enabled", True):
                 self._give_way()
 
-        profiler.__init__ = init
-        self._watched.append((profiler, init, original))
+        self._watched.append(patch("__init__", original, init, profiler))
 
     def _unwatch(self) -> None:
-        for profiler, init, original in self._watched:
-            if profiler.__init__ is init:
-                profiler.__init__ = original
+        each_of(self._watched)()
         self._watched.clear()
 
     def _give_way(self) -> None:
@@ -385,33 +381,19 @@ class Windows:
         self._out, self.program_profiler, self.reason = True, True, "program_profiler"
         self.due = NEVER if self._window is None else 0
         try:
-            if self._watched:
-                self._unwatch()
-                self._agent.fact("flags_profiler", {"program_profiler": True})
+            self._unwatch()
             # A window of another thread can only be ended there: at its next step boundary.
             if self._window is not None and self._window.is_here():
                 self._end(self._window.abandon())
         except Exception as error:
             self._retire(_message(error))
 
-    def _after_fork(self) -> None:
+    def after_fork(self) -> None:
         """Disable windows in a forked child, mostly a DataLoader worker, and silence the copied one."""
         window, self._window = self._window, None
         self._out, self.due = True, NEVER
         if window is not None:
             window.silence()
-
-
-def _weakly(method: Callable[[], None]) -> Callable[[], None]:
-    """Return a fork callback that does not keep `Windows` alive: such callbacks cannot be unregistered."""
-    reference = weakref.WeakMethod(method)
-
-    def call() -> None:
-        alive = reference()
-        if alive is not None:
-            alive()
-
-    return call
 
 
 class _Window:

@@ -149,8 +149,10 @@ def test_a_forked_child_drops_the_parents_events_and_opens_its_own_outlet(agent,
     agent.flush()
     first = agent.outlet
     put(agent, ring.BACKWARD, 3, 4)
-    agent.windows, agent.mark, agent.steps = object(), print, 7
+    windows = agent.windows = Windows()
+    agent.mark, agent.steps = print, 7
     agent.after_fork()
+    assert windows.forked
     assert (agent.outlet, agent.windows, agent.mark, agent.steps) == (None, None, None, 0)
     put(agent, ring.BATCH, 5, 6)
     agent.flush()
@@ -273,6 +275,7 @@ class Windows:
         self.open_at = open_at
         self.cost = 0.25
         self.closed = False
+        self.forked = False
         self.count = 0
         self.due = 0
 
@@ -282,6 +285,9 @@ class Windows:
 
     def close(self):
         self.closed = True
+
+    def after_fork(self):
+        self.forked = True
 
 
 def test_steps_in_a_window_and_the_one_that_bears_its_saving_are_tagged(agent):

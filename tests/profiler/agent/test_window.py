@@ -274,7 +274,6 @@ def test_the_programs_profiler_takes_over_at_once(make, tmp_path):
     assert not any(opened)
     assert not any(loop.steps(200))
     assert loop.windows.program_profiler
-    assert loop.facts_of("flags_profiler") == [{"program_profiler": True}]
     assert loop.facts_of("window") == loop.facts_of("problem") == []
     assert list(tmp_path.iterdir()) == []
 
@@ -417,6 +416,7 @@ def test_a_forked_child_takes_no_windows_and_leaves_the_parents(make):
 
     child = os.fork()
     if child == 0:
+        loop.windows.after_fork()
         opened = any(loop.steps(5)) or any(loop.steps(100))
         loop.windows.close()
         os._exit(1 if opened or loop.facts else 0)
@@ -737,6 +737,7 @@ if sys.argv[1] != "plain":
     agent = Agent(torch, {"rings": sys.argv[1]})
     agent.fact = lambda kind, body: facts.append((kind, body))
     windows = Windows(agent, sys.argv[1], 1.0, time.perf_counter_ns, lambda: True)
+    os.register_at_fork(after_in_child=windows.after_fork)
 data = TensorDataset(torch.randn(960, 16), torch.randint(0, 4, (960,)))
 model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
 optimizer = torch.optim.Adam(model.parameters())
