@@ -13,6 +13,7 @@ import threading
 from typing import Any
 
 from .lease import Lease
+from .ranks import worker_info
 from .tracebacks import is_ours
 
 # Of torch.nn.modules.module, and of torch.autograd.graph.
@@ -58,8 +59,7 @@ def _done(order: dict[str, Any]) -> dict[str, Any]:
 def _begin(settings: dict[str, Any]) -> dict[str, Any]:
     if "torch.nn" not in sys.modules or not hasattr(sys.modules["torch"], "optim"):
         return {"state": "no torch"}
-    worker = sys.modules.get("torch.utils.data._utils.worker")
-    if getattr(worker, "_worker_info", None) is not None:
+    if worker_info() is not None:
         return {"state": "worker"}
     if sys.version_info < (3, 9):  # noqa: UP036  the program's, not ours
         return {"state": "failed", "message": "it runs on Python older than 3.9"}

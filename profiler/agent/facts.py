@@ -255,8 +255,7 @@ def _matmul_precision(torch: Any) -> Any:
 
 def process(torch: Any) -> dict[str, Any]:
     """Return the fields from which the recorder builds its `Process` row."""
-    worker = sys.modules.get("torch.utils.data._utils.worker")
-    info = getattr(worker, "_worker_info", None)
+    info = ranks.worker_info()
     return {
         "parent": os.getppid(),
         "role": "rank" if info is None else "worker",

@@ -47,6 +47,11 @@ def numbers() -> dict[str, int]:
     return {"rank": rank, "local_rank": number(LOCAL_RANK), "world_size": world, "node_rank": number(NODE_RANK)}
 
 
+def worker_info() -> Any:
+    """Return what torch tells a DataLoader worker about itself; None in any other process."""
+    return getattr(sys.modules.get("torch.utils.data._utils.worker"), "_worker_info", None)
+
+
 def is_batch_script(environment: Any) -> bool:
     """Return whether this process is a Slurm batch script.
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .outlet import Outlet, clock
+from .ranks import worker_info
 from .ring import BACKWARD, BATCH, FETCH, FORWARD, ITER, OPTIMIZER, REGION, SAVE, STEP
 
 # What torch.compile imports as it is first used.
@@ -197,8 +198,7 @@ class Agent:
     @property
     def is_worker(self) -> bool:
         """Return whether this process is a DataLoader worker."""
-        data = sys.modules.get("torch.utils.data._utils.worker")
-        return data is not None and getattr(data, "_worker_info", None) is not None
+        return worker_info() is not None
 
     def is_recomputing(self) -> bool:
         """Return whether this thread is in a backward pass, one it started or as a thread of autograd's own."""
