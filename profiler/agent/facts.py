@@ -6,6 +6,7 @@ and from attributes only: nothing is computed on a device and nothing waits.
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -28,15 +29,13 @@ def model(module: Any, number: int) -> dict[str, Any]:
             wrappers.append(look.name_of(look.bases_of(type(inner))[0]))
         if look.dict_of(inner).get("_compiled_call_impl") is not None and name != "OptimizedModule":
             wrappers.append("Module.compile")
-        only = look.children(inner)
         following = next((each for key in WRAPPERS if (each := look.child(inner, key)) is not None), None)
-        following = following if len(only) == 1 else None
-        if following is None:
+        if following is None or len(look.children(inner)) != 1:
             break
         wrappers.append(name)
         inner = following
-    dtypes: dict[str, int] = {}
-    devices: dict[str, int] = {}
+    dtypes: Counter[str] = Counter()
+    devices: Counter[str] = Counter()
     count = trainable = tensors = size = 0
     sized = True
     for parameter in map(look.tensor, look.parameters(module)):
@@ -49,14 +48,10 @@ def model(module: Any, number: int) -> dict[str, Any]:
         if parameter.trainable:
             trainable += elements
             tensors += 1
-        dtypes[parameter.dtype] = dtypes.get(parameter.dtype, 0) + elements
-        device = str(parameter.device)
-        devices[device] = devices.get(device, 0) + elements
-    classes: dict[str, int] = {}
-    for child in look.modules(inner):
-        name = look.name_of(written(child))
-        classes[name] = classes.get(name, 0) + 1
-    fact = {
+        dtypes[parameter.dtype] += elements
+        devices[str(parameter.device)] += elements
+    classes = Counter(look.name_of(written(child)) for child in look.modules(inner))
+    return {
         "id": number,
         "name": look.qualified_name_of(written(inner)),
         "wrappers": wrappers,
@@ -69,10 +64,9 @@ def model(module: Any, number: int) -> dict[str, Any]:
         "devices": devices,
         "modules": dict(sorted(classes.items(), key=lambda item: -item[1])[:40]),
         "compiled": any(name in ("OptimizedModule", "Module.compile") for name in wrappers),
+        **_block(inner),
+        **ranks.sharing(module),
     }
-    fact.update(_block(inner))
-    fact.update(ranks.sharing(module))
-    return fact
 
 
 def written(module: Any) -> type:
@@ -102,14 +96,8 @@ def _block(module: Any) -> dict[str, Any]:
                 continue  # the stages of a ResNet are Sequentials: the blocks are in them
             sizes = [sum(p.bytes for p in map(look.tensor, look.parameters(child)) if p) for child in children]
             if sum(sizes) > best[0] and look.children(children[0]):
-                best = (
-                    sum(sizes),
-                    {
-                        "block": look.name_of(cls),
-                        "blocks": len(children),
-                        "block_bytes": max(sizes),
-                    },
-                )
+                block = {"block": look.name_of(cls), "blocks": len(children), "block_bytes": max(sizes)}
+                best = sum(sizes), block
     return best[1]
 
 
@@ -143,10 +131,10 @@ def held_on_gpus(tensors: list[look.Tensor]) -> dict[int, int]:
 
     Tensors on the host (step counts, offloaded states) are left out.
     """
-    sizes: dict[int, int] = {}
+    sizes: Counter[int] = Counter()
     for tensor in tensors:
         if tensor.device.type == "cuda":
-            sizes[tensor.device.index] = sizes.get(tensor.device.index, 0) + tensor.held
+            sizes[tensor.device.index] += tensor.held
     return sizes
 
 
@@ -179,7 +167,7 @@ def optimizer(instance: Any, number: int, where: Any) -> dict[str, Any]:
 def flags(torch: Any, used: dict[str, Any]) -> dict[str, Any]:
     """Return the FlagsFact: torch's switches as they are now, and the features the hooks have seen in use."""
     environment = os.environ
-    fact: dict[str, Any] = {
+    return {
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "launch_blocking": environment.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"),
         "distributed_debug": environment.get("TORCH_DISTRIBUTED_DEBUG"),
@@ -189,9 +177,8 @@ def flags(torch: Any, used: dict[str, Any]) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "interop_threads": torch.get_num_interop_threads(),
         "allocator_config": environment.get("PYTORCH_ALLOC_CONF") or environment.get("PYTORCH_CUDA_ALLOC_CONF"),
+        **used,
     }
-    fact.update(used)
-    return fact
 
 
 def zero_stage(sharded: list[Any], optimizers: list[dict[str, Any]]) -> Any:
