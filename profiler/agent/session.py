@@ -166,8 +166,7 @@ class Agent:
         try:
             outlet = self.outlet = Outlet(self.folder, worker=self.is_worker)
         except Exception as error:  # an audit hook of the program may forbid it by any
-            if self.lease is not None and self.lease.is_over:
-                self.leave = self.lease.end
+            self.check_lease()
             self._no_room(error)
             return None
         self._muted = False
@@ -194,6 +193,11 @@ class Agent:
                 posix.symlink(report, f"{self.folder}/{posix.getpid()}.problem")
             except Exception:
                 return
+
+    def check_lease(self) -> None:
+        """Have the next hook that can remove all of them, if the command that attached them is gone."""
+        if self.lease is not None and self.lease.is_over:
+            self.leave = self.lease.end
 
     @property
     def is_worker(self) -> bool:

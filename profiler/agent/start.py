@@ -111,8 +111,8 @@ def begin(settings: dict[str, Any]) -> Agent | None:
     agent.on_tick.append(lambda: _tell_memory(agent, seen, peaks))
 
     if "recorder" in settings:
-        agent.lease = lease = Lease(settings, lambda: _leave(agent))
-        agent.on_tick.append(lambda: _look_at(agent, lease))
+        agent.lease = Lease(settings, lambda: _leave(agent))
+        agent.on_tick.append(agent.check_lease)
     agent.compiled = _graphs
     atexit.register(agent.finish)
     return agent
@@ -229,9 +229,9 @@ def _tell_windows(agent: Agent) -> None:
 
 def _tell_devices(agent: Agent, seen: _Reported) -> None:
     """Report the devices once the program has initialized CUDA."""
-    if not seen.devices and agent.torch.cuda.is_initialized():
-        seen.devices = True
+    if not seen.devices:
         for fact in facts.devices(agent.torch):
+            seen.devices = True
             agent.fact("device", fact)
 
 
@@ -269,11 +269,6 @@ def _tell_memory(agent: Agent, seen: _Reported, peaks: dict[int, dict[str, int]]
         agent.fact("allocator", {"device": device, **sizes, **counts})
         free, total = (None, None) if agent.is_capturing() else cuda.mem_get_info(device)
         agent.fact("memory", {**sizes, **most, "free": free, "total": total})
-
-
-def _look_at(agent: Agent, lease: Lease) -> None:
-    if lease.is_over:
-        agent.leave = lease.end
 
 
 def _graphs() -> int:
