@@ -29,7 +29,6 @@ class ProfileTrainCallback(Callback):
 
     def __init__(self, *args: Any, every: int | None = EVERY, **options: Any) -> None:
         self.run = profile(*args, **options)
-        self._every = every
         self._live = Live(self.run, every)
         self._recording = ExitStack()
 
@@ -38,7 +37,7 @@ class ProfileTrainCallback(Callback):
         # Where processes are forked, every one of them would take itself for the first.
         if stage == "fit" and trainer.local_rank == int(os.environ.get("LOCAL_RANK", "0")):
             self._recording.enter_context(self.run)
-            self._live = self._recording.enter_context(Live(self.run, self._every))
+            self._recording.enter_context(self._live)
 
     def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Report the newest steps to the loggers."""

@@ -18,7 +18,6 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
-from types import TracebackType
 
 from profiler.child import python
 from profiler.integrations.trackers import Result, figures
@@ -40,29 +39,30 @@ PREFIX = "profile_train/live"
 
 
 class Live:
-    """The live figures of a run, requested at the end of each step.
+    """The live figures of a run, requested at the end of each step within the block.
 
-    `every` is the number of steps between two results; None means there are none.
+    `every` is the number of steps between two results; None means there are none. A block can be entered again, with
+    the next recording of `run`.
     """
 
     def __init__(self, run: profile, every: int | None = EVERY) -> None:
         if every is not None and every < 1:
             raise ValueError("every is a number of steps above zero, or None")
         self._run = run
-        self._every = every
+        self._every = every or 0
         self._reader: subprocess.Popen[bytes] | None = None
+        self._is_open = False
+
+    def __enter__(self) -> Live:
+        self._is_open = self._every > 0
         self._last: int | None = None
         """The step of the last request."""
         self._waiting = False
         self._answer = b""
         self._pause_until = 0.0
-
-    def __enter__(self) -> Live:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def newest(self, step: int) -> dict[str, float]:
@@ -70,7 +70,7 @@ class Live:
 
         `step` is the training's own number of the step that ends.
         """
-        if self._every is None:
+        if not self._is_open:
             return {}
         try:
             if self._waiting:
@@ -98,7 +98,7 @@ class Live:
     def close(self) -> None:
         """Stop the process that computes the figures."""
         reader, self._reader = self._reader, None
-        self._every = None
+        self._is_open = False
         if reader is not None:
             with reader:
                 reader.kill()
@@ -108,7 +108,7 @@ class Live:
         if self._reader is None:
             folder = self._run.recorded
             if folder is None:  # another rank is recorded, or none
-                self._every = None
+                self._is_open = False
                 return
             self._reader = _reader(folder)
         assert self._reader.stdin is not None

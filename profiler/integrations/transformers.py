@@ -40,7 +40,6 @@ class ProfileTrainCallback(TrainerCallback):
 
     def __init__(self, *args: Any, every: int | None = EVERY, **options: Any) -> None:
         self.run = profile(*args, **options)
-        self._every = every
         self._live = Live(self.run, every)
         self._recording = ExitStack()
         self._writer: Any = None
@@ -56,7 +55,7 @@ class ProfileTrainCallback(TrainerCallback):
         self._recording.__exit__(RuntimeError, RuntimeError("training begins again"), None)
         self._writer = None
         self._recording.enter_context(self.run)
-        self._live = self._recording.enter_context(Live(self.run, self._every))
+        self._recording.enter_context(self._live)
         active = getattr(sys.modules.get("mlflow"), "active_run", None)
         self._mlflow = run.info.run_id if active and (run := active()) else None
 

@@ -173,7 +173,21 @@ def test_where_nothing_is_recorded_nothing_is_read(monkeypatch):
     monkeypatch.setattr(module, "_reader", None)
 
     for live in (Live(profile(), 1), Live(profile(), None)):
-        assert not any(live.newest(step) for step in range(1, 5))
+        assert not live.newest(1)
+        with live:
+            assert not any(live.newest(step) for step in range(1, 5))
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.process
+def test_the_next_recording_has_figures_too(live, reader):
+    """As accelerate's tracker records from each `init_trackers` to the next `end_training`."""
+    live.close()
+    assert not any(live.newest(step) for step in range(1, 20))
+
+    with live:
+        reader.answer(**ANSWER)
+        assert [bool(live.newest(step)) for step in range(1, 12)] == [False] * 10 + [True]
 
 
 def test_so_many_steps_are_a_number_above_zero():
