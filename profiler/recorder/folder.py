@@ -573,13 +573,22 @@ def read_note(folder: Path, part: str = "") -> RecordingNote | None:
 
 
 def _note_in(path: Path) -> RecordingNote | None:
-    # Imported only now: there is one only in a folder that is used again, or whose recorder was cut off.
-    from profiler.store.values import Misfit, build, parse
-
-    note: RecordingNote | None = None
-    with contextlib.suppress(OSError, ValueError, RecursionError, Misfit, AttributeError, TypeError):
-        note = build(RecordingNote, parse(path.read_text()))
-    return note
+    with contextlib.suppress(OSError, ValueError, RecursionError, TypeError):
+        match json.loads(path.read_text()):
+            case {
+                "rings": str(),
+                "origin": int(),
+                "recorder": int(),
+                "recorder_started": float() | None,
+                "program": int(),
+                "program_started": float() | None,
+                "home": [str(), int()] | None,
+                "part": str(),
+                "where": str() | None,
+                "job": str() | None,
+            } as fields:
+                return RecordingNote(**fields)
+    return None
 
 
 def _note_files(folder: Path) -> list[Path]:
