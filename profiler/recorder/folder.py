@@ -100,12 +100,8 @@ class Seat:
         """Return the warning to print before the program starts; None if nothing is overwritten."""
         if self.earlier is None:
             return None
-        from profiler.store import runs  # only now: it is seldom asked, and the program starts that much sooner
-
-        command: tuple[str, ...] = ()
-        with contextlib.suppress(ProfilerError, OSError):
-            command = next((run.command for run in runs(self.earlier) if run.command), ())
-        script = " ".join(command[: 2 if command[:1] == ("-m",) else 1]) or "a program"
+        command = next((command for command, _ in _outlines(self.earlier) if command), [])
+        script = " ".join(command[: 2 if command[:1] == ["-m"] else 1]) or "a program"
         return f"the earlier recording of {script} in {self.folder} will be overwritten once this run completes."
 
 
@@ -377,7 +373,7 @@ def settle(earlier: Path | None, *, completed: bool) -> str | None:
     """
     if earlier is None or not earlier.is_dir():
         return None
-    if not completed and _has_completed(earlier):
+    if not completed and any(outcome == "completed" for _, outcome in _outlines(earlier)):
         return f"This run did not complete: the earlier recording is kept in {earlier}."
     shutil.rmtree(earlier, ignore_errors=True)
     return None
@@ -398,15 +394,13 @@ def restore(earlier: Path | None) -> None:
             os.rmdir(base)
 
 
-def _has_completed(folder: Path) -> bool:
-    # Imported only now: the program starts that much sooner.
-    from profiler.store import read
+def _outlines(folder: Path) -> Iterator[tuple[list[str], str]]:
+    """Yield command and outcome of each recording in a folder that can be read."""
+    from profiler.store import outline  # only now: it is seldom asked, and the program starts that much sooner
 
     for path in _recordings(folder):
         with contextlib.suppress(ProfilerError, OSError):
-            if any(run.outcome == "completed" for run in read(path).runs):
-                return True
-    return False
+            yield outline(path)
 
 
 def _try(folder: Path) -> None:

@@ -4,7 +4,7 @@ The recorder writes them. They can be read at any time and after any kind of end
 """
 
 from profiler.store.processes import owners, ranks
-from profiler.store.reader import Extent, Survey, find, is_recording, read, runs, survey
+from profiler.store.reader import Extent, Survey, find, is_recording, outline, read, runs, survey
 from profiler.store.tables import Tables
 from profiler.store.thin import Conditions, Stretches, newest_rows, thin
 from profiler.store.values import decode_fact, with_columns
@@ -21,6 +21,7 @@ __all__ = [
     "find",
     "is_recording",
     "newest_rows",
+    "outline",
     "owners",
     "ranks",
     "read",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -78,6 +79,23 @@ def run_rows(path: Path) -> tuple[Run, ...]:
     """Return what was run, of one node's file; as `runs`."""
     with _opened(path) as connection:
         return tuple(_rows(connection, Run, f"rowid IN (SELECT rowid FROM runs ORDER BY rowid LIMIT {MOST_RUNS})")[0])
+
+
+def outline(path: Path) -> tuple[list[str], str]:
+    """Return the command and the outcome of one node's file, both empty if there is no run in it.
+
+    The context manager asks in the program's process, which must load no more than the standard library.
+
+    Raises:
+        ProfilerError: as in `read`.
+    """
+    with _opened(path) as connection:
+        row = connection.execute("SELECT command, outcome FROM runs ORDER BY rowid DESC LIMIT 1").fetchone()
+        command, outcome = row or ("[]", "")
+        try:
+            return [str(word) for word in json.loads(command)], str(outcome)
+        except (ValueError, TypeError, RecursionError):
+            return [], str(outcome)
 
 
 def survey(path: Path) -> Survey:

@@ -170,6 +170,29 @@ print(recording.result()["run"]["ended"], recording.result()["steps"]["count"])
     assert (ran.status, ran.out) == (0, b"running True\ncompleted 40\n")
 
 
+def test_of_an_earlier_recording_is_told_without_a_library(run):
+    """Which script it is of, and that it stays because this one fails."""
+    ran = run(
+        """
+if __name__ == "__main__":
+    before = {*sys.modules}
+    with profile(out="run", report=False):
+        train(2)
+    try:
+        with profile(out="run", report=False):
+            raise RuntimeError
+    except RuntimeError:
+        pass
+    loaded = {name.partition(".")[0] for name in {*sys.modules} - before}
+    print(loaded - {*sys.stdlib_module_names} - {"profiler", "torch"})
+"""
+    )
+
+    assert (ran.status, ran.out) == (0, b"set()\n")
+    assert b"earlier recording of " in ran.err
+    assert b"the earlier recording is kept in" in ran.err
+
+
 def test_outside_a_recording_nothing_happens(run):
     ran = run('step()\nwith region("alone"):\n    train()\nprint([name for name in sys.modules if "agent" in name])\n')
 
