@@ -88,8 +88,10 @@ class Stream:
                 yield events
             if len(text) > MOST_EVENT:
                 raise self._no_trace("one of its events does not end")
-        if not ended:
-            events, text, ended = self._last(text)
+        for read in (self._take, self._closed):
+            if ended:
+                break
+            events, text, ended = read(text)
             if events:
                 yield events
         if ended:
@@ -178,14 +180,6 @@ class Stream:
                 if not _is_cut(flaw, whole):
                     return self._tolerantly(whole), text[between.end() :], False
         return [], text, False
-
-    def _last(self, text: bytes) -> tuple[list[Any], bytes, bool]:
-        """Return the same for the end of the file."""
-        events, rest, ended = self._take(text)
-        if not ended:
-            closed, rest, ended = self._closed(rest)
-            events += closed
-        return events, rest, ended
 
     def _closed(self, rest: bytes) -> tuple[list[Any], bytes, bool]:
         """Return the same for the last event alone, with or without the end of the list."""
