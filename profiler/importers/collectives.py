@@ -150,7 +150,7 @@ def _key(trace: Trace, collective: int, name: int) -> Key:
         found = _IN_NAME.search(trace.names[name])
         return Key(_plain(found[0]) if found else "other", "", trace.world_size, "")
     said = trace.collectives[collective]
-    return Key(_plain(said.name), said.about or said.group, said.ranks or None, said.dtype)
+    return Key(_plain(said.collective), said.group_about or said.group_name, said.group_size or None, said.dtype)
 
 
 def _plain(name: str) -> str:

@@ -90,19 +90,18 @@ class EventColumns:
 class Collective(NamedTuple):
     """A collective as its kernel describes itself, in Kineto's terms."""
 
-    name: str
-    group: str
-    about: str
+    collective: str
+    """Its kind."""
+    group_name: str
+    group_about: str
     """The purpose of the group."""
-    ranks: int
+    group_size: int
     elements_in: int
     elements_out: int
     dtype: str
 
 
-_DESCRIPTION = attrgetter(
-    "collective", "group_name", "group_about", "group_size", "elements_in", "elements_out", "dtype"
-)
+_DESCRIPTION = attrgetter(*Collective._fields)
 """The arguments of its kernel that make a `Collective`."""
 
 
