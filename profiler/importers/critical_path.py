@@ -10,7 +10,7 @@ Traces do not record which stream waited for which. The work that ended last bef
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from profiler.importers.spans import Spans, intersection
 from profiler.importers.work import COMMUNICATION, COMPUTE, GpuWork
 
 Part = Literal["compute", "communication", "memory", "gpu_gap", "launch", "data", "host", "sync"]
-PARTS: tuple[Part, ...] = ("compute", "communication", "memory", "gpu_gap", "launch", "data", "host", "sync")
+PARTS: tuple[Part, ...] = get_args(Part)
 """Parts of a critical path.
 
 - compute, communication, memory: GPU work of three kinds.
