@@ -3,6 +3,7 @@
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.input import loader
 from advisor.metrics.settings import primary_rank
+from advisor.metrics.step import summed
 from profiler.schema import TAG_EPOCH_START
 
 NAME = "preprocess"
@@ -15,13 +16,12 @@ def preprocess_share(m: Metrics) -> float:
     The total is the time of all workers or, without workers, the host's time in `next(loader)`.
     """
     rank = m[primary_rank]
-    named = rank.worker_regions if m[loader].num_workers else rank.regions
-    seconds = sum(region.seconds for region in named if region.name == NAME)
     if m[loader].num_workers:
-        workers = {worker.pid for worker in rank.workers}
+        named, workers = rank.worker_regions, {worker.pid for worker in rank.workers}
         total = sum(batch.count * batch.duration for batch in rank.batches if batch.pid in workers)
     else:
-        total = sum(step.count * (step.fetch_host or 0.0) for step in rank.steps)
+        named, total = rank.regions, summed(rank.steps, "fetch_host") or 0.0
+    seconds = sum(region.seconds for region in named if region.name == NAME)
     if not seconds or not total:
         raise Missing(
             'The data set has no region named "preprocess"',
