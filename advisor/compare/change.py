@@ -2,15 +2,11 @@
 
 import math
 from enum import Enum
-from statistics import NormalDist
 
-from advisor.stats.significance import Interval
+from advisor.stats.significance import TWO_SIDED, Interval
 
 # What is less than a twentieth of a step, two runs of the same program on a shared machine may differ by (assumption).
 RELEVANT = 0.05
-
-
-_Z = NormalDist().inv_cdf(0.975)
 
 
 class ChangeVerdict(Enum):
@@ -48,7 +44,7 @@ def for_few(interval: Interval, blocks: float) -> Interval:
     9 % at both, and 5 % at 1,000.
     """
     freedom = max(1.0, blocks - 1)
-    student = 1 + (_Z**2 + 1) / (4 * freedom) + (5 * _Z**4 + 16 * _Z**2 + 3) / (96 * freedom**2)
+    student = 1 + (TWO_SIDED**2 + 1) / (4 * freedom) + (5 * TWO_SIDED**4 + 16 * TWO_SIDED**2 + 3) / (96 * freedom**2)
     factor = student * math.sqrt((freedom + 1) / freedom)
     below, above = interval.estimate - interval.low, interval.high - interval.estimate
     return Interval(interval.estimate - factor * below, interval.estimate, interval.estimate + factor * above)

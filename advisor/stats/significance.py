@@ -15,8 +15,11 @@ import numpy.typing as npt
 
 LEVEL = 0.95
 
+# Half the width of a 95 % interval, in standard deviations.
+TWO_SIDED = NormalDist().inv_cdf(1 - (1 - LEVEL) / 2)
+
 # Two-sided 5 % and a power of 80 %.
-DETECTION = NormalDist().inv_cdf(1 - (1 - LEVEL) / 2) + NormalDist().inv_cdf(0.8)
+DETECTION = TWO_SIDED + NormalDist().inv_cdf(0.8)
 
 # Left out at either end, so that a stall of the machine is not taken for the program's.
 TRIMMED = 0.1
@@ -149,7 +152,7 @@ def widened(measured: Interval, noise: float) -> Interval:
     """
     if noise < 0 or measured.low <= 0:
         raise ValueError(f"cannot widen {measured} by {noise}")
-    least = math.exp(NormalDist().inv_cdf(1 - (1 - LEVEL) / 2) * noise)
+    least = math.exp(TWO_SIDED * noise)
     return Interval(
         min(measured.low, measured.estimate / least), measured.estimate, max(measured.high, measured.estimate * least)
     )

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist, fmean, stdev
+from statistics import fmean, stdev
 
 from advisor.judging.verdict import Verdict, verdict_of
 from advisor.models.effects import Triple
-from advisor.stats.significance import NO_SPEEDUP, Estimator, Interval, speedup, trimmed_mean, widened
+from advisor.stats.significance import NO_SPEEDUP, TWO_SIDED, Estimator, Interval, speedup, trimmed_mean, widened
 from advisor.units import share
 from advisor.verify.arm import Arm
 from advisor.verify.kept import Verified
@@ -27,8 +27,6 @@ _T = {1: 6.48, 2: 2.20, 3: 1.62, 4: 1.42, 5: 1.31, 6: 1.25, 8: 1.18, 10: 1.14}
 # Of the memory that was to be freed: less than the first is nothing, less than the second is less than predicted, more
 # than the third is more (assumption: what is estimated is right to a factor of one and a half or so).
 FREED = (0.05, 0.5, 1.5)
-
-_TWO_SIDED = NormalDist().inv_cdf(0.975)
 
 
 def judged(
@@ -73,7 +71,7 @@ def judged(
     else:
         verdict, why = _of_time(measured, predicted, 1.0 if spiky else _slower_tenth(before, after))
         if verdict is Verdict.INCONCLUSIVE:
-            noise = Noise(steps=math.log(drawn.high / drawn.low) / (2 * _TWO_SIDED), process=process)
+            noise = Noise(steps=math.log(drawn.high / drawn.low) / (2 * TWO_SIDED), process=process)
             effect = _least(removed[1], predicted) / (2 if removed[0] > 0 else 1)
             why = longer(noise, effect, min(map(len, times)) // len(before), len(before))
     return Verified(
@@ -119,7 +117,7 @@ def _slower_tenth(before: Sequence[Arm], after: Sequence[Arm]) -> float:
     ratio = _p90([time for arm in after for time in arm.times]) / _p90([time for arm in before for time in arm.times])
     process, freedom = _process_noise(before, after, _p90)
     noise = _student(freedom) * process * math.sqrt(1 / len(before) + 1 / len(after))
-    return ratio / math.exp(_TWO_SIDED * noise)
+    return ratio / math.exp(TWO_SIDED * noise)
 
 
 def _least(removed: float, predicted: Triple | None) -> float:
