@@ -1,6 +1,7 @@
 """Look at a run again and again, using no more than a tenth of a core."""
 
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from advisor.judging.judge import judge
@@ -38,7 +39,11 @@ def latest(runs: Path = Path(place.DEFAULT)) -> Path:
 
 
 def _written(folder: Path) -> float:
-    return max((path.stat().st_mtime for path in folder.glob("run-*.db*")), default=0.0)
+    times = [0.0]
+    for path in folder.glob("run-*.db*"):
+        with suppress(FileNotFoundError):  # SQLite removes its log when the recorder ends
+            times.append(path.stat().st_mtime)
+    return max(times)
 
 
 class LiveRun:

@@ -29,6 +29,15 @@ def test_the_run_that_was_written_last_is_the_latest(tmp_path):
     assert latest(tmp_path) == newest
 
 
+def test_a_log_that_is_removed_meanwhile_does_not_count(tmp_path):
+    """A link to nothing is listed, and has no status either."""
+    run(tmp_path, "20250101-000000-b", 100)
+    newest = run(tmp_path, "20250101-000000-a", 200)
+    (newest / "run-h.db-wal").symlink_to(tmp_path / "gone")
+
+    assert latest(tmp_path) == newest
+
+
 def test_a_run_that_goes_on_comes_first(tmp_path, monkeypatch):
     going = run(tmp_path, "a", 100)
     run(tmp_path, "b", 200)
