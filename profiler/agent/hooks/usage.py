@@ -57,21 +57,15 @@ class Usage:
         return each_of([patched() for patched in features])
 
     def _autocast(self) -> Callable[[], None]:
-        cls = self._agent.torch.amp.autocast_mode.autocast
-        plain = cls.__enter__
-
-        @functools.wraps(plain)
-        def __enter__(context: Any) -> Any:
+        def seen(context: Any) -> bool:
             held = dict_of(context)
-            if held.get("_enabled") is True:
-                self.flags["autocast"] = True
-                self.flags["autocast_dtype"] = str(held.get("fast_dtype")).replace("torch.", "")
-                undo()
-            return plain(context)
+            if held.get("_enabled") is not True:
+                return False
+            self.flags["autocast"] = True
+            self.flags["autocast_dtype"] = str(held.get("fast_dtype")).replace("torch.", "")
+            return True
 
-        undo = undoing("__enter__", plain, __enter__, cls)
-        cls.__enter__ = __enter__
-        return undo
+        return self._until_seen(self._agent.torch.amp.autocast_mode.autocast, "__enter__", seen)
 
     @not_counted
     def _scaler(self) -> Callable[[], None]:
@@ -100,32 +94,31 @@ class Usage:
     def _checkpointing(self) -> Callable[[], None]:
         """Detect checkpointing: reentrant or not, it first asks for the autocast settings to recompute under."""
         module: Any = sys.modules.get("torch.utils.checkpoint")
-        plain = getattr(module, "_get_autocast_kwargs", None)
-        if plain is None:
+        if not hasattr(module, "_get_autocast_kwargs"):
             return lambda: None
-
-        def _get_autocast_kwargs(*args: Any, **kwargs: Any) -> Any:
-            self.flags["checkpointing"] = True
-            undo()
-            return plain(*args, **kwargs)
-
-        undo = undoing("_get_autocast_kwargs", plain, _get_autocast_kwargs, module)
-        module._get_autocast_kwargs = _get_autocast_kwargs
-        return undo
+        return self._until_seen(module, "_get_autocast_kwargs", lambda *_: self._note("checkpointing"))
 
     def _packing(self) -> Callable[[], None]:
-        cls = self._agent.torch.nn.utils.rnn.PackedSequence
-        plain = cls.__new__
+        packed = self._agent.torch.nn.utils.rnn.PackedSequence
+        return self._until_seen(packed, "__new__", lambda *_: self._note("packed"))
+
+    def _note(self, flag: str) -> bool:
+        self.flags[flag] = True
+        return True
+
+    def _until_seen(self, owner: Any, name: str, seen: Callable[..., bool]) -> Callable[[], None]:
+        """Call `seen` with the first argument of each call of a function, until it returns True."""
+        plain = getattr(owner, name)
 
         @functools.wraps(plain)  # TorchScript reads its annotations
-        def __new__(kind: Any, *args: Any, **kwargs: Any) -> Any:
-            self.flags["packed"] = True
-            undo()
-            return plain(kind, *args, **kwargs)
+        def until_seen(*args: Any, **kwargs: Any) -> Any:
+            if seen(*args[:1]):
+                undo()
+            return plain(*args, **kwargs)
 
-        not_for_dynamo(self._agent.torch, __new__)
-        undo = undoing("__new__", cls.__dict__["__new__"], __new__, cls)
-        cls.__new__ = __new__
+        not_for_dynamo(self._agent.torch, until_seen)
+        undo = undoing(name, vars(owner)[name], until_seen, owner)
+        setattr(owner, name, until_seen)
         return undo
 
     def profiled_throughout(self) -> bool:
