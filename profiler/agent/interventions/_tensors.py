@@ -1,6 +1,6 @@
-"""The tensors in the inputs or outputs of a forward pass."""
+"""The tensors in a batch, and in the inputs or outputs of a forward pass."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 
@@ -23,6 +23,6 @@ def tensors(torch: Any, value: Any) -> Iterator[Any]:
     """Yield each tensor in the containers."""
     if isinstance(value, torch.Tensor):
         yield value
-    elif isinstance(value, (dict, list, tuple)):
-        for each in value.values() if isinstance(value, dict) else value:
+    elif isinstance(value, (Mapping, list, tuple)):
+        for each in value.values() if isinstance(value, Mapping) else value:
             yield from tensors(torch, each)

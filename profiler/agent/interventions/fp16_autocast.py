@@ -6,9 +6,6 @@ adapts; the first updates search for it. A program that changes the gradients in
 reported as a problem.
 """
 
-import functools
-import types
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +15,7 @@ from ..session import Agent
 from ..tracebacks import step_aside
 from ._expected import NotMade, expect
 from ._replace import replace_attribute
+from ._updates import Optimizers, replace_clipping, with_gradients
 from .autocast import Autocast
 
 # Updates before which it is looked whether the gradients are as the backward pass has left them.
@@ -38,16 +36,12 @@ class Fp16Autocast:
             replace_attribute(torch.amp.GradScaler, "scale", scaling.scaled),
             replace_attribute(torch.Tensor, "backward", scaling.backward),
             replace_attribute(torch.autograd, "backward", scaling.of_anything),
-            replace_attribute(torch.optim.Optimizer, "_patch_step_function", scaling.made),
-            scaling.undo,
+            scaling.optimizers.install(torch),
+            replace_clipping(torch, scaling.clipped),
+            Autocast("float16").apply(agent),
         ]
-        for module in (torch.nn.utils, torch.nn.utils.clip_grad):
-            for name in ("clip_grad_norm_", "clip_grad_value_"):
-                undo.append(replace_attribute(module, name, scaling.clipped))
-        undo.append(Autocast("float16").apply(agent))
         expect(agent, lambda: scaling.updates, "No update was made by an optimizer of torch.")
-
-        return each_of(undo[::-1])
+        return each_of(undo)
 
 
 class _Scaling:
@@ -57,15 +51,12 @@ class _Scaling:
         self._agent = agent
         self._initial_scale = initial_scale
         self._scaler: Any = None
-        self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.optimizers = Optimizers(self._step)
         self._unscaled: set[int] = set()
         """Optimizers whose gradients have been unscaled, by `id`."""
-        self._passing = self._stepping = self._stepped = self._undone = False
-        """State flags of the scaling.
-
-        In order: a backward pass is running; an update is running; an update was made and the scale has not followed
-        yet; the change has been undone.
-        """
+        self._passing = self._stepping = self._stepped = False
+        """Whether a backward pass is running; an update is running; an update was made and the scale has not followed
+        yet."""
         self.updates = 0
         """Updates made, or skipped because of an overflow."""
         self._seen: dict[int, tuple[Any, int]] = {}
@@ -92,8 +83,7 @@ class _Scaling:
         if self.updates < LOOKED_AT:
             self._seen = {
                 id(parameter): (parameter.grad, parameter.grad._version)
-                for optimizer in self._optimizers
-                for parameter in _with_gradients(optimizer)
+                for parameter in self.optimizers.with_gradients()
             }
         return result
 
@@ -111,37 +101,13 @@ class _Scaling:
 
     def clipped(self, plain: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
         every = [parameters] if isinstance(parameters, self._agent.torch.Tensor) else list(parameters)
-        clipped = {id(parameter) for parameter in every}
-        for optimizer in self._optimizers:
-            if any(id(parameter) in clipped for parameter in _with_gradients(optimizer)):
-                self._unscale(optimizer)
+        for optimizer in self.optimizers.of(every):
+            self._unscale(optimizer)
         return plain(every, *args, **kwargs)
 
-    def made(self, plain: Any, optimizer: Any) -> Any:
-        """Route a new optimizer's updates through the scaler."""
-        result = plain(optimizer)
-        self._optimizers.add(optimizer)
-
-        @functools.wraps(type(optimizer).step)
-        def step(this: Any, closure: Any = None, *args: Any, **kwargs: Any) -> Any:
-            if self._stepping or self._undone:
-                given = () if closure is None else (closure,)
-                return type(this).step(this, *given, *args, **kwargs)
-            return self._step(this, closure, *args, **kwargs)
-
-        step._profile_train_scaling = self  # type: ignore[attr-defined]
-        optimizer.__dict__["step"] = types.MethodType(step, optimizer)
-        return result
-
-    def undo(self) -> None:
-        """Let the optimizers update by themselves again; a scheduler may have wrapped the replaced `step`."""
-        self._undone = True
-        for optimizer in self._optimizers:
-            step = optimizer.__dict__.get("step")
-            if getattr(step, "_profile_train_scaling", None) is self:
-                del optimizer.__dict__["step"]
-
-    def _step(self, optimizer: Any, closure: Any, *args: Any, **kwargs: Any) -> Any:
+    def _step(self, plain: Any, optimizer: Any, closure: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._stepping:
+            return plain()
         torch = self._agent.torch
         if isinstance(optimizer, torch.optim.LBFGS):
             self._fail("LBFGS looks at its closure several times an update, which no scaler can.")
@@ -167,7 +133,7 @@ class _Scaling:
         """Unscale the gradients once per update; return whether there were any."""
         if id(optimizer) in self._unscaled:
             return True
-        parameters = _with_gradients(optimizer)
+        parameters = with_gradients(optimizer)
         if self._scaler is None or not parameters:
             return False
         if self.updates < LOOKED_AT:
@@ -186,7 +152,3 @@ class _Scaling:
 
     def _fail(self, why: str, code: str = "unsuitable") -> None:
         self._agent.problem("trial", NotMade(why, code))
-
-
-def _with_gradients(optimizer: Any) -> list[Any]:
-    return [each for group in optimizer.param_groups for each in group["params"] if each.grad is not None]

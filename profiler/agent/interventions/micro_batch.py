@@ -15,20 +15,22 @@ from __future__ import annotations
 
 import functools
 import inspect
-import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..importing import when_imported
+from ..patching import each_of
 from ..session import Agent
 from ..stack import place
 from ..tracebacks import step_aside
 from ._expected import NotMade, expect
 from ._replace import replace_attribute
+from ._tensors import tensors
+from ._updates import Optimizers, replace_clipping
 
-_CLIPPING = {"clip_grad_norm_": "max_norm", "clip_grad_value_": "clip_value"}
-"""Functions of torch.nn.utils, with the name of the argument that sets their limit."""
+_LIMITS = {"clip_grad_norm_": "max_norm", "clip_grad_value_": "clip_value"}
+"""Functions that clip gradients, with the name of the argument that sets their limit."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ class MicroBatch:
         state = _PiecewiseUpdate(agent)
         undo = [
             replace_attribute(torch.Tensor, "backward", functools.partial(_backward, torch, state)),
-            replace_attribute(torch.optim.Optimizer, "_patch_step_function", functools.partial(_made, state)),
+            state.optimizers.install(torch),
+            replace_clipping(torch, functools.partial(_clipped, state)),
         ]
         for cls in (torch.optim.Optimizer, torch.nn.Module):
             undo.append(replace_attribute(cls, "zero_grad", functools.partial(_unless, lambda: state.waiting)))
@@ -63,17 +66,9 @@ class MicroBatch:
         undo.append(replace_attribute(scaler, "step", functools.partial(_scaled, state)))
         for name in ("unscale_", "update"):
             undo.append(replace_attribute(scaler, name, functools.partial(_unless, lambda: state.accumulating)))
-        for module in (torch.nn.utils, torch.nn.utils.clip_grad):
-            for name, limit in _CLIPPING.items():
-                undo.append(replace_attribute(module, name, functools.partial(_clipped, state, limit)))
         when_imported("torch.utils.data.dataloader", lambda: undo.extend(self._split(torch, state)))
         expect(agent, lambda: state.has_split, f"No batch of a DataLoader made at {self.file}:{self.line} was split.")
-
-        def undo_all() -> None:
-            for each in (*undo[::-1], state.undo):
-                each()
-
-        return undo_all
+        return each_of(undo)
 
     def _split(self, torch: Any, state: _PiecewiseUpdate) -> list[Callable[[], None]]:
         cls = torch.utils.data.DataLoader
@@ -106,7 +101,7 @@ class _PiecewiseUpdate:
         """Whether there are gradients that no update has used."""
         self._passes = self._asked = 0
         """Backward passes and requested updates since the piece was handed out."""
-        self._optimizers: list[Any] = []
+        self.optimizers = Optimizers(self._step)
         self._seen: list[tuple[Any, Any, int]] = []
         """Parameters, their gradients as the last pass left them, and the gradients' versions."""
 
@@ -144,23 +139,15 @@ class _PiecewiseUpdate:
     def look(self) -> None:
         self._seen = [
             (parameter, parameter.grad, parameter.grad._version)
-            for optimizer in (self._optimizers if self.accumulating else ())
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-            if parameter.grad is not None
+            for parameter in (self.optimizers.with_gradients() if self.accumulating else ())
         ]
 
-    def made(self, optimizer: Any) -> None:
-        """Include a new optimizer's gradients in the checks."""
-        self._optimizers.append(optimizer)
-
-    def undo(self) -> None:
-        """Let the optimizers update by themselves again; a scheduler may have wrapped the replaced `step`."""
-        self.is_last = True
-        for optimizer in self._optimizers:
-            step = optimizer.__dict__.get("step")
-            if getattr(step, "_profile_train_pieces", None) is self:
-                del optimizer.__dict__["step"]
+    def _step(self, plain: Any, optimizer: Any, closure: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self.asked():
+            return closure() if closure is not None else None
+        result = plain()
+        self.updated()
+        return result
 
     def asked(self) -> bool:
         """Record a requested update; return whether to make it now."""
@@ -215,7 +202,7 @@ def pieces(torch: Any, batch: Any, number: int) -> list[tuple[float, Any]]:
     Raises:
         ValueError: the tensors' first sizes differ, so it is unclear what a sample is.
     """
-    sizes = {tensor.shape[0] for tensor in _tensors(torch, batch) if tensor.dim()}
+    sizes = {tensor.shape[0] for tensor in tensors(torch, batch) if tensor.dim()}
     if len(sizes) != 1:
         raise ValueError(f"A batch cannot be split whose tensors have the first sizes {sorted(sizes)}.")
     (samples,) = sizes
@@ -227,13 +214,6 @@ def pieces(torch: Any, batch: Any, number: int) -> list[tuple[float, Any]]:
     ]
 
 
-def _tensors(torch: Any, value: Any) -> list[Any]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    children = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
-    return [tensor for child in children for tensor in _tensors(torch, child)]
-
-
 def _part(torch: Any, value: Any, start: int, end: int, samples: int) -> Any:
     if isinstance(value, torch.Tensor):
         return value[start:end] if value.dim() else value
@@ -241,7 +221,7 @@ def _part(torch: Any, value: Any, start: int, end: int, samples: int) -> Any:
         parts = {key: _part(torch, each, start, end, samples) for key, each in value.items()}
         return parts if type(value) is dict else type(value)(parts)  # type: ignore[call-arg]
     if isinstance(value, (list, tuple)):
-        if not _tensors(torch, value):  # a list of names, or of sizes
+        if next(tensors(torch, value), None) is None:  # a list of names, or of sizes
             return value[start:end] if len(value) == samples else value
         made = [_part(torch, each, start, end, samples) for each in value]
         return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
@@ -264,24 +244,6 @@ def _backward(torch: Any, state: _PiecewiseUpdate, plain: Any, loss: Any, *args:
     return result
 
 
-def _made(state: _PiecewiseUpdate, plain: Any, optimizer: Any) -> Any:
-    result = plain(optimizer)
-    state.made(optimizer)
-
-    @functools.wraps(type(optimizer).step)
-    def step(self: Any, closure: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if not state.asked():
-            return closure() if closure is not None else None
-        given = () if closure is None else (closure,)
-        result = type(self).step(self, *given, *args, **kwargs)
-        state.updated()
-        return result
-
-    step._profile_train_pieces = state  # type: ignore[attr-defined]
-    optimizer.__dict__["step"] = types.MethodType(step, optimizer)
-    return result
-
-
 def _scaled(state: _PiecewiseUpdate, plain: Any, *args: Any, **kwargs: Any) -> Any:
     """Replace `GradScaler.step`, which may skip the update."""
     if not state.accumulating:
@@ -296,11 +258,11 @@ def _unless(waits: Callable[[], bool], plain: Any, *args: Any, **kwargs: Any) ->
     return None if waits() else plain(*args, **kwargs)
 
 
-def _clipped(state: _PiecewiseUpdate, limit: str, plain: Any, *args: Any, **kwargs: Any) -> Any:
+def _clipped(state: _PiecewiseUpdate, plain: Any, *args: Any, **kwargs: Any) -> Any:
     if not state.accumulating:
         return plain(*args, **kwargs)
     given = inspect.signature(plain).bind(*args, **kwargs)
-    given.arguments[limit] = float("inf")
+    given.arguments[_LIMITS[plain.__name__]] = float("inf")
     result = plain(*given.args, **given.kwargs)
     state.look()
     return result

@@ -1,0 +1,77 @@
+"""The optimizers of a program, their updates, and what clips the gradients before them."""
+
+import functools
+import sys
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ..patching import each_of, patch
+from ._replace import replace_attribute
+
+
+class Optimizers:
+    """The optimizers made since a change began. Their updates run as `step(plain, optimizer, closure, ...)`.
+
+    `plain()` makes the update with the program's own arguments.
+    """
+
+    def __init__(self, step: Callable[..., Any]) -> None:
+        self._step = step
+        self._made: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._undone = False
+
+    def install(self, torch: Any) -> Callable[[], None]:
+        """Replace the updates of all optimizers made from now on; return the undo function."""
+        back = replace_attribute(torch.optim.Optimizer, "_patch_step_function", self._replace_step)
+        return each_of([back, self._undo])
+
+    def with_gradients(self) -> list[Any]:
+        """Return the parameters that have gradients."""
+        return [parameter for optimizer in self._made for parameter in with_gradients(optimizer)]
+
+    def of(self, parameters: list[Any]) -> list[Any]:
+        """Return the optimizers that update one of these parameters, of those with gradients."""
+        among = {id(parameter) for parameter in parameters}
+        return [each for each in self._made if any(id(parameter) in among for parameter in with_gradients(each))]
+
+    def _replace_step(self, plain: Any, optimizer: Any) -> Any:
+        result = plain(optimizer)
+        self._made.add(optimizer)
+
+        @functools.wraps(type(optimizer).step)
+        def step(this: Any, closure: Any = None, *args: Any, **kwargs: Any) -> Any:
+            given = () if closure is None else (closure,)
+            update = functools.partial(type(this).step, this, *given, *args, **kwargs)
+            return update() if self._undone else self._step(update, this, closure, *args, **kwargs)
+
+        step._profile_train_change = self  # type: ignore[attr-defined]
+        optimizer.__dict__["step"] = types.MethodType(step, optimizer)
+        return result
+
+    def _undo(self) -> None:
+        """Let the optimizers update by themselves again; a scheduler may have wrapped the replaced `step`."""
+        self._undone = True
+        for optimizer in self._made:
+            if getattr(optimizer.__dict__.get("step"), "_profile_train_change", None) is self:
+                del optimizer.__dict__["step"]
+
+
+def replace_optimizer(torch: Any, name: str, cls: type) -> Callable[[], None]:
+    """Let torch.optim's class of that name be `cls`, which goes by the name of its base; return the undo function."""
+    plain = getattr(torch.optim, name)
+    for attribute in ("__name__", "__qualname__", "__module__"):
+        setattr(cls, attribute, getattr(cls.__base__, attribute))
+    return patch(name, plain, cls, torch.optim, sys.modules[plain.__module__])
+
+
+def with_gradients(optimizer: Any) -> list[Any]:
+    """Return the parameters of an optimizer that have gradients."""
+    return [each for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
+
+
+def replace_clipping(torch: Any, function: Callable[..., Any]) -> Callable[[], None]:
+    """Call `function(plain, ...)` in place of each function that clips gradients; return the undo function."""
+    modules, names = (torch.nn.utils, torch.nn.utils.clip_grad), ("clip_grad_norm_", "clip_grad_value_")
+    return each_of([replace_attribute(module, name, function) for module in modules for name in names])
