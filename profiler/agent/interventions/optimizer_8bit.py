@@ -1,14 +1,13 @@
 """Optimizers of bitsandbytes that keep their moments in 8 bits, those of embeddings included."""
 
 import importlib
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..patching import patch
 from ..session import Agent
 from ._expected import expect
+from ._updates import replace_optimizer
 
 # Ways in which torch computes the same; bitsandbytes has one of its own.
 _WAYS = ("foreach", "fused", "capturable", "differentiable")
@@ -32,7 +31,6 @@ class Optimizer8bit:
             eight_bit = getattr(importlib.import_module("bitsandbytes").optim, f"{self.name}8bit")
         except ImportError as error:
             raise RuntimeError(f"bitsandbytes cannot be imported: {error}.") from error
-        plain = getattr(agent.torch.optim, self.name)
         made: list[bool] = []
 
         class EightBit(eight_bit):  # type: ignore[misc,valid-type]
@@ -45,8 +43,5 @@ class Optimizer8bit:
                 super().__init__(*args, **known)
                 made[:] = [True]
 
-        for name in ("__name__", "__qualname__", "__module__"):
-            setattr(EightBit, name, getattr(eight_bit, name))
-        modules = [agent.torch.optim, sys.modules[plain.__module__]]
         expect(agent, lambda: made, f"No {self.name} was made.")
-        return patch(self.name, plain, EightBit, *modules)
+        return replace_optimizer(agent.torch, self.name, EightBit)

@@ -6,14 +6,13 @@ checkpoint.
 """
 
 import inspect
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..patching import patch
 from ..session import Agent
 from ._expected import expect
+from ._updates import replace_optimizer
 
 
 @dataclass(frozen=True)
@@ -47,17 +46,13 @@ class ZeroRedundancy:
                 super().__init__(_groups(given.pop("params")), optimizer_class=plain, **given)
                 made[:] = [True]
 
-        for name in ("__name__", "__qualname__", "__module__"):
-            setattr(ShardedOptimizer, name, getattr(ZeroRedundancyOptimizer, name))
-
         def act(root: Any) -> None:
             if any(isinstance(model, torch.nn.parallel.DistributedDataParallel) for model in root.modules()):
                 parallel[:] = [True]
 
-        modules = [torch.optim, sys.modules[plain.__module__]]
         agent.on_model.append(act)
         expect(agent, lambda: made and parallel, f"No {self.name} was made by ranks that train one model.")
-        return patch(self.name, plain, ShardedOptimizer, *modules)
+        return replace_optimizer(torch, self.name, ShardedOptimizer)
 
 
 def _groups(params: Any) -> list[Any]:
