@@ -36,35 +36,30 @@ class Flags:
 
         def at_step() -> None:
             steps[0] += 1
-            self._set(torch)
+            for wanted, _, switch in self._switches(torch):
+                switch(wanted)
             if steps[0] >= SETTLED and at_step in agent.on_step:
                 agent.on_step.remove(at_step)
 
         agent.on_step.append(at_step)
         missing = "The program itself sets what is to be changed."
-        expect(agent, lambda: self._holds(torch), missing, code="program-does", by_the_end=True)
+
+        def holds() -> bool:
+            return all(now() == wanted for wanted, now, _ in self._switches(torch))
+
+        expect(agent, holds, missing, code="program-does", by_the_end=True)
         return self._without_anomaly(agent) if self.anomaly is False else lambda: None
 
-    def _set(self, torch: Any) -> None:
-        if self.matmul_precision is not None:
-            torch.set_float32_matmul_precision(self.matmul_precision)
-        if self.cudnn_benchmark is not None:
-            torch.backends.cudnn.benchmark = self.cudnn_benchmark
-        if self.threads is not None:
-            torch.set_num_threads(self.threads)
-        if self.deterministic is not None:
-            torch.use_deterministic_algorithms(self.deterministic)
-
-    def _holds(self, torch: Any) -> bool:
-        return all(
-            wanted is None or wanted == now()
-            for wanted, now in (
-                (self.matmul_precision, torch.get_float32_matmul_precision),
-                (self.cudnn_benchmark, lambda: torch.backends.cudnn.benchmark),
-                (self.threads, torch.get_num_threads),
-                (self.deterministic, torch.are_deterministic_algorithms_enabled),
-            )
+    def _switches(self, torch: Any) -> list[tuple[Any, Callable[[], Any], Callable[[Any], None]]]:
+        """Return the switches to change: the wanted value of each, how to read it, and how to set it."""
+        cudnn = torch.backends.cudnn
+        switches = (
+            (self.matmul_precision, torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+            (self.cudnn_benchmark, lambda: cudnn.benchmark, lambda wanted: setattr(cudnn, "benchmark", wanted)),
+            (self.threads, torch.get_num_threads, torch.set_num_threads),
+            (self.deterministic, torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
         )
+        return [switch for switch in switches if switch[0] is not None]
 
     def _without_anomaly(self, agent: Agent) -> Callable[[], None]:
         torch = agent.torch
