@@ -545,7 +545,7 @@ class _Fetches:
         self._slow: set[int] = set()
         """Loaders whose batches take so long that asking for the wait for a core costs comparatively nothing."""
 
-    def watch(self, fetcher: Any, loader: int, times: int | None = None, opened: list[int] | None = None) -> None:
+    def watch(self, fetcher: Any, loader: int, times: int | None, opened: list[int] | None = None) -> None:
         """Time the fetcher's next `times` batches; all of them if `times` is None."""
         if self._watched.get(fetcher) is None:
             self._watched.put(fetcher, _Fetched(loader, times, opened))

@@ -172,7 +172,7 @@ def _logged(module: Any) -> dict[str, Any]:
 def _sums(logged: dict[str, Any]) -> dict[str, int]:
     """Return how many passes torch has timed, and the sums of their times in ns."""
     passes = int(logged.get("iteration", 0))
-    samples = min(passes, FIRST_SAMPLES) + max(0, passes // SAMPLE_RATE)
+    samples = min(passes, FIRST_SAMPLES) + passes // SAMPLE_RATE
     return {"samples": samples, **{name: samples * int(logged.get(key, 0)) for name, key in _TIMES.items()}}
 
 
