@@ -175,7 +175,11 @@ def _become(argv: list[str], why: NoProcess) -> NoReturn:
     try:
         os.execv(argv[0], argv)
     except OSError as error:
-        raise ProfilerError(f"{argv[0]} could not be started: {error.strerror}.", "Check that it can be run.") from None
+        raise _not_started(argv, error) from None
+
+
+def _not_started(argv: list[str], error: OSError) -> ProfilerError:
+    return ProfilerError(f"{argv[0]} could not be started: {error.strerror}.", "Check that it can be run.")
 
 
 class Child:
@@ -201,9 +205,7 @@ class Child:
                 raise NoProcess(f"The system allows no further process: {error.strerror}.", "") from None
             if error.errno == errno.E2BIG:
                 raise NoRoom("Its arguments and environment leave no room for what recording adds.", "") from None
-            raise ProfilerError(
-                f"{argv[0]} could not be started: {error.strerror}.", "Check that it can be run."
-            ) from None
+            raise _not_started(argv, error) from None
         _let_go()
         self._witness = Witness.called(self.pid)
         self.status: int | None = None
@@ -378,7 +380,8 @@ def end_like(status: int) -> None:
 
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # one core dump is enough, and it is the program's
-        signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
+        if -code not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(-code, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [-code])
         os.kill(os.getpid(), -code)
     os._exit(code if code >= 0 else 128 - code)
