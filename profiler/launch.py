@@ -89,14 +89,15 @@ def program(words: tuple[str, ...]) -> list[str]:
 
 def _name(words: tuple[str, ...]) -> str:
     """Return the name for a run of these words: a script or module, also behind an interpreter."""
-    if words[0] == "-m":
-        return words[1]
-    if not Path(words[0]).name.startswith("python"):
-        return words[0]
-    for before, word in itertools.pairwise(words):
+    first = words[0]
+    if not (first.startswith("-m") or Path(first).name.startswith("python")):
+        return first
+    for before, word in itertools.pairwise(("", *words)):
         if before == "-m" or word.endswith(".py"):
             return word
-    return words[0]
+        if word.startswith("-m") and word != "-m":  # in one word, as Python takes it, too
+            return word[2:]
+    return first
 
 
 def _says_with_what(path: Path) -> bytes | None:

@@ -13,6 +13,8 @@ from profiler.errors import ProfilerError
     [
         ("train.py --lr 1", "train.py"),
         ("-m package.train", "package.train"),
+        ("-mpackage.train", "package.train"),
+        ("python -mpackage.train --lr 1", "package.train"),
         ("python tiny.py", "tiny.py"),
         ("/usr/bin/python3.11 -u tiny.py", "tiny.py"),
         ("python -m package.train", "package.train"),
