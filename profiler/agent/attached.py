@@ -23,7 +23,7 @@ _BACKWARD = "_engine_run_backward"
 # What of ours calls code of the program's or of torch's, and can be left alone until that returns.
 _CONSTRUCTORS = ("__init__", "set_context", "_patch_step_function")
 _SWITCHES = ("until_seen", "set_num_threads", "set_anomaly_enabled")
-_PASSES = ("__next__", "__iter__", "__call__", "run", "call", "save", "step", "fetch")
+_PASSES = ("__next__", "__iter__", "__call__", "run", "call", "save", "step", "fetch", "timed")
 _WRAPPERS = frozenset((*_CONSTRUCTORS, *_SWITCHES, *_PASSES))
 
 

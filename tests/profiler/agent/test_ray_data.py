@@ -2,10 +2,11 @@
 
 import sys
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from profiler.agent import start
+from profiler.agent import attached, start
 from profiler.agent.hooks import ray_data
 from profiler.agent.ring import FETCH
 from profiler.agent.session import Agent, ident
@@ -97,3 +98,14 @@ def test_leaving_the_loop_closes_the_iterator_at_once(events, clock):
         break
 
     assert made.closed
+
+
+def test_hooks_may_go_while_a_batch_is_awaited(events, clock):
+    def asked():
+        with ThreadPoolExecutor(1) as other:
+            yield other.submit(attached._is_busy).result()
+
+    batches = BatchIterator(clock)
+    batches.batches = asked()
+
+    assert list(batches) == [False]
