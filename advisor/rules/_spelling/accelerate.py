@@ -1,8 +1,6 @@
 """Changes for Hugging Face Accelerate: `Accelerator` arguments around the program's own loop."""
 
 from advisor.metrics.settings import model
-from advisor.metrics.step import micro_steps_per_step
-from advisor.rules._spelling.call import configured
 from advisor.rules._spelling.own_loop import Half, OwnLoop
 from advisor.rules.base import Change, python
 
@@ -13,13 +11,15 @@ class Accelerate(OwnLoop):
     Values from `accelerate launch` or its configuration file apply only where these arguments are not set.
     """
 
+    configured_by = "Accelerator"
+
     def copy_ahead(self) -> tuple[Change, ...]:
         """Return a non-blocking setting: the prepared DataLoader is what copies batches."""
         code = (
             "from accelerate.utils import DataLoaderConfiguration\n\n"
             "Accelerator(..., dataloader_config=DataLoaderConfiguration(non_blocking=True))\n"
         )
-        return (python(code, self.call.place if self.call else None),)
+        return (python(code, self._place),)
 
     def half(self, precision: Half) -> tuple[Change, ...]:
         """Return the `mixed_precision` argument; fp16 includes a GradScaler."""
@@ -33,15 +33,13 @@ class Accelerate(OwnLoop):
             "from accelerate.utils import TorchDynamoPlugin\n\n"
             f'Accelerator(..., dynamo_plugin=TorchDynamoPlugin(backend="inductor", mode="{mode}"))\n'
         )
-        return (python(code, self.call.place if self.call else None),)
+        return (python(code, self._place),)
 
     def accumulate(self, k: int, micro: int | None = None) -> tuple[Change, ...]:
         """Return code that accumulates under `accelerator.accumulate`.
 
         The context manager scales the loss, reduces gradients once per update, and skips the updates in between.
         """
-        now = self.m.get(micro_steps_per_step)
-        known: dict[str, object] = {"gradient_accumulation_steps": round(now) if now else None}
         loop = (
             "for inputs, targets in loader:\n"
             f"    with accelerator.accumulate({self.model}):\n"
@@ -49,8 +47,8 @@ class Accelerate(OwnLoop):
             f"        {self.optimizer}.step()\n"
             f"        {self.optimizer}.zero_grad()\n"
         )
-        size = self.batch_size(micro) if micro else ()
-        return (*size, *self._arguments({"gradient_accumulation_steps": k}, known), python(loop))
+        size, name = self.batch_size(micro) if micro else (), "gradient_accumulation_steps"
+        return (*size, *self._arguments({name: k}, {name: self._accumulated}), python(loop))
 
     def shard(self, stage: int) -> tuple[Change, ...]:
         """Return an FSDP2 plugin.
@@ -70,12 +68,9 @@ class Accelerate(OwnLoop):
             f"    fsdp_version=2,\n    reshard_after_forward={stage == 3},\n{wrapped})\n"
             "Accelerator(..., fsdp_plugin=plugin)\n"
         )
-        return (python(code, self.call.place if self.call else None),)
+        return (python(code, self._place),)
 
     def save_every(self, k: int, about: str, *, in_background: bool) -> tuple[Change, ...]:
         """Return code that saves all prepared objects at every `k`-th step."""
         code = f"if step % {k} == 0:  # about every {about}\n    accelerator.save_state(path)\n"
         return (python(code),)
-
-    def _arguments(self, settings: dict[str, object], known: dict[str, object] | None = None) -> tuple[Change, ...]:
-        return (configured(self.call, "Accelerator", settings, known or {}),)

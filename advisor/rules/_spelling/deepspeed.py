@@ -7,7 +7,6 @@ import json
 
 from advisor.metrics.input import loader
 from advisor.metrics.settings import data_parallel_size, optimizer
-from advisor.metrics.step import micro_steps_per_step
 from advisor.rules._spelling.own_loop import Half, OwnLoop
 from advisor.rules.base import Change, CodeDifference, python
 
@@ -26,7 +25,7 @@ class DeepSpeed(OwnLoop):
         """Return code that lets the engine compile the model it wraps."""
         how = f'compile_kwargs={{"mode": "{mode}"}}' if mode else ""
         code = f"engine.compile({how})  # the engine that deepspeed.initialize gave back\n"
-        return (python(code, self.call.place if self.call else None),)
+        return (python(code, self._place),)
 
     def fused(self) -> tuple[Change, ...]:
         """Return the setting for a fused optimizer.
@@ -60,13 +59,12 @@ class DeepSpeed(OwnLoop):
 
     def batch_size(self, size: int) -> tuple[Change, ...]:
         """Return the batch size for both the DataLoader and the configuration, which must agree."""
-        accumulated = max(1, round(self.m.get(micro_steps_per_step) or 1))
-        return (*super().batch_size(size), *self._batch(size, accumulated))
+        return (*super().batch_size(size), *self._batch(size, self._accumulated or 1))
 
     def accumulate(self, k: int, micro: int | None = None) -> tuple[Change, ...]:
         """Return the accumulation setting; the engine then updates at every `k`-th call of `step`."""
-        now = self.m.get(micro_steps_per_step)
-        before = (CodeDifference("gradient_accumulation_steps", str(round(now)), str(k)),) if now else ()
+        now = self._accumulated
+        before = (CodeDifference("gradient_accumulation_steps", str(now), str(k)),) if now else ()
         size = super().batch_size(micro) if micro else ()
         return (*size, *self._batch(micro or self.m[loader].batch_size, k, *before))
 

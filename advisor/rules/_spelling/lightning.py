@@ -6,8 +6,6 @@ The DataLoader and the optimizer stay the program's own.
 from dataclasses import replace
 
 from advisor.metrics.input import loader
-from advisor.metrics.step import micro_steps_per_step
-from advisor.rules._spelling.call import configured
 from advisor.rules._spelling.own_loop import Half, OwnLoop
 from advisor.rules.base import Change, python
 
@@ -17,7 +15,7 @@ PRECISIONS = {"bf16": "bf16-mixed", "fp16": "16-mixed"}
 class Lightning(OwnLoop):
     """Changes as arguments of `lightning.Trainer`."""
 
-    name = "Trainer"
+    configured_by = "Trainer"
 
     def loader(self, **settings: object) -> tuple[Change, ...]:
         """Return the loader's change; if Lightning makes the loader (from_datasets), where the data is handed over."""
@@ -42,9 +40,8 @@ class Lightning(OwnLoop):
 
     def accumulate(self, k: int, micro: int | None = None) -> tuple[Change, ...]:
         """Return the `accumulate_grad_batches` argument; the Trainer then reduces gradients once per update."""
-        now = self.m.get(micro_steps_per_step)
-        known: dict[str, object] = {"accumulate_grad_batches": round(now) if now else None}
-        return (*(self.batch_size(micro) if micro else ()), *self._arguments({"accumulate_grad_batches": k}, known))
+        size, name = self.batch_size(micro) if micro else (), "accumulate_grad_batches"
+        return (*size, *self._arguments({name: k}, {name: self._accumulated}))
 
     def shard(self, stage: int) -> tuple[Change, ...]:
         """Return the name of the DeepSpeed strategy for the stage."""
@@ -58,9 +55,9 @@ class Lightning(OwnLoop):
         """Return the callback that saves checkpoints, set to every `k` training steps."""
         code = (
             "from lightning.pytorch.callbacks import ModelCheckpoint\n\n"
-            f"{self._name}(..., callbacks=[ModelCheckpoint(every_n_train_steps={k})])  # about every {about}\n"
+            f"{self._configuring}(..., callbacks=[ModelCheckpoint(every_n_train_steps={k})])  # about every {about}\n"
         )
-        return (python(code, self.call.place if self.call else None),)
+        return (python(code, self._place),)
 
     def evaluate_every(self, k: int) -> tuple[Change, ...]:
         """Return an argument in epochs; a validation within epochs has another."""
@@ -75,20 +72,15 @@ class Lightning(OwnLoop):
         """Return the `profiler` argument, turned off: a Trainer's profiler covers the whole run."""
         return self._arguments({"profiler": None})
 
-    @property
-    def _name(self) -> str:
-        return self.call.name if self.call is not None and self.call.name.isidentifier() else self.name
-
-    def _arguments(self, settings: dict[str, object], known: dict[str, object] | None = None) -> tuple[Change, ...]:
-        return (configured(self.call, self.name, settings, known or {}),)
-
 
 class Fabric(OwnLoop):
     """Changes for `lightning.fabric.Fabric`, whose loop the program writes itself."""
 
+    configured_by = "Fabric"
+
     def half(self, precision: Half) -> tuple[Change, ...]:
         """Return the `precision` argument; `16-mixed` includes a GradScaler."""
-        return (configured(self.call, "Fabric", {"precision": PRECISIONS[precision]}, {}),)
+        return self._arguments({"precision": PRECISIONS[precision]})
 
     def accumulate(self, k: int, micro: int | None = None) -> tuple[Change, ...]:
         """Return a loop that accumulates with `fabric.backward` and reduces gradients once per update."""

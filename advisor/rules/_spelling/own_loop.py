@@ -4,6 +4,7 @@ They also apply to everything a framework leaves to the program. A change holds 
 location. Where a setting's current value is known, the change also shows it.
 """
 
+import json
 from typing import Literal
 
 from advisor.metrics.base import Metrics
@@ -11,11 +12,12 @@ from advisor.metrics.input import loader
 from advisor.metrics.program import configuration, model_variable, optimizer_variable, save_place
 from advisor.metrics.settings import flags, model, optimizer, world_size
 from advisor.metrics.step import micro_steps_per_step
-from advisor.rules._spelling.call import NOT_SET, value
 from advisor.rules.base import Change, CodeDifference, python
-from profiler.schema import LoaderFact, OptimizerFact
+from profiler.schema import LoaderFact, OptimizerFact, Place
 
 Half = Literal["bf16", "fp16"]
+
+NOT_SET = "not set"
 
 
 class OwnLoop:
@@ -24,6 +26,8 @@ class OwnLoop:
     This class writes plain PyTorch. A framework's subclass overrides what the framework configures itself.
     """
 
+    configured_by = ""
+    """The class or function whose arguments configure the framework."""
     chooses_blocks = True
     """Whether some blocks can be checkpointed without checkpointing all of them."""
 
@@ -68,10 +72,9 @@ class OwnLoop:
         """Return the setting that runs fp32 matmuls on tensor cores."""
         settings = self.m.get(flags)
         before = settings.matmul_precision if settings else None
+        differences = [CodeDifference("float32_matmul_precision", _source(before), '"high"')] if before else []
         code = 'torch.set_float32_matmul_precision("high")  # once, before the first step\n'
-        return (
-            python(code, None, [CodeDifference("float32_matmul_precision", value(before), '"high"')] if before else []),
-        )
+        return (python(code, None, differences),)
 
     def cudnn_benchmark(self) -> tuple[Change, ...]:
         """Return the setting that lets cuDNN time its algorithms."""
@@ -139,7 +142,7 @@ class OwnLoop:
             f"        {self.optimizer}.step()",
             f"        {self.optimizer}.zero_grad(set_to_none=True)",
         ]
-        now = round(self.m.get(micro_steps_per_step) or 0)
+        now = self._accumulated
         difference = [CodeDifference("micro-batches an update", str(now), str(k))] if now and now != k else []
         return (*(self.batch_size(micro) if micro else ()), python("\n".join(lines) + "\n", None, difference))
 
@@ -211,19 +214,50 @@ class OwnLoop:
 
     # ---- within ----
 
+    @property
+    def _accumulated(self) -> int | None:
+        """Return the present number of micro-batches per update; None if it is unknown."""
+        return round(self.m.get(micro_steps_per_step) or 0) or None
+
+    @property
+    def _place(self) -> Place | None:
+        """Return where the framework is configured, if the source shows it."""
+        return self.call.place if self.call else None
+
+    def _arguments(self, settings: dict[str, object], known: dict[str, object] | None = None) -> tuple[Change, ...]:
+        """Return the change to the call that configures the framework.
+
+        For the old value of a setting, the program's source takes precedence over the measured value.
+        """
+        written = {key: _source(each) for key, each in settings.items()}
+        before = {key: _source(each) for key, each in (known or {}).items() if each is not None}
+        if self.call is not None:
+            before = dict.fromkeys(written, NOT_SET) | before | self.call.settings
+        if len(written) == 1:
+            ((key, each),) = written.items()
+            code = f"{self._configuring}(..., {key}={each})  # its other arguments as before\n"
+        else:
+            lines = "".join(f"    {key}={each},\n" for key, each in written.items())
+            code = f"{self._configuring}(\n    ...,  # its other arguments as before\n{lines})\n"
+        changed = [key for key in written if before.get(key, written[key]) != written[key]]
+        return (python(code, self._place, [CodeDifference(key, before[key], written[key]) for key in changed]),)
+
+    @property
+    def _configuring(self) -> str:
+        """Return the name that the program calls to configure the framework, such as that of a subclass."""
+        return self.call.name if self.call and self.call.name.isidentifier() else self.configured_by
+
     def _at(self, fact: LoaderFact, code: str, before: dict[str, object], settings: dict[str, object]) -> Change:
         """Return a change located at the DataLoader call, if the program itself makes that call."""
-        place = fact.place if fact.place and not fact.place.via else None
         differences = [
-            CodeDifference(name, value(before[name]), value(each))
+            CodeDifference(name, _source(before[name]), _source(each))
             for name, each in settings.items()
             if before.get(name) is not None and before[name] != each
         ]
-        return python(code, place, differences)
+        return python(code, _of_program(fact), differences)
 
     def _optimizer(self, fact: OptimizerFact, code: str, difference: CodeDifference) -> Change:
-        place = fact.place if fact.place and not fact.place.via else None
-        return python(code, place, [difference])
+        return python(code, _of_program(fact), [difference])
 
     def _bf16(self) -> str:
         if "FSDPModule" in self._wrappers:
@@ -290,5 +324,15 @@ class OwnLoop:
         return fact.wrappers if fact else ()
 
 
+def _of_program(fact: LoaderFact | OptimizerFact) -> Place | None:
+    """Return where the program itself makes the object; None if a framework does."""
+    return fact.place if fact.place and not fact.place.via else None
+
+
 def _was(before: object, now: object) -> str:
     return f"  # was {before!r}" if before != now and before is not None else ""
+
+
+def _source(value: object) -> str:
+    """Return the value as Python source, with strings in double quotes."""
+    return json.dumps(value) if isinstance(value, str) else repr(value)

@@ -5,8 +5,7 @@ import json
 from advisor.metrics.between import evaluations
 from advisor.metrics.input import loader
 from advisor.metrics.settings import flags, optimizer, world_size
-from advisor.metrics.step import micro_steps_per_step, recording
-from advisor.rules._spelling.call import configured
+from advisor.metrics.step import recording
 from advisor.rules._spelling.own_loop import Half, OwnLoop
 from advisor.rules.base import Change, python
 
@@ -22,6 +21,7 @@ ARGUMENTS = {
 class Transformers(OwnLoop):
     """Changes for `TrainingArguments`, or the program's subclass of it."""
 
+    configured_by = "TrainingArguments"
     chooses_blocks = False
 
     def loader(self, **settings: object) -> tuple[Change, ...]:
@@ -77,12 +77,12 @@ class Transformers(OwnLoop):
 
     def accumulate(self, k: int, micro: int | None = None) -> tuple[Change, ...]:
         """Return the accumulation argument; the Trainer does the rest."""
-        now = self.m.get(micro_steps_per_step)
-        known: dict[str, object] = {"gradient_accumulation_steps": round(now) if now else None}
-        if micro is None:
-            return self._arguments({"gradient_accumulation_steps": k}, known)
-        known["per_device_train_batch_size"] = self.m[loader].batch_size
-        return self._arguments({"per_device_train_batch_size": micro, "gradient_accumulation_steps": k}, known)
+        settings: dict[str, object] = {"gradient_accumulation_steps": k}
+        known: dict[str, object] = {"gradient_accumulation_steps": self._accumulated}
+        if micro is not None:
+            settings = {"per_device_train_batch_size": micro, **settings}
+            known["per_device_train_batch_size"] = self.m[loader].batch_size
+        return self._arguments(settings, known)
 
     def checkpoint(self, block: str, every: int) -> tuple[Change, ...]:
         """Return the argument that checkpoints every block; the Trainer ignores `every`."""
@@ -136,8 +136,8 @@ class Transformers(OwnLoop):
         return self._made_by_trainer and self.m[optimizer].name == "AdamW"
 
     def _arguments(self, settings: dict[str, object], known: dict[str, object] | None = None) -> tuple[Change, ...]:
-        change = configured(self.call, "TrainingArguments", settings, known or {})
+        changes = super()._arguments(settings, known)
         if self.call is not None or any(isinstance(each, dict) for each in settings.values()):
-            return (change,)
+            return changes
         words = " ".join(f"--{name} {each}" for name, each in settings.items())
-        return (python(f"{change.code}# or, where the script reads it from the command line: {words}\n"),)
+        return (python(f"{changes[0].code}# or, where the script reads it from the command line: {words}\n"),)
