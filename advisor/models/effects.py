@@ -128,8 +128,7 @@ def divide_matmul(by: Triple, portion: float = 1.0) -> Effect:
     _check_portion(portion)
 
     def effect(state: State, scenario: Scenario) -> State:
-        gone = state.matmul * portion * scenario.of(shares)
-        return replace(shorter(state, gone, computing_phases(state), kernels=False), matmul=state.matmul - gone)
+        return faster_kernels(state, matmul=state.matmul * portion * scenario.of(shares))
 
     return effect
 
@@ -140,8 +139,7 @@ def divide_membound(by: Triple, portion: float = 1.0) -> Effect:
     _check_portion(portion)
 
     def effect(state: State, scenario: Scenario) -> State:
-        gone = state.membound * portion * scenario.of(shares)
-        return replace(shorter(state, gone, computing_phases(state), kernels=False), membound=state.membound - gone)
+        return faster_kernels(state, membound=state.membound * portion * scenario.of(shares))
 
     return effect
 
@@ -242,13 +240,15 @@ def shorter(state: State, seconds: float, parts: Iterable[str], *, kernels: bool
     return state
 
 
-def computing_phases(state: State) -> tuple[str, ...]:
-    """Return the phases that matmuls and memory-bound kernels are in.
+def faster_kernels(state: State, *, matmul: float = 0.0, membound: float = 0.0) -> State:
+    """Return the state with matmuls and memory-bound kernels shorter by these seconds.
 
-    These are forward and backward, unless they cannot hold even half of them, which happens in the replay of a CUDA
-    graph.
+    They come out of the forward and backward passes, unless these cannot hold even half of the kernels, which happens
+    in the replay of a CUDA graph.
     """
-    return COMPUTE if _computing(state) >= (state.matmul + state.membound) / 2 else ANYWHERE
+    phases = COMPUTE if _computing(state) >= (state.matmul + state.membound) / 2 else ANYWHERE
+    less = shorter(state, matmul + membound, phases, kernels=False)
+    return replace(less, matmul=state.matmul - matmul, membound=state.membound - membound)
 
 
 def _scaled(state: State, parts: Iterable[str], factor: float) -> State:

@@ -6,9 +6,9 @@ tensor cores on an A100, but false of most programs.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from advisor.models.effects import Triple, computing_phases, shorter
+from advisor.models.effects import Triple, faster_kernels
 from advisor.models.gpus import Peaks
 from advisor.models.roofline import EMPTY_KERNEL
 from advisor.models.state import Effect, Scenario, State
@@ -136,8 +136,6 @@ def _parts(share: float, by: Triple, calls: Sequence[MatmulCall], peaks: Peaks, 
 def faster(parts: list[MatmulPart], membound: Triple) -> Effect:
     """Return the effect of making each part of the matmuls faster, and the memory-bound work with them.
 
-    The time comes out of the phases that both kinds of work are in; see `computing_phases`.
-
     Raises:
         ValueError: a share is negative, or the shares sum to more than 1.
     """
@@ -146,11 +144,10 @@ def faster(parts: list[MatmulPart], membound: Triple) -> Effect:
         raise ValueError(f"parts that make up {touched} of the matrix products")
 
     def effect(state: State, scenario: Scenario) -> State:
-        matmul = state.matmul * (1 - touched + sum(p.share / scenario.of(p.speedup) for p in parts))
-        membound_left = state.membound * (1 - touched + touched / scenario.of(membound))
-        gone = state.matmul - matmul + state.membound - membound_left
-        return replace(
-            shorter(state, gone, computing_phases(state), kernels=False), matmul=matmul, membound=membound_left
+        return faster_kernels(
+            state,
+            matmul=state.matmul * (touched - sum(part.share / scenario.of(part.speedup) for part in parts)),
+            membound=state.membound * (touched - touched / scenario.of(membound)),
         )
 
     return effect
