@@ -6,7 +6,7 @@ Neither stops the other rules.
 
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum
 from typing import Any, Literal
 
@@ -130,6 +130,11 @@ def python(code: str, place: Place | None = None, differences: Iterable[CodeDiff
 def bash(code: str) -> Change:
     """Return a change made on the command line or in the environment."""
     return Change(language="shell", code=code)
+
+
+def text(words: str, place: Place | None = None) -> Change:
+    """Return a change described in words, with its location if known."""
+    return replace(python(words, place), language="text")
 
 
 class Safety(Enum):

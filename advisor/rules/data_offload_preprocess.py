@@ -16,7 +16,7 @@ from advisor.metrics.input import loader, u_w, worker_efficiency
 from advisor.metrics.step import data_wait_fraction
 from advisor.models.effects import remove_wait
 from advisor.rules._workers import MIN_WAIT, gain, right_number
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, evidence, measure
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python, text
 from advisor.rules.data_more_workers import MIN_EFFICIENCY
 from advisor.units import share
 
@@ -65,16 +65,10 @@ def then(m: Metrics, found: Evidence) -> Advice:
     busy = m.get(gpu_busy_fraction)
     to_gpu = busy is None or busy <= m[MAX_BUSY]
     where = "on the GPU (NVIDIA DALI, torchvision's transforms v2)" if to_gpu else "on other machines"
-    change = Change(
-        language="python" if to_gpu else "text",
-        code=ON_GPU if to_gpu else FLEET,
-        file=place.file if place else None,
-        line=place.line if place else None,
-    )
     return Advice(
         then=f"Decode or augment {where}: the step waits {share(m[data_wait_fraction])} of its time for workers "
         "that already use every core.",
-        changes=(change,),
+        changes=(python(ON_GPU, place) if to_gpu else text(FLEET, place),),
         basis="30, 60 or 90 % of the waiting is saved, depending on how much of the work can move.",
         effect=EFFECT,
         risk="Medium: other libraries resize and decode slightly differently; compare the loss. On the GPU, "

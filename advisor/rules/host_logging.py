@@ -91,7 +91,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         basis=f"1 - 1/{every} of all writing is saved, and the same share of the time between the end of the training "
         "work and the first line: half of that time, all of it, or all of it plus the rest of `other` beyond 5 % of "
         "the step. If writing was not timed: none, half or all of the rest of `other`.",
-        effect=_effect(m[output_share] * m[step_time_mean], _for_the_log(m), 1 - 1 / every)
+        effect=_effect(m, 1 - 1 / every)
         if _is_timed(found)
         else None,  # a progress bar writes at every step, too, and costs nothing
         memory=0,
@@ -148,12 +148,6 @@ def _shares(m: Metrics) -> Triple:
     return low, expected, high
 
 
-def _for_the_log(m: Metrics) -> Triple:
-    """Return the seconds per step (low, expected, high) spent on the log in addition to writing it."""
-    low, expected, high = (part * m[step_time_mean] for part in _shares(m))
-    return low, expected, high
-
-
 def _cadence(m: Metrics) -> int:
     """Return the number of steps per log entry, at least 2.
 
@@ -164,9 +158,11 @@ def _cadence(m: Metrics) -> int:
     return max(2, math.ceil(cost / (m[BUDGET] * (1 - cost))))
 
 
-def _effect(writing: float, rest: Triple, skipped: float) -> Effect:
+def _effect(m: Metrics, skipped: float) -> Effect:
+    writing, rest, step = m[output_share], _shares(m), m[step_time_mean]
+
     def effect(state: State, scenario: Scenario) -> State:
-        return state.without("other", skipped * (writing + scenario.of(rest)))
+        return state.without("other", skipped * (writing + scenario.of(rest)) * step)
 
     return effect
 

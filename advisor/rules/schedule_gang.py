@@ -14,7 +14,7 @@ from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.goals import queue_share
 from advisor.metrics.settings import world_size
 from advisor.models.effects import Triple
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, Severity, evidence, measure
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure, text
 from advisor.units import share, span
 
 MIN_SHARE = Threshold(
@@ -23,6 +23,11 @@ MIN_SHARE = Threshold(
 
 # Of that time, what goes (assumption).
 REMOVED: Triple = (0.3, 0.5, 0.8)
+
+SETTINGS = """\
+Slurm (slurm.conf): SchedulerType=sched/backfill, PriorityType=priority/multifactor
+Kubernetes: Kueue with waitForPodsReady, or a Volcano PodGroup with minMember = the job's pods
+"""
 
 
 def when(m: Metrics) -> Evidence | None:
@@ -39,13 +44,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"{first} small jobs fill the gaps (backfill), share by past use (fairshare), keep a few machines "
         "warm, and let the autoscaler remove them only after a delay, never during a checkpoint: about "
         f"{share(expected)} of the GPUs' time back ({span(low, high)}).",
-        changes=(
-            Change(
-                language="text",
-                code="Slurm (slurm.conf): SchedulerType=sched/backfill, PriorityType=priority/multifactor\n"
-                "Kubernetes: Kueue with waitForPodsReady, or a Volcano PodGroup with minMember = the job's pods\n",
-            ),
-        ),
+        changes=(text(SETTINGS),),
         basis="30, 50 or 80 % of the declared time is saved, assuming that you pay for it. The steps themselves stay "
         "the same.",
         cost=(low, expected, high),

@@ -23,7 +23,7 @@ from advisor.models.effects import COMPUTE, remove
 from advisor.models.state import Effect
 from advisor.rules._exposed import exposed, remove_exposed
 from advisor.rules._sharding import to_stage
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, measure
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, measure, text
 from advisor.units import share
 
 SAFE = Threshold(
@@ -46,6 +46,11 @@ UPDATED = (0.7, 0.9, 1.0)
 # Bytes per parameter that return with an offloaded optimizer in addition to its state: at most weights and gradients
 # in fp32.
 RETURNED = 8
+
+BACK = """\
+DeepSpeed: remove offload_optimizer (and offload_param) from zero_optimization.
+FSDP2: omit offload_policy=CPUOffloadPolicy(); FSDP: cpu_offload=CPUOffload(offload_params=False).
+"""
 
 
 def when(m: Metrics) -> Evidence | None:
@@ -81,7 +86,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     return Advice(
         then=f"{do}: that uses {share(filled)} of GPU memory instead of {share(1 - m[mem_headroom])}. Then record "
         "again; perhaps you can go one more step down.",
-        changes=_back() if back else to_stage(m, 2),
+        changes=(text(BACK),) if back else to_stage(m, 2),
         basis="70, 90 or 100 % of the time of the offloaded update is saved."
         if back
         else "20, 33 or 50 % of the exposed communication is saved: the second gathering is a third of stage 3's "
@@ -107,17 +112,6 @@ def _effect(m: Metrics) -> Effect:
     if offloaded(m):
         return remove("optimizer", shares=UPDATED)
     return remove_exposed("communication", exposed(m), REGATHERED, within=COMPUTE)
-
-
-def _back() -> tuple[Change, ...]:
-    return (
-        Change(
-            language="text",
-            code="DeepSpeed: remove offload_optimizer (and offload_param) from zero_optimization.\n"
-            "FSDP2: omit offload_policy=CPUOffloadPolicy(); FSDP: "
-            "cpu_offload=CPUOffload(offload_params=False).\n",
-        ),
-    )
 
 
 RULE = Rule("Do not shard or offload more than memory requires", Area.DISTRIBUTED, Confidence.EMPIRICAL, difficulty=2)
