@@ -8,7 +8,7 @@ from typing import Any
 
 from advisor.judging.judge import Gain, Judgment
 from advisor.metrics.base import Metrics
-from advisor.metrics.lines import hot_places, stack_samples
+from advisor.metrics.lines import HotPlace, hot_places, stack_samples
 from advisor.metrics.settings import primary_rank, world_size
 from advisor.metrics.step import length
 from advisor.report.code import LEAST_SAMPLES, NAMED_LOW
@@ -25,6 +25,9 @@ SPAN = 120
 
 MOST_LINES = 3
 """Hot lines kept of the newest stacks."""
+
+OF_A_LINE = ("name", "file", "line", "phase", "share", "samples")
+"""What JSON has of a hot line."""
 
 MOST_GPUS = 64
 """Most GPUs shown, the first ones: more than a terminal has lines."""
@@ -79,20 +82,6 @@ class Advised:
     gain: Gain | None
 
 
-@dataclass(frozen=True, slots=True)
-class LineNow:
-    """A hot line of the program's own code."""
-
-    name: str
-    """Its function, in words."""
-    file: str
-    line: int
-    phase: str
-    share: float
-    """Share of the step, by the newest stacks."""
-    samples: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """Everything that `watch` shows at one moment."""
@@ -109,7 +98,7 @@ class Snapshot:
     """CPU use in cores."""
     memory: Gauge
     """Bytes of the program's processes."""
-    lines: tuple[LineNow, ...] = ()
+    lines: tuple[HotPlace, ...] = ()
     """The hottest lines of the newest stacks; empty without enough samples."""
     advice: Advised | None = None
 
@@ -120,7 +109,8 @@ class Snapshot:
 
     def result(self) -> dict[str, Any]:
         """Return the snapshot for JSON."""
-        return {"schema": SCHEMA, **asdict(self)}
+        lines = [{name: getattr(line, name) for name in OF_A_LINE} for line in self.lines]
+        return {"schema": SCHEMA, **asdict(self), "lines": lines}
 
 
 def snapshot(
@@ -183,15 +173,11 @@ def newest(stacks: Sequence[Stack], before: Sequence[Stack]) -> tuple[Stack, ...
     return tuple(added)
 
 
-def _lines(m: Metrics) -> tuple[LineNow, ...]:
+def _lines(m: Metrics) -> tuple[HotPlace, ...]:
     if (m.get(stack_samples) or 0) < LEAST_SAMPLES:
         return ()
-    known = [place for place in m[hot_places] if place.phase not in ("backward", "optimizer")]
-    return tuple(
-        LineNow(place.name, place.file, place.line, place.phase, place.share, place.samples)
-        for place in known
-        if place.low >= NAMED_LOW / 2
-    )[:MOST_LINES]
+    known = (place for place in m[hot_places] if place.phase not in ("backward", "optimizer"))
+    return tuple(place for place in known if place.low >= NAMED_LOW / 2)[:MOST_LINES]
 
 
 def _steps(steps: Sequence[Step], now: float) -> StepsNow:

@@ -151,6 +151,14 @@ def test_the_hottest_line_is_that_of_the_newest_stacks():
     now = snapshot(profile, "run", stacks=newest(STACKS, before))
 
     assert (so_far[0].line, so_far[0].share) == (41, pytest.approx(0.75))
+    assert snapshot(profile, "run").result()["lines"][0] == {
+        "name": "normalize()",
+        "file": "/home/me/train.py",
+        "line": 41,
+        "phase": "other",
+        "share": so_far[0].share,
+        "samples": 30,
+    }
     assert now.lines == ()  # too few since then
     assert [row.samples for row in newest(STACKS, before)] == [4, 5]
     assert newest(STACKS, STACKS) == ()
