@@ -967,8 +967,6 @@ class SchedulingFact:
     """
 
     seconds: float = 0.0
-    ran: float = 0.0
-    """Seconds on a core."""
     waited: float = 0.0
     """Seconds ready to run while others had its cores."""
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pynvml
 
-# GpuSample's field and NVML's metric, in percent.
+# GpuSample's field, a share, and NVML's metric in percent.
 METRICS = (
     ("sm_active", pynvml.NVML_GPM_METRIC_SM_UTIL),
     ("sm_occupancy", pynvml.NVML_GPM_METRIC_SM_OCCUPANCY),

@@ -12,15 +12,15 @@ class Scheduling:
     """The scheduling of each rank's main thread from its first training event on. Each look reads one file of /proc."""
 
     def __init__(self) -> None:
-        self._looks: dict[int, list[tuple[float, int, int]]] = {}
-        """Of each PID the first and the last look: its time, ns on a core, and ns waiting for one."""
+        self._looks: dict[int, list[tuple[float, int]]] = {}
+        """Of each PID the first and the last look: its time, and the ns spent waiting for a core."""
 
     def look(self, now: float, pids: Iterable[int]) -> None:
         """Read the current statistics; a process that is gone keeps those of the last look."""
         for pid in pids:
             with suppress(ValueError):  # no such file
-                ran, waited, *_ = map(int, text(Path(f"/proc/{pid}/schedstat")).split())
-                self._looks.setdefault(pid, [(now, ran, waited)])[1:] = [(now, ran, waited)]
+                _, waited, *_ = map(int, text(Path(f"/proc/{pid}/schedstat")).split())
+                self._looks.setdefault(pid, [(now, waited)])[1:] = [(now, waited)]
 
     def facts(self) -> list[Fact]:
         """Return the SchedulingFacts; none if the kernel keeps no such statistics."""
@@ -29,12 +29,8 @@ class Scheduling:
                 pid=pid,
                 time=ended,
                 kind="scheduling",
-                body={
-                    "seconds": ended - began,
-                    "ran": (ran - ran_before) / 1e9,
-                    "waited": (waited - waited_before) / 1e9,
-                },
+                body={"seconds": ended - began, "waited": (waited - before) / 1e9},
             )
-            for pid, ((began, ran_before, waited_before), (ended, ran, waited)) in self._looks.items()
+            for pid, ((began, before), (ended, waited)) in self._looks.items()
             if ended > began
         ]
