@@ -44,7 +44,7 @@ def conclude(report: Report) -> Conclusion:
     """Return what follows from the run, and where to look first."""
     found = _conclude(report)
     hot = named(report)
-    item = next((item for item in report.advice if item.rule == found.rule), None)
+    item = report.recommended(found.rule)
     place = (hot.file, hot.line) if hot else item.place if item else None
     return replace(found, file=place[0], line=place[1]) if place else found
 
@@ -101,7 +101,7 @@ def in_order(report: Report) -> tuple[Recommendation, ...]:
 
 def too_short(report: Report) -> Recommendation | None:
     """Return the advice to record again for reliable timings, if it was given."""
-    return next((item for item in report.advice if item.rule == WINDOW_TOO_SHORT), None)
+    return report.recommended(WINDOW_TOO_SHORT)
 
 
 def hidden_gain(report: Report) -> float | None:

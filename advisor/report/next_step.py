@@ -14,7 +14,7 @@ RECORD_AGAIN = "Record more steps, after warm-up."
 def next_step(report: Report, since: float | None) -> NextStep:
     """Return what to do; a file that has changed `since` that Unix time gets no patch."""
     found = conclude(report)
-    item = next((item for item in report.advice if item.rule == found.rule), None)
+    item = report.recommended(found.rule)
     what = counsel(report) or RECORD_AGAIN
     if item is None:
         if found.kind == "nothing":

@@ -370,6 +370,10 @@ class Report:
         mean = self.steps.mean if self.steps else None
         return bool(mean and self.before and seconds(self.before) != seconds(mean))
 
+    def recommended(self, rule: str | None) -> Recommendation | None:
+        """Return the advice of a rule; None if it gave none."""
+        return next((item for item in self.advice if item.rule == rule), None)
+
     def checks(self, *outcomes: str) -> tuple[RuleResult, ...]:
         """Return the rules that ended in one of these ways."""
         return tuple(check for check in self.checked if check.outcome in outcomes)

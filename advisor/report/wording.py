@@ -160,6 +160,7 @@ def counsel(report: Report) -> str:
     if report.imported and report.steps and report.steps.mean is None:
         return ""
     found = conclude(report)
+    item = report.recommended(found.rule)
     match found.kind:
         case "no_steps" | "unexplained" if report.imported and (short := too_short(report)):
             return short.then
@@ -167,11 +168,9 @@ def counsel(report: Report) -> str:
             return _UNMARKED if report.imported else _why_unseen(report)
         case "too_few_steps":
             return ""
-        case "act":
-            item = next(item for item in report.advice if item.rule == found.rule)
+        case "act" if item:
             return _begin(item, _named(report, item), bool(busy(report)))
-        case "unsure":
-            item = next(item for item in report.advice if item.rule == found.rule)
+        case "unsure" if item:
             if too_short(report) is None and not busy(report) and item.in_plan and item.in_plan.low > 0:
                 # Only a cap holds such a gain back: it is for rules that change what is computed.
                 return f"No change worth making was found, unless results may change: {_named(report, item)}."
