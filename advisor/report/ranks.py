@@ -115,14 +115,13 @@ def each_rank(m: Metrics, profile: Profile) -> EachRank:
         remarks[one.rank] = "; ".join(filter(None, (remarks.get(one.rank), one.why)))
     shown = list(found)
     if len(found) > MOST_ROWS:
-        typical = _typical(sorted(work, key=lambda each: each.median)) if work else ()
-        shown = list(dict.fromkeys((shown[0], *(rank for _, rank in typical), *remarks)))[:MOST_ROWS]
-    rows = {number: _row(found[number], profile, remarks.get(number, "")) for number in sorted(shown)}
+        typical = (rank for _, rank in _typical(work))
+        shown = list(dict.fromkeys((shown[0], *typical, *remarks)))[:MOST_ROWS]
     world = min(max(rank.process.world_size for rank in found.values()), MOST_RANKS)
     return EachRank(
         count=len(found),
         unseen=tuple(number for number in range(world) if number not in found),
-        rows=tuple(rows.values()),
+        rows=tuple(_row(found[number], profile, remarks.get(number, "")) for number in sorted(shown)),
         step_times=_spread_of(map(_median_step, found.values())),
         memory_peaks=_spread_of(map(_memory_peak, found.values())),
     )
@@ -173,28 +172,30 @@ def ranks(m: Metrics, profile: Profile) -> Ranks | None:
     work = m.get(own_work) or ()
     apart, troubled = list(_apart(work)), list(_troubled(profile.ranks))
     named = (*apart[: max(MOST_NAMED // 2, MOST_NAMED - len(troubled))], *troubled)[:MOST_NAMED]
-    ordered = sorted(work, key=lambda each: each.median)
     return Ranks(
         count=len(profile.ranks),
-        spread=_spread([each.median for each in ordered]) if ordered else (),
-        typical=_typical(ordered) if ordered else (),
+        spread=_spread(work),
+        typical=_typical(work),
         named=named,
         more=len(apart) + len(troubled) - len(named),
     )
 
 
-def _spread(seconds: Sequence[float]) -> tuple[tuple[str, float], ...]:
-    tenths = quantiles(seconds, n=10, method="inclusive")
-    at = {"least": seconds[0], "10%": tenths[0], "median": tenths[4], "90%": tenths[8], "most": seconds[-1]}
-    return tuple(at.items())
-
-
-def _typical(ordered: Sequence[OwnWork]) -> tuple[tuple[str, int], ...]:
+def _spread(work: Sequence[OwnWork]) -> tuple[tuple[str, float], ...]:
+    if not work:
+        return ()
+    medians = [each.median for each in work]
+    tenths = quantiles(medians, n=10, method="inclusive")
     return (
-        ("slowest", ordered[-1].rank),
-        ("median", ordered[len(ordered) // 2].rank),
-        ("fastest", ordered[0].rank),
+        *(("least", min(medians)), ("10%", tenths[0]), ("median", tenths[4])),
+        *(("90%", tenths[8]), ("most", max(medians))),
     )
+
+
+def _typical(work: Sequence[OwnWork]) -> tuple[tuple[str, int], ...]:
+    ordered = [each.rank for each in sorted(work, key=lambda each: each.median)]
+    at = {"slowest": -1, "median": len(ordered) // 2, "fastest": 0}
+    return tuple((name, ordered[place]) for name, place in at.items()) if ordered else ()
 
 
 def _apart(work: Sequence[OwnWork]) -> Iterable[Named]:
