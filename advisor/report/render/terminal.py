@@ -1,6 +1,7 @@
 """The summary at the end of a run, on stderr: what was found, and where to read on."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from rich.console import Console
@@ -64,10 +65,12 @@ def _summarize(report: Report, folder: Path, console: Console, compared: Compari
         console.print(Text(printable(said)))
     if report.imported and view.traced_gpu:
         console.print()
-        console.print(Padding(_traces(view, console), (0, 0, 0, 2)))
+        _bars(((part.label, part.seconds, part.share) for part in report.traces[0].parts if part.seconds), console)
     if view.phases:
         console.print()
-        console.print(Padding(_phases(view, console), (0, 0, 0, 2)))
+        largest = sorted(view.phases, key=lambda phase: phase.share or 0.0, reverse=True)
+        rows = ((phase.label, phase.seconds or 0.0, phase.share or 0.0) for phase in largest)
+        _bars((row for row in rows if row[2] >= LEAST), console)
     slow = view.why_slow.replace("`", "")
     lines = f"Hottest lines of a step: {'; '.join(view.places_text)}." if view.places_text else ""
     look = _look(report)
@@ -93,21 +96,15 @@ def _summarize(report: Report, folder: Path, console: Console, compared: Compari
     console.print(Text.assemble("Report: ", (made, "bold")), soft_wrap=True)
 
 
-def _phases(view: View, console: Console) -> Table:
-    """Return a table of the phases, the largest first."""
+def _bars(rows: Iterable[tuple[str, float, float]], console: Console) -> None:
+    """Print a line for each part of a step or a trace: its name, seconds, share and a bar."""
     block = "#" if console.options.ascii_only else "\u2588"
     table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(no_wrap=True)
-    for phase in sorted(view.phases, key=lambda phase: phase.share or 0.0, reverse=True):
-        part = phase.share or 0.0
-        if part < LEAST:
-            continue
-        bar = Text(block * round(BAR * part), style="cyan")
-        table.add_row(phase.label, seconds(phase.seconds or 0.0), share(part), bar)
-    return table
+    for justify in ("left", "right", "right", "left"):
+        table.add_column(justify=justify, no_wrap=True)
+    for label, time, part in rows:
+        table.add_row(label, seconds(time), share(part), Text(block * round(BAR * part), style="cyan"))
+    console.print(Padding(table, (0, 0, 0, 2)))
 
 
 def _ranks(view: View) -> list[str]:
@@ -116,17 +113,6 @@ def _ranks(view: View) -> list[str]:
     named = view.report.ranks.named
     more = view.report.ranks.more + max(0, len(named) - MOST_RANKS)
     return [view.ranks_text, *map(view.named, named[:MOST_RANKS]), *([f"and {more:,} more ranks"] if more else [])]
-
-
-def _traces(view: View, console: Console) -> Table:
-    """Return a table of where the first rank's time went."""
-    block = "#" if console.options.ascii_only else "\u2588"
-    table = Table.grid(padding=(0, 2))
-    for part in view.report.traces[0].parts:
-        if part.seconds:
-            bar = Text(block * round(BAR * part.share), style="cyan")
-            table.add_row(part.label, seconds(part.seconds), share(part.share), bar)
-    return table
 
 
 def _look(report: Report) -> str:
