@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Literal, TypeVar
 
 from advisor.runs.profile import Profile, Rank
@@ -88,12 +89,12 @@ def _step_time(profile: Profile, names: Mapping[int, str]) -> Chart:
     for rank in drawn[:MOST_CURVES]:
         label = f"rank {rank.process.rank}{names.get(rank.process.rank, '')}" if several else "step"
         steady = [step for step in rank.steps if not step.tags]
-        curves += _curve(label, steady, _when(rank), lambda step: step.duration)
+        curves += _curve(label, steady, lambda step: step.duration, _when(rank))
     if profile.ranks:
         first = profile.ranks[0]
         steady = [step for step in first.steps if not step.tags]
         waiting = f"{WAITING}{_whose(profile)}"
-        curves += _curve(waiting, steady, lambda step: step.start, lambda step: step.data_wait)
+        curves += _curve(waiting, steady, lambda step: step.data_wait, attrgetter("start"))
         curves += _tagged(first)
     return Chart(title="Step time", unit="s", curves=tuple(curves))
 
@@ -115,7 +116,7 @@ def _tagged(rank: Rank) -> Iterable[Curve]:
         if label:
             groups.setdefault(label, []).append(step)
     for label, steps in groups.items():
-        yield from _curve(label, steps, lambda step: step.start, lambda step: step.duration, kind="points")
+        yield from _curve(label, steps, lambda step: step.duration, attrgetter("start"), kind="points")
 
 
 def _gpu(profile: Profile) -> Chart:
@@ -123,10 +124,10 @@ def _gpu(profile: Profile) -> Chart:
     several = len(profile.gpus) > 1
     for gpu, samples in _telling(profile):
         name = f"GPU {gpu.index} " if several else ""
-        curves += _curve(f"{name}utilization", samples, lambda s: s.time, lambda s: s.utilization)
+        curves += _curve(f"{name}utilization", samples, lambda s: s.utilization)
         if not several:
-            curves += _curve("SMs active", samples, lambda s: s.time, lambda s: s.sm_active)
-            curves += _curve("tensor cores active", samples, lambda s: s.time, lambda s: s.tensor_active)
+            curves += _curve("SMs active", samples, lambda s: s.sm_active)
+            curves += _curve("tensor cores active", samples, lambda s: s.tensor_active)
     return Chart(title="GPU", unit="1", curves=tuple(curves))
 
 
@@ -157,9 +158,9 @@ def _mean(values: Iterable[Value]) -> float:
 def _cpu(profile: Profile) -> Chart:
     samples = profile.host_samples
     curves = [
-        *_curve("program", samples, lambda s: s.time, lambda s: s.cpu),
-        *_curve("of that, DataLoader workers", samples, lambda s: s.time, lambda s: s.cpu_workers),
-        *_curve("whole machine", samples, lambda s: s.time, lambda s: s.machine_cpu),
+        *_curve("program", samples, lambda s: s.cpu),
+        *_curve("of that, DataLoader workers", samples, lambda s: s.cpu_workers),
+        *_curve("whole machine", samples, lambda s: s.machine_cpu),
     ]
     limit = profile.runs[0].cores if profile.runs else None
     return Chart(title="CPU", unit="cores", curves=tuple(curves), limit=limit, limit_label="allowed")
@@ -169,11 +170,11 @@ def _gpu_memory(profile: Profile) -> Chart:
     curves: list[Curve] = []
     for gpu, samples in _telling(profile):
         name = f"GPU {gpu.index}: " if len(profile.gpus) > 1 else ""
-        curves += _curve(f"{name}used on the GPU", samples, lambda s: s.time, lambda s: s.memory_used)
+        curves += _curve(f"{name}used on the GPU", samples, lambda s: s.memory_used)
     if profile.ranks:
         memory, whose = profile.ranks[0].memory_samples, _whose(profile)
-        curves += _curve(f"allocated by tensors{whose}", memory, lambda s: s.time, lambda s: s.allocated)
-        curves += _curve(f"reserved by PyTorch{whose}", memory, lambda s: s.time, lambda s: s.reserved)
+        curves += _curve(f"allocated by tensors{whose}", memory, lambda s: s.allocated)
+        curves += _curve(f"reserved by PyTorch{whose}", memory, lambda s: s.reserved)
     limit = max((gpu.memory_total for gpu in profile.gpus), default=None)
     return Chart(title="GPU memory", unit="B", curves=tuple(curves), limit=limit)
 
@@ -181,8 +182,8 @@ def _gpu_memory(profile: Profile) -> Chart:
 def _host_memory(profile: Profile) -> Chart:
     samples = profile.host_samples
     curves = [
-        *_curve("program and its workers", samples, lambda s: s.time, lambda s: s.rss),
-        *_curve("still available", samples, lambda s: s.time, lambda s: s.memory_available),
+        *_curve("program and its workers", samples, lambda s: s.rss),
+        *_curve("still available", samples, lambda s: s.memory_available),
     ]
     return Chart(title="Host memory", unit="B", curves=tuple(curves))
 
@@ -190,8 +191,8 @@ def _host_memory(profile: Profile) -> Chart:
 def _curve(
     label: str,
     rows: Sequence[Row],
-    time: Callable[[Row], float],
     value: Callable[[Row], Value],
+    time: Callable[[Row], float] = attrgetter("time"),
     kind: Literal["line", "points"] = "line",
 ) -> Iterable[Curve]:
     """Yield the curve, or nothing if none of its values was measured."""
