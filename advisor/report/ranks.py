@@ -203,6 +203,8 @@ def _apart(work: Sequence[OwnWork]) -> Iterable[Named]:
     if len(work) < 2:
         return
     low, middle, high = quantiles([each.median for each in work], n=4, method="inclusive")
+    if middle <= 0:
+        return  # no rank is slower by a share of nothing
     margin = max(FENCE * (high - low), LEAST * middle)
     usual = min(work, key=lambda each: abs(each.median - middle))
     for each in sorted(work, key=lambda each: -abs(each.median - middle)):

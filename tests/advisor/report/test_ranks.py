@@ -79,3 +79,13 @@ def test_of_many_only_those_that_stand_out():
 def test_a_recording_of_every_rank_that_lost_events_is_bounded():
     lost = {"world_size": 100, "events_lost": 1}
     assert len(of(*(one(number, process=lost) for number in range(100))).rows) == MOST_ROWS
+
+
+def test_where_the_median_rank_does_nothing_of_its_own_no_rank_stands_out():
+    def idle(number, communication):
+        made = steps(*[0.2] * 30, communication=communication, forward=0.2 - communication)
+        return one(number, world=5, steps=made)
+
+    found = of(*(idle(number, 0.2) for number in range(4)), idle(4, 0.1))
+
+    assert [row.remark for row in found.rows] == [""] * 5
