@@ -1,11 +1,9 @@
 """Look into one typical step and the slowest one: what ran when, and what made the slow one slow."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from advisor.runs.profile import Profile, Rank
-from advisor.units import seconds
 from profiler.schema import PHASES, STANDS_OUT, Lane, Step, StepLook
 
 FEW = 3
@@ -57,20 +55,6 @@ class OneStep:
         """Return the part of the typical step in which the rule's evidence lies, if it is there."""
         known = {stretch.part for stretch in self.typical.stretches}
         return next((part for part, rules in PLACES.items() if rule in rules and part in known), None)
-
-    def why(self, labels: Mapping[str, str]) -> str:
-        """Return in one sentence what made the slowest step slow, given the names of parts."""
-        slow = self.slowest
-        if slow is None:
-            return ""
-        longer = slow.seconds - self.typical.seconds
-        took = f"The slowest step takes {seconds(slow.seconds)}, {seconds(longer)} more than a typical one"
-        if self.cause is None:
-            return f"{took}; no single part explains it."
-        part, grown = self.cause
-        host = next((each.host for each in slow.stretches if each.part == part), "")
-        inside = f"; during its longest stretch, the host was in `{host}`" if host else ""
-        return f'{took}: {seconds(grown)} more of "{labels.get(part, part)}"{inside}.'
 
 
 def one_step(profile: Profile) -> OneStep | None:

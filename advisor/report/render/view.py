@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from statistics import median
 
+from advisor.metrics.lines import HotPlace
 from advisor.models.cost import SAVING_OF
-from advisor.report.code import LEAST_SAMPLES, NAMED, NAMED_LOW, HotPlace
+from advisor.report.code import LEAST_SAMPLES, NAMED, NAMED_LOW
 from advisor.report.ranks import Named
 from advisor.report.render.operators_view import OperatorView
 from advisor.report.render.section import BarPart
@@ -194,10 +195,17 @@ class View:
     def why_slow(self) -> str:
         """Return what made the slowest step slow; empty if none stands out."""
         found = self.report.one_step
-        if found is None:
+        if found is None or found.slowest is None:
             return ""
-        names = {name for step in found.steps for name in step.parts}
-        return found.why({name: self.part_label(name) for name in names})
+        slow = found.slowest
+        longer = slow.seconds - found.typical.seconds
+        took = f"The slowest step takes {seconds(slow.seconds)}, {seconds(longer)} more than a typical one"
+        if found.cause is None:
+            return f"{took}; no single part explains it."
+        part, grown = found.cause
+        host = next((each.host for each in slow.stretches if each.part == part), "")
+        inside = f"; during its longest stretch, the host was in `{host}`" if host else ""
+        return f'{took}: {seconds(grown)} more of "{self.part_label(part)}"{inside}.'
 
     @property
     def step_lead(self) -> str:
