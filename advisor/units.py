@@ -81,7 +81,7 @@ def inline(text: str) -> str:
 
 def listed(words: Sequence[str]) -> str:
     """Join words as "a, b and c"."""
-    return " and ".join([*([", ".join(words[:-1])] if words[:-1] else []), words[-1]])
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def quantity(value: float, unit: str | None) -> str:

@@ -44,19 +44,18 @@ def sections(found: Comparison) -> tuple[Section, ...]:
     """Return the sections worth showing."""
     work = [operator_section(found.operators)] if found.operators else []
     made = [_time(found), *work] if found.verdict.is_decided else [*work, _time(found)]
-    for id_, title, tables in (
-        ("code", "Where in the code", (_functions(found),)),
-        ("memory", "Memory", (_rows("Peaks", found.memory),)),
-        ("machine", "The machine", (_shown("Means over the steady steps", found.machine),)),
-        ("settings", "Settings that differ", (_facts(found.settings),)),
-        ("environment", "Environment that differs", (_facts(found.environment),)),
+    for id_, title, table in (
+        ("code", "Where in the code", _functions(found)),
+        ("memory", "Memory", _rows("Peaks", found.memory)),
+        ("machine", "The machine", _shown("Means over the steady steps", found.machine)),
+        ("settings", "Settings that differ", _facts(found.settings)),
+        ("environment", "Environment that differs", _facts(found.environment)),
     ):
-        shown = tuple(table for table in tables if table.rows)
-        if shown:
-            made.append(Section(id=id_, title=title, headline=title, sentences=(), tables=shown))
+        if table.rows:
+            made.append(Section(id=id_, title=title, headline=title, tables=(table,)))
         elif id_ in ("settings", "environment") and found.before.command and found.after.command:
             alike = f"{title.partition(' that ')[0]}: no difference was seen."
-            made.append(Section(id=id_, title=title, headline=alike, sentences=(), tables=()))
+            made.append(Section(id=id_, title=title, headline=alike))
     return (*made[:-1], replace(made[-1], notes=_NOTES))
 
 

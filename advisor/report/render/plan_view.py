@@ -188,7 +188,6 @@ def _batch(plan: Plan) -> Section:
         sentences=(
             f"peak(B) = {in_gb(found.line.fixed)} + {in_gb(found.line.each)} x B; {in_gb(found.budget)} may be used.",
         ),
-        tables=(),
     )
 
 

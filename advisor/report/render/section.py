@@ -51,8 +51,8 @@ class Section:
     id: str
     title: str
     headline: str
-    sentences: tuple[str, ...]
-    tables: tuple[Table, ...]
+    sentences: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
     settings: tuple[Setting, ...] = ()
     notes: tuple[str, ...] = ()
     bars: tuple[Bar, ...] = ()

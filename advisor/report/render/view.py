@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from statistics import median
 
-from advisor.metrics.lines import HotPlace
 from advisor.models.cost import SAVING_OF
-from advisor.report.code import LEAST_SAMPLES, NAMED, NAMED_LOW
+from advisor.report.code import LEAST_SAMPLES, NAMED, NAMED_LOW, HotPlace
 from advisor.report.ranks import Named
 from advisor.report.render.operators_view import OperatorView
 from advisor.report.render.section import BarPart
