@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from statistics import fmean, stdev
 
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.settings import primary_rank
@@ -21,6 +22,9 @@ from profiler.schema import (
 
 _ODD = TAG_FIRST | TAG_WINDOW | TAG_COMPILE | TAG_UNREACHED
 """Tags of unusual steps: the run's first step, steps that compile, and steps in profiler windows."""
+
+FEWEST_SAVES = 3
+"""Minimum number of saves to compute a spread of their times."""
 
 _NAMES = {"evaluation": "Evaluation", "checkpoint_save": "Saving checkpoints", "epoch_start": "Starting epochs"}
 
@@ -56,6 +60,25 @@ def checkpoint_save_seconds(m: Metrics) -> float:
     if not total or not m[checkpoint_saves]:
         raise Missing("No checkpoint was saved", "Record a run that saves checkpoints.")
     return total / m[checkpoint_saves]
+
+
+@metric("s", "training time between two checkpoints")
+def checkpoint_interval(m: Metrics) -> float:
+    """Mean seconds of training between two saves, without the saves themselves."""
+    share = m[checkpoint_save_share]
+    if share <= 0:
+        raise Missing("No checkpoint was saved", "Record a run that saves checkpoints.")
+    return m[checkpoint_save_seconds] * (1 - share) / share
+
+
+@metric("1", "uncertainty of the time to save a checkpoint")
+def checkpoint_save_uncertainty(m: Metrics) -> float:
+    """Standard error of the mean save time, divided by that mean. For merged steps it is a lower bound."""
+    steps = [step for step in m[primary_rank].steps if step.tags & TAG_CHECKPOINT]
+    times = [step.checkpoint_save or 0.0 for step in steps]
+    if len(times) < FEWEST_SAVES or fmean(times) <= 0:
+        raise Missing(f"Fewer than {FEWEST_SAVES} saves were timed", "Record a run with more of them.")
+    return stdev(times) / math.sqrt(len(times)) / fmean(times)
 
 
 @metric("1", "share of the run in starting epochs")

@@ -16,9 +16,14 @@ Source: Young, A first order approximation to the optimum checkpoint interval, C
 import math
 
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.between import checkpoint_save_seconds, checkpoint_save_share, checkpoint_saves
+from advisor.metrics.between import (
+    checkpoint_interval,
+    checkpoint_save_seconds,
+    checkpoint_save_share,
+    checkpoint_save_uncertainty,
+    checkpoint_saves,
+)
 from advisor.metrics.goals import time_between_failures
-from advisor.metrics.saving import checkpoint_interval, checkpoint_save_uncertainty
 from advisor.metrics.step import step_time_mean
 from advisor.models.checkpoint_interval import daly, inflation
 from advisor.models.effects import LAUNCHED, in_turn, remove, remove_seconds

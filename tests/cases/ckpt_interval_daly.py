@@ -1,8 +1,13 @@
 from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.base import Goals, Missing
-from advisor.metrics.between import checkpoint_save_seconds, checkpoint_save_share, checkpoint_saves
-from advisor.metrics.saving import checkpoint_interval, checkpoint_save_uncertainty
+from advisor.metrics.between import (
+    checkpoint_interval,
+    checkpoint_save_seconds,
+    checkpoint_save_share,
+    checkpoint_save_uncertainty,
+    checkpoint_saves,
+)
 from advisor.metrics.step import step_time_mean
 from advisor.models.state import State
 

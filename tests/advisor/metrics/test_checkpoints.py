@@ -4,7 +4,7 @@ import pytest
 from profiles import metrics, rank, steps
 
 from advisor.metrics.base import Missing
-from advisor.metrics.saving import checkpoint_interval, checkpoint_save_uncertainty
+from advisor.metrics.between import checkpoint_interval, checkpoint_save_uncertainty
 from profiler.schema import TAG_CHECKPOINT
 
 
