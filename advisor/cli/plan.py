@@ -12,7 +12,8 @@ import click
 
 from advisor.cli import forms, options
 from advisor.cli.command import Command, HeadedOption
-from advisor.plan.cluster import HOST_MEMORY, PCIE
+from advisor.models.sharding import PCIE
+from advisor.plan.cluster import HOST_MEMORY
 from advisor.plan.model import OPTIMIZERS, PRECISIONS
 from profiler.errors import ProfilerError
 
@@ -81,11 +82,11 @@ _failures = partial(click.option, cls=HeadedOption, heading="Failures")
     help="bf16, fp16: autocast over fp32 weights; bf16-master: 16-bit weights, fp32 master copy; "
     "pure-bf16: nothing in fp32.",
 )
-@_model("--layers", type=int, help="Transformer layers.")
-@_model("--hidden", type=int, help="Hidden size.")
-@_model("--heads", type=int, help="Attention heads.")
-@_model("--sequence", type=int, help="Tokens of a sequence.")
-@_model("--vocabulary", type=int, help="Words of the output layer.")
+@_model("--layers", type=_NUMBER, help="Transformer layers.")
+@_model("--hidden", type=_NUMBER, help="Hidden size.")
+@_model("--heads", type=_NUMBER, help="Attention heads.")
+@_model("--sequence", type=_NUMBER, help="Tokens of a sequence.")
+@_model("--vocabulary", type=_NUMBER, help="Words of the output layer.")
 @_model("--flash/--no-flash", default=True, help="Whether attention does not store its scores.  [flash]")
 @_model("--activation-bytes-per-sample", type=_SIZE, help="Measured bytes per sample, instead of the shape.")
 @click.option("--peak", "peaks", type=_PEAK, multiple=True, help="Measured peak, such as 8:21GB; give two.")

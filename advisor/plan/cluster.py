@@ -4,11 +4,11 @@ import math
 from dataclasses import dataclass
 
 from advisor.models.memory import FILL
+from advisor.models.sharding import PCIE
 from advisor.plan.devices import GpuKind
 from profiler.errors import ProfilerError
 
-# Bytes/s that one GPU's PCIe 4.0 x16 link and a host's memory move in practice (assumption).
-PCIE = 25e9
+# Bytes/s that a host's memory moves in practice (assumption).
 HOST_MEMORY = 80e9
 
 # GPUs in a machine, where there are more of them than that.
@@ -33,23 +33,21 @@ class Cluster:
     """Bandwidth of a node's memory, which its GPUs share."""
 
     def __post_init__(self) -> None:
-        if self.gpus < 1:
-            raise ProfilerError(f"Training needs at least one GPU, not {self.gpus}.", "Give their number: --gpus 8.")
         if not 0 <= self.reserve < 1:
             raise ProfilerError(
                 f"A reserve of {self.reserve:.0%} leaves no memory for training.",
                 "Give a share below 100%: --reserve 8%.",
             )
-        if self.in_node < 1 or self.gpus % self.in_node:
+        if self.gpus % self.in_node:
             raise ProfilerError(
                 f"{self.gpus} GPUs are not a whole number of nodes of {self.in_node}.",
-                f"Set the number of GPUs per node: --gpus-per-node {math.gcd(self.gpus, max(1, self.in_node))}.",
+                f"Set the number of GPUs per node: --gpus-per-node {math.gcd(self.gpus, self.in_node)}.",
             )
 
     @property
     def in_node(self) -> int:
         """Return the number of GPUs in one node."""
-        return min(self.gpus, PER_NODE) if self.per_node is None else min(self.gpus, self.per_node)
+        return min(self.gpus, self.per_node or PER_NODE)
 
     @property
     def nodes(self) -> int:

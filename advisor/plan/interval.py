@@ -39,10 +39,6 @@ class IntervalPlan:
     """Time that a checkpoint blocks the training if the rest of it is written in parallel."""
 
     def __post_init__(self) -> None:
-        if self.nodes < 1:
-            raise ProfilerError(
-                f"A job runs on at least one node, not on {self.nodes}.", "Give their number: --nodes 4."
-            )
         if self.save >= self.mtbf:
             raise ProfilerError(
                 f"A save takes {seconds(self.save)}, and the job lasts {seconds(self.mtbf)} between failures.",

@@ -34,9 +34,6 @@ class Placement:
         return f"ZeRO {self.stage} + {what}"
 
 
-PLAIN = Placement(0)
-
-
 def placements(gpus: int, *, offload: bool) -> tuple[Placement, ...]:
     """Return all placements that make sense: one GPU cannot shard, but may offload."""
     found = tuple(Placement(stage) for stage in range(4 if gpus > 1 else 1))

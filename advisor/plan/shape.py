@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from advisor.models.activations import Layer
 from advisor.plan.activations import Activations, matrices, of_shape
-from profiler.errors import ProfilerError
 
 # Parameters further off than this belong to another shape; gated layers and grouped heads stay below it (assumption).
 FAR = 2.0
@@ -20,14 +19,6 @@ class Shape:
     sequence: int | None = None
     vocabulary: int | None = None
     flash: bool = True
-
-    def __post_init__(self) -> None:
-        given = {name: getattr(self, name) for name in ("layers", "hidden", "heads", "sequence", "vocabulary")}
-        for name, value in given.items():
-            if value is not None and value < 1:
-                raise ProfilerError(
-                    f"A model has no {value} for --{name}.", f"Give --{name} as 1 or more, or not at all."
-                )
 
     @property
     def missing(self) -> tuple[str, ...]:

@@ -180,6 +180,7 @@ def test_markdown_tables_have_one_number_of_cells(plan):
         (["--params", "1B", "--gpu", "\x1b[31mH10"], "\\x1b[31mH10"),
         (["--params", "1B", "--gpu-memory", "24"], "24GB"),
         ([*LLAMA, "--heads", "33"], "such as --heads 32"),
+        ([*LLAMA, "--layers", "0"], "'--layers': 0 is not in the range x>=1"),
         ([*STATES, "--optimizer", "adafactor"], "--hidden"),
         ([*STATES, "--gpus", "12"], "--gpus-per-node 4"),
         ([*STATES, "--activation-bytes-per-sample", "1GB", "--peak", "1:2GB", "--peak", "2:3GB"], "not both"),

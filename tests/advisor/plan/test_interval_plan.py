@@ -89,7 +89,6 @@ def test_asynchronous_saves_are_more_frequent_and_cheaper_but_one_at_a_time():
     "wrong",
     [
         {"between_failures": 60, "save": 60},
-        {"between_failures": 600, "save": 10, "nodes": 0},
         {"between_failures": 600, "save": 10, "async_save": 20},
         {"between_failures": 60, "save": 1, "restart": 1e6},
     ],

@@ -363,10 +363,8 @@ def test_a_shape_that_does_not_match_its_parameters_is_told():
     [
         lambda: Model(parameters=0),
         lambda: Model(parameters=1e9, unit=2e9),
-        lambda: cluster(gpus=0),
         lambda: cluster(gpus=12),
         lambda: cluster(reserve=1.0),
-        lambda: Shape(layers=0),
         lambda: Shape(layers=2, hidden=100, heads=3, sequence=8).activations(2),
     ],
 )
