@@ -26,7 +26,7 @@ class Setting:
 
     tool: str
     language: str
-    code: str | None
+    code: str | None = None
     """The text to write; None if the framework has no setting of its own."""
     note: str = ""
 
@@ -40,13 +40,11 @@ def settings(plan: MemoryPlan) -> tuple[Setting, ...]:
 def _torch(plan: MemoryPlan, choice: Choice) -> Setting:
     placement, precision = choice.account.placement, plan.model.precision
     if placement.offload is Offload.OPTIMIZER:
-        return _none("torch", "python", "torch offloads everything or nothing: use DeepSpeed or accelerate.")
+        note = "torch offloads everything or nothing: use DeepSpeed or accelerate."
+        return Setting(tool="torch", language="python", note=note)
     if precision == "bf16-master" and placement.stage < 3:
-        return _none(
-            "torch",
-            "python",
-            "torch keeps no master copy of 16-bit weights: use DeepSpeed, or plan with --precision bf16 (autocast).",
-        )
+        note = "torch keeps no master copy of 16-bit weights: use DeepSpeed, or plan with --precision bf16 (autocast)."
+        return Setting(tool="torch", language="python", note=note)
     sharded = placement.stage >= 2
     lines = [*_imports(plan, choice), ""]
     if precision == "tf32":
@@ -56,8 +54,11 @@ def _torch(plan: MemoryPlan, choice: Choice) -> Setting:
     if sharded or choice.checkpointing.every is not None:
         lines.append("blocks = model.layers  # the ModuleList of its repeated blocks")
     lines += _checkpointed(choice)
-    lines += _fully_sharded(plan, choice) if sharded else _replicated(plan, choice)
-    lines += _forward(plan, choice)
+    if sharded:
+        lines += _fully_sharded(plan, choice)
+    elif plan.cluster.gpus > 1:
+        lines.append("model = DistributedDataParallel(model)")
+    lines += [*_updated(choice), *_forward(plan, choice)]
     note = "FSDP2; reshard_after_forward=False keeps weights gathered until the backward pass: ZeRO 2."
     return Setting(tool="torch", language="python", code=_text(lines), note=note if placement.stage == 2 else "")
 
@@ -102,31 +103,27 @@ def _fully_sharded(plan: MemoryPlan, choice: Choice) -> list[str]:
         options.append(f"mp_policy=MixedPrecisionPolicy(param_dtype=torch.{_TYPES[plan.model.precision]})")
     if choice.account.placement.offload is Offload.ALL:
         options.append("offload_policy=CPUOffloadPolicy()")
-    made = (
-        ["# replaces DistributedDataParallel; call it before creating the optimizer"] if plan.cluster.gpus > 1 else []
-    )
+    lines = ["# replaces DistributedDataParallel; call it before creating the optimizer"]
     return [
-        *made,
+        *(lines if plan.cluster.gpus > 1 else ()),
         "options = dict(",
         *(f"    {option}," for option in options),
         ")",
         "for block in blocks:",
         "    fully_shard(block, **options)",
         "fully_shard(model, **options)",
-        f"optimizer = {_optimizer(choice)}(model.parameters(), lr=lr{_more(choice)})",
     ]
 
 
-def _replicated(plan: MemoryPlan, choice: Choice) -> list[str]:
-    lines = ["model = DistributedDataParallel(model)"] if plan.cluster.gpus > 1 else []
-    if choice.account.placement.stage == 0:
-        return [*lines, f"optimizer = {_optimizer(choice)}(model.parameters(), lr=lr{_more(choice)})"]
-    return [
-        *lines,
-        "optimizer = ZeroRedundancyOptimizer(",
-        f"    model.parameters(), optimizer_class={_optimizer(choice)}, lr=lr{_more(choice)}",
-        ")",
-    ]
+def _updated(choice: Choice) -> list[str]:
+    options = "lr=lr, momentum=0.9" if choice.account.optimizer == "sgd-momentum" else "lr=lr"
+    if choice.account.placement.stage == 1:
+        return [
+            "optimizer = ZeroRedundancyOptimizer(",
+            f"    model.parameters(), optimizer_class={_optimizer(choice)}, {options}",
+            ")",
+        ]
+    return [f"optimizer = {_optimizer(choice)}(model.parameters(), {options})"]
 
 
 def _forward(plan: MemoryPlan, choice: Choice) -> list[str]:
@@ -140,9 +137,8 @@ def _forward(plan: MemoryPlan, choice: Choice) -> list[str]:
 
 def _deepspeed(plan: MemoryPlan, choice: Choice) -> Setting:
     if plan.model.precision == "pure-bf16" and choice.account.placement.offload is Offload.NOTHING:
-        return _none(
-            "DeepSpeed", "json", "DeepSpeed keeps an fp32 copy of the weights: plan with --precision bf16-master."
-        )
+        note = "DeepSpeed keeps an fp32 copy of the weights: plan with --precision bf16-master."
+        return Setting(tool="DeepSpeed", language="json", note=note)
     placement = choice.account.placement
     zero: dict[str, object] = {"stage": placement.stage}
     if plan.cluster.gpus > 1 and placement.stage:
@@ -154,7 +150,7 @@ def _deepspeed(plan: MemoryPlan, choice: Choice) -> Setting:
     config: dict[str, object] = {"zero_optimization": zero}
     if half := _half(plan, choice):
         config[half] = {"enabled": True}
-    if _optimizer(choice) != _CLASSES["adamw"] and _optimizer(choice) != _CLASSES["adam"]:
+    if choice.account.optimizer not in ("adamw", "adam"):
         config["zero_allow_untested_optimizer"] = True
     micro, steps = _batches(plan, choice)
     config |= {"train_micro_batch_size_per_gpu": micro, "gradient_accumulation_steps": steps}
@@ -190,7 +186,8 @@ def _accelerate(plan: MemoryPlan, choice: Choice) -> Setting:
     elif placement.stage >= 2:
         kind, lines = "FSDP", _accelerate_fsdp(choice)
     elif placement.stage == 1:
-        return _none("accelerate", "yaml", "Prepare ZeroRedundancyOptimizer as in the lines for torch.")
+        note = "Prepare ZeroRedundancyOptimizer as in the lines for torch."
+        return Setting(tool="accelerate", language="yaml", note=note)
     else:
         kind, lines = ("MULTI_GPU" if plan.cluster.gpus > 1 else "NO"), []
     head = [
@@ -251,19 +248,11 @@ def _half(plan: MemoryPlan, choice: Choice) -> str | None:
     return "bf16" if by_host else _HALVES.get(plan.model.precision)
 
 
-def _more(choice: Choice) -> str:
-    return ", momentum=0.9" if choice.account.optimizer == "sgd-momentum" else ""
-
-
 def _batches(plan: MemoryPlan, choice: Choice) -> tuple[int, int]:
     """Return the micro-batch, and how many of them make a step."""
     if (parts := plan.accumulation) is not None:
         return parts.micro_batch, parts.steps
     return plan.micro_batch or plan.largest(choice.account, choice.checkpointing) or 1, 1
-
-
-def _none(tool: str, language: str, note: str) -> Setting:
-    return Setting(tool=tool, language=language, code=None, note=note)
 
 
 def _text(lines: list[str]) -> str:
