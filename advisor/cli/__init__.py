@@ -19,6 +19,7 @@ import click  # noqa: E402
 
 from profiler.errors import ProfilerError  # noqa: E402
 from profiler.printable import printable, say  # noqa: E402
+from profiler.version import __version__  # noqa: E402
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -81,14 +82,6 @@ class _Commands(click.Group):
         return [*found, *run.shell_complete(click.Context(run, parent=ctx), incomplete)]
 
 
-def _version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
-    if wanted and not ctx.resilient_parsing:
-        from profiler import __version__
-
-        click.echo(f"profile-train {__version__}")
-        ctx.exit()
-
-
 @click.group(
     cls=_Commands,
     help="Find what slows down PyTorch training, what to change, and what it saves.\n\nOptions come before SCRIPT, "
@@ -98,7 +91,7 @@ def _version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None
     options_metavar="",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
+@click.version_option(__version__, message="profile-train %(version)s", help="Show the version.")
 def group() -> None:
     """Group the commands; see its `help`."""
 

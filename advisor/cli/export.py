@@ -81,7 +81,6 @@ Examples:
 @options.CONFIG
 def export(run: Path, form: str, out: Path | None, every: float | None, config: Path | None) -> None:
     """Write a recorded run in the format of another tool."""
-    from advisor.settings.config import configure
     from advisor.settings.declared import goals
 
     if every is not None and (form != "prometheus" or out is None):
@@ -91,8 +90,7 @@ def export(run: Path, form: str, out: Path | None, every: float | None, config: 
             f"{run} is a file, not a run folder.",
             "Give the run's folder: the one in --out when you recorded it, or the one that the run printed.",
         )
-    chosen = options.configuration(config, judging=False) or configure(judging=False)
-    wanted = goals(chosen.declared({}))
+    wanted = goals(options.configured(config, judging=False).goals)
     if every is not None and out is not None:
         _keep(run, out, every, wanted)
         return

@@ -66,10 +66,9 @@ def fleet(
     from advisor.fleet.dataset import import_runs, opened
     from advisor.fleet.overview import overview
     from advisor.report.render import fleet_html, fleet_json
-    from advisor.settings.config import configure
     from advisor.units import count
 
-    chosen = options.configuration(config, judging=False) or configure(judging=False)
+    chosen = options.configured(config, judging=False)
     folder = data or chosen.fleet or Path(DEFAULT)
     price = gpu_price if gpu_price is not None else chosen.goals.get("gpu_price")
     if address and engine != "ray":

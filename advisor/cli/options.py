@@ -232,11 +232,16 @@ def configuration(config: Path | None, own_rules: Path | None = None, *, judging
     return configure(config, own_rules, judging=judging)
 
 
-def rules(config: Path | None, own_rules: Path | None) -> tuple[Rule, ...]:
-    """Return the rules of that configuration, and print those that could not be loaded."""
+def configured(config: Path | None, own_rules: Path | None = None, *, judging: bool = True) -> Config:
+    """Return that configuration, or the defaults without one."""
     from advisor.settings.config import configure
 
-    found = (configuration(config, own_rules) or configure()).rules
+    return configuration(config, own_rules, judging=judging) or configure(judging=judging)
+
+
+def rules(config: Path | None, own_rules: Path | None) -> tuple[Rule, ...]:
+    """Return the rules of that configuration, and print those that could not be loaded."""
+    found = configured(config, own_rules).rules
     for line in found.broken:
         say(line)
     return found.rules

@@ -116,21 +116,24 @@ def run(
 def _misplaced(words: tuple[str, ...]) -> list[str]:
     """Return options of profile-train among a script's arguments that its source does not mention."""
     given = {word.partition("=")[0] for word in words[1:] if word.startswith("--")}
-    ctx = click.get_current_context()
-    ours = {name for one in ctx.command.get_params(ctx) if isinstance(one, click.Option) for name in one.opts}
+    ours = given.intersection(_own_options())
     try:
-        source = Path(words[0]).read_text(encoding="utf-8", errors="replace") if given & ours else ""
+        source = Path(words[0]).read_text(encoding="utf-8", errors="replace") if ours else ""
     except OSError:  # a command or a module, whose options nobody knows
         return []
-    return sorted(option for option in given & ours if option.removeprefix("--").replace("-", "_") not in source)
+    return sorted(option for option in ours if option.removeprefix("--").replace("-", "_") not in source)
 
 
 def _unknown(option: str) -> click.NoSuchOption:
     import difflib
 
+    near = difflib.get_close_matches(option, _own_options())
+    return click.NoSuchOption(option, possibilities=near, ctx=click.get_current_context())
+
+
+def _own_options() -> list[str]:
     ctx = click.get_current_context()
-    ours = [name for one in ctx.command.get_params(ctx) if isinstance(one, click.Option) for name in one.opts]
-    return click.NoSuchOption(option, possibilities=difflib.get_close_matches(option, ours), ctx=ctx)
+    return [name for one in ctx.command.get_params(ctx) if isinstance(one, click.Option) for name in one.opts]
 
 
 @contextlib.contextmanager

@@ -39,14 +39,13 @@ def watch(folder: Path | None, once: bool, as_json: bool, config: Path | None) -
     """Watch a run that is being recorded."""
     from rich.console import Console
 
-    from advisor.settings.config import configure
     from advisor.settings.declared import goals
     from advisor.watch.watching import LiveRun, latest
 
     if as_json and not once:
         raise click.UsageError("--json takes --once.")
-    chosen = options.configuration(config) or configure()
-    watching = LiveRun(folder or latest(), chosen.rules, goals(chosen.declared({})))
+    chosen = options.configured(config)
+    watching = LiveRun(folder or latest(), chosen.rules, goals(chosen.goals))
     seen = watching.look()  # report an error before anything is drawn
     console = Console(highlight=False)
     if as_json:
