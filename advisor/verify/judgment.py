@@ -10,7 +10,7 @@ from advisor.stats.significance import NO_SPEEDUP, TWO_SIDED, Estimator, Interva
 from advisor.units import share
 from advisor.verify.arm import Arm
 from advisor.verify.kept import Verified
-from advisor.verify.longer import Noise, longer
+from advisor.verify.longer import longer
 from advisor.verify.losses import likeness
 
 # If so much of a step's cost falls between steps in either arm, trimming would leave out what the change is about.
@@ -71,9 +71,13 @@ def judged(
     else:
         verdict, why = _of_time(measured, predicted, 1.0 if spiky else _slower_tenth(before, after))
         if verdict is Verdict.INCONCLUSIVE:
-            noise = Noise(steps=math.log(drawn.high / drawn.low) / (2 * TWO_SIDED), process=process)
-            effect = _least(removed[1], predicted) / (2 if removed[0] > 0 else 1)
-            why = longer(noise, effect, min(map(len, times)) // len(before), len(before))
+            why = longer(
+                _least(removed[1], predicted) / (2 if removed[0] > 0 else 1),
+                steps=min(map(len, times)) // len(before),
+                steps_noise=math.log(drawn.high / drawn.low) / (2 * TWO_SIDED),
+                processes=len(before),
+                process_noise=process,
+            )
     return Verified(
         rule=rule,
         verdict=verdict,

@@ -1,7 +1,6 @@
 """Recommend how much longer a trial that was too noisy should be."""
 
 import math
-from dataclasses import dataclass
 
 from advisor.stats.significance import DETECTION, NO_SPEEDUP, steps_per_arm
 from advisor.units import share
@@ -20,31 +19,20 @@ LEAST_MORE = 1.5
 MOST_PROCESSES = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Noise:
-    """Uncertainty of the ratio of two arms, as standard deviations of its log."""
-
-    steps: float
-    """Contribution of the varying steps within processes."""
-    process: float
-    """Contribution of one process: how far processes of the same program differ."""
-
-
-def longer(noise: Noise, effect: float, steps: int, processes: int) -> str:
+def longer(effect: float, *, steps: int, steps_noise: float, processes: int, process_noise: float) -> str:
     """Return what would find a gain of `effect` 8 times in 10, in a sentence.
 
-    `steps` were measured in each of the `processes` of an arm.
+    `steps` were measured in each of the `processes` of an arm. Noise is the standard deviation of the log of the ratio
+    of two arms, as varying steps within processes and the differences of one process from others contribute to it.
     """
     effect = max(LEAST_EFFECT, effect)
     goal = f"finding a gain of {share(effect)} takes"
     effect -= NO_SPEEDUP - 1  # by so much it has to differ from none
-    if noise.process * math.sqrt(2 / processes) <= BY_CHANCE * noise.steps:
-        needed = WARM_UP + math.ceil(steps * max(LEAST_MORE, (noise.steps * DETECTION / effect) ** 2))
+    if process_noise * math.sqrt(2 / processes) <= BY_CHANCE * steps_noise:
+        needed = WARM_UP + math.ceil(steps * max(LEAST_MORE, (steps_noise * DETECTION / effect) ** 2))
         return f"The steps vary: {goal} --steps {needed}."
-    needed = max(processes + 1, steps_per_arm(noise.process, effect))
+    needed = max(processes + 1, steps_per_arm(process_noise, effect))
+    differ = f"Its runs differ from one another by {share(process_noise)}: {goal}"
     if needed > MOST_PROCESSES:
-        return (
-            f"Its runs differ from one another by {share(noise.process)}: {goal} {needed} of each. "
-            "An idle machine helps more."
-        )
-    return f"Its runs differ from one another by {share(noise.process)}: {goal} --repeats {needed}."
+        return f"{differ} {needed} of each. An idle machine helps more."
+    return f"{differ} --repeats {needed}."

@@ -9,7 +9,7 @@ from snapshots import same, scenes
 from advisor.judging.verdict import Verdict
 from advisor.verify.arm import WARM_UP, Arm
 from advisor.verify.judgment import judged
-from advisor.verify.longer import Noise, longer
+from advisor.verify.longer import longer
 
 PREDICTED = (0.4, 0.5, 0.6)
 
@@ -192,12 +192,15 @@ def test_snapshot_of_reasons():
     }
     whys = {name: judged(*both, PREDICTED, same_losses="losses" in name).why for name, both in trials.items()}
     noises = {
-        "steps that vary": (Noise(steps=0.02, process=0.0), 0.05),
-        "processes that differ": (Noise(steps=0.001, process=0.05), 0.1),
-        "processes that differ by far": (Noise(steps=0.001, process=0.3), 0.05),
-        "next to no gain": (Noise(steps=0.02, process=0.0), 0.0001),
+        "steps that vary": (0.05, 0.02, 0.0),
+        "processes that differ": (0.1, 0.001, 0.05),
+        "processes that differ by far": (0.05, 0.001, 0.3),
+        "next to no gain": (0.0001, 0.02, 0.0),
     }
-    more = {name: longer(noise, gain, steps=60, processes=3) for name, (noise, gain) in noises.items()}
+    more = {
+        name: longer(gain, steps=60, steps_noise=steps, processes=3, process_noise=process)
+        for name, (gain, steps, process) in noises.items()
+    }
     same("reasons.txt", scenes(whys | more))
 
 
