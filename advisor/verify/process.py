@@ -3,7 +3,7 @@
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from advisor.rules.base import Intervention
@@ -53,16 +53,12 @@ def run_once(
         return
     _forget(out)
     trial = TrialProcess(
-        words=program.words,
-        cwd=program.cwd,
+        **asdict(program),
         out=str(out.absolute()),
         steps=steps,
         changes=tuple({"name": each.name, "settings": dict(each.settings)} for each in changes),
         windows=windows,
         nudged=nudged,
-        in_place=program.in_place,
-        covered=program.covered,
-        network=program.network,
     )
     if run(trial, patience) is None:
         raise TrialFailed(f"It did not complete {steps} steps in {patience:.0f} s.")
