@@ -94,8 +94,10 @@ def prepare(folder: Path, rules: Sequence[str], how: TrialChoices) -> Session:
     before = kept.read(folder).values()  # report a foreign one before anything is run
     candidates, left_out, on_demand = list[Finding](), list[str](), list[str]()
     after_trials = judge(metrics, how.rules, past=how.past, tried=kept.tried(before))
-    findings = _with_what_is_heard(judgment.findings, after_trials)
-    for finding in findings:
+    findings = {finding.rule.id: finding for finding in judgment.findings}
+    for finding in after_trials.findings:  # what appears only after other advice was refuted; the rest predicts no more
+        findings.setdefault(finding.rule.id, finding)
+    for finding in findings.values():
         reason = why_not(finding, how.allowed)
         if finding.rule.id in rules or (not rules and finding.severity is not Severity.INFO):
             if reason is None:
@@ -104,8 +106,7 @@ def prepare(folder: Path, rules: Sequence[str], how: TrialChoices) -> Session:
                 left_out.append(f"{finding.rule.id}: {reason}")
         elif reason is None:
             on_demand.append(finding.rule.id)
-    advised = {finding.rule.id for finding in findings}
-    left_out += [f"{rule}: it was not advised." for rule in rules if rule not in advised]
+    left_out += [f"{rule}: it was not advised." for rule in rules if rule not in findings]
     return Session(
         folder=folder,
         runs=runs,
@@ -165,15 +166,6 @@ def promise_of_harmlessness(program: Program) -> str:
         else "it has no network access (allow it with --network)."
     )
     return f"It runs {where} Trackers are set to stay offline; {network}"
-
-
-def _with_what_is_heard(findings: Sequence[Finding], tried: Judgment) -> list[Finding]:
-    """Return the findings, and those that appear only after others were tried and refuted.
-
-    The rest of the judgment after trials is no prediction any more.
-    """
-    named = {finding.rule.id for finding in findings}
-    return [*findings, *(finding for finding in tried.findings if finding.rule.id not in named)]
 
 
 def _check_names(rules: Sequence[str], judgment: Judgment) -> None:
