@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +20,16 @@ class HeadedOption(click.Option):
         super().__init__(*declarations, **attributes)
         self.heading = heading
 
+
+PROGRAM = partial(
+    click.argument,
+    "words",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="SCRIPT | -m MODULE | COMMAND  [ARGS]...",
+    shell_complete=completion.files,
+)
+"""The argument of a LaunchCommand."""
 
 _WHOLE = "profile-train.help-all"
 
@@ -68,6 +79,9 @@ class Command(click.Command):
 
 class LaunchCommand(Command):
     """A command that runs a program with its own arguments."""
+
+    allow_interspersed_args = False
+    ignore_unknown_options = True
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return completions; after the program, only files."""

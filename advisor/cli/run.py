@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from advisor.cli import completion, options, trials
-from advisor.cli.command import LaunchCommand
+from advisor.cli import options, trials
+from advisor.cli.command import PROGRAM, LaunchCommand
 from advisor.cli.options import Criteria
 from advisor.cli.trials import TrialOptions
 from profiler.errors import ProfilerError
@@ -34,11 +34,9 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=LaunchCommand,
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     help="Run a training program unchanged, record it, and make the report.",
     short_help="Run and record a training program (the word `run` is optional).",
     epilog="Example: profile-train --out run train.py --lr 3e-4",
-    options_metavar="[OPTIONS]",
 )
 @options.recording
 @click.option("--open", "open_report", is_flag=True, help="Open the report in the browser.")
@@ -52,13 +50,7 @@ if TYPE_CHECKING:
 )
 @trials.options
 @options.criteria
-@click.argument(
-    "words",
-    nargs=-1,
-    type=click.UNPROCESSED,
-    metavar="SCRIPT | -m MODULE | COMMAND  [ARGS]...",
-    shell_complete=completion.files,
-)
+@PROGRAM()
 def run(
     out: Path | None,
     budget: float,

@@ -6,32 +6,23 @@ from pathlib import Path
 
 import click
 
-from advisor.cli import completion, options, trials
-from advisor.cli.command import LaunchCommand
+from advisor.cli import options, trials
+from advisor.cli.command import PROGRAM, LaunchCommand
 from advisor.cli.options import Criteria
 
 
 @click.command(
     cls=LaunchCommand,
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     short_help="Try the advice step by step, and keep confirmed changes.",
     help="Profile a training program, try the best advice, keep it if it is confirmed, and repeat until nothing is "
     "left. If interrupted, run the same command again to continue.",
-    options_metavar="[OPTIONS]",
     epilog="\b\nExamples:\n  profile-train tune train.py\n  profile-train tune --goal memory train.py",
 )
 @click.option("--out", type=click.Path(path_type=Path), default=Path("profile-train-tuning"), show_default=True)
 @click.option("--profile-steps", type=click.IntRange(min=60), default=150, help="Steps of each profile.  [150]")
 @trials.options
 @options.criteria
-@click.argument(
-    "words",
-    nargs=-1,
-    required=True,
-    type=click.UNPROCESSED,
-    metavar="SCRIPT | -m MODULE | COMMAND  [ARGS]...",
-    shell_complete=completion.files,
-)
+@PROGRAM(required=True)
 def tune(out: Path, profile_steps: int, how: trials.TrialOptions, criteria: Criteria, words: tuple[str, ...]) -> None:
     """Tune a training program by trials."""
     import shlex
