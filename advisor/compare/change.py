@@ -50,8 +50,8 @@ def for_few(interval: Interval, blocks: float) -> Interval:
     return Interval(interval.estimate - factor * below, interval.estimate, interval.estimate + factor * above)
 
 
-def difference(before: Interval, after: Interval) -> Interval:
-    """Return after - before, from their own intervals and at their level.
+def difference(before: Interval, after: Interval, whole: float) -> Interval:
+    """Return after - before as a share of `whole`, from their own intervals and at their level.
 
     Of independent estimates, the distances to the bounds add up as squares (Newcombe, "Interval estimation for the
     difference between independent proportions", 1998; Zou and Donner, "Construction of confidence limits about effect
@@ -60,7 +60,7 @@ def difference(before: Interval, after: Interval) -> Interval:
     estimate = after.estimate - before.estimate
     below = math.hypot(after.estimate - after.low, before.high - before.estimate)
     above = math.hypot(after.high - after.estimate, before.estimate - before.low)
-    return Interval(estimate - below, estimate, estimate + above)
+    return Interval((estimate - below) / whole, estimate / whole, (estimate + above) / whole)
 
 
 def ratio(before: Interval, after: Interval) -> Interval:

@@ -1,7 +1,7 @@
 """The comparison of two runs: everything that is shown of it, and its serialization."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -135,7 +135,7 @@ def compare(
     between = tuple(both.part(name, _between(name)) for name in BETWEEN)
     mean = both.step("step_time_mean", _mean, step.step_time_mean.label)
     typical = both.step("typical_step_time", _typical, "typical step time")
-    whole = both.whole(_mean, {name: _between(name) for name in BETWEEN})
+    whole = both.whole()
     steps = (
         mean,
         typical,
@@ -240,19 +240,14 @@ class _Both:
         """Return the row of a part of the step in seconds; its change is a share of the first run's mean step."""
         before, after = self._sides(of)
         whole = self.before.get(step.step_time_mean)
-        change = None
-        if before and after and whole:
-            by = difference(before, after)
-            change = Interval(by.low / whole, by.estimate / whole, by.high / whole)
+        change = difference(before, after, whole) if before and after and whole else None
         return self._row(name, name.replace("_", " "), before, after, change)
 
-    def whole(
-        self, mean: Callable[[Metrics], Interval], between: Mapping[str, Callable[[Metrics], Interval]]
-    ) -> ComparedQuantity | None:
+    def whole(self) -> ComparedQuantity | None:
         """Return the mean step with what falls between steps, as far as both runs show it. None if nothing does."""
-        sides = [self._sides(mean)]
-        for of in between.values():
-            before, after = self._sides(of)
+        sides = [self._sides(_mean)]
+        for name in BETWEEN:
+            before, after = self._sides(_between(name))
             if before and after and (before.estimate or after.estimate):
                 sides.append((before, after))
         if len(sides) == 1 or None in sides[0]:

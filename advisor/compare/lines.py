@@ -76,8 +76,7 @@ def function_changes(
         ]
         if max(one.estimate for one in times) < LEAST * whole[0]:
             continue
-        by = difference(times[0], times[1])
-        change = Interval(by.low / whole[0], by.estimate / whole[0], by.high / whole[0])
+        change = difference(times[0], times[1], whole[0])
         first, second = (
             FunctionSide(file=one.file, line=one.line, seconds=each.estimate) if one else None
             for one, each in zip(found, times, strict=True)

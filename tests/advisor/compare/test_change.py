@@ -11,7 +11,7 @@ from advisor.stats.significance import Interval
 
 
 def test_bounds_add_up_as_squares():
-    made = difference(Interval(7.0, 10.0, 14.0), Interval(17.0, 20.0, 23.0))
+    made = difference(Interval(7.0, 10.0, 14.0), Interval(17.0, 20.0, 23.0), 1.0)
 
     assert (made.low, made.estimate, made.high) == pytest.approx((10 - 5, 10, 10 + math.hypot(3, 3)))
 
@@ -37,7 +37,9 @@ def test_nineteen_of_twenty_intervals_hold_the_difference():
         half = level * stdev(values) / math.sqrt(200)
         return Interval(fmean(values) - half, fmean(values), fmean(values) + half)
 
-    held = [made.low <= 0.3 <= made.high for made in (difference(estimated(5.0), estimated(5.3)) for _ in range(400))]
+    held = [
+        made.low <= 0.3 <= made.high for made in (difference(estimated(5.0), estimated(5.3), 1.0) for _ in range(400))
+    ]
 
     assert 0.92 < fmean(held) < 0.98
 
@@ -60,7 +62,7 @@ def test_a_verdict_takes_significance_and_a_relevant_difference(change, expected
 
 
 def test_without_an_interval_nothing_is_told():
-    assert verdict(difference(unbounded(1.0), Interval(2.9, 3.0, 3.1)), 0.05) is ChangeVerdict.UNCLEAR
+    assert verdict(difference(unbounded(1.0), Interval(2.9, 3.0, 3.1), 1.0), 0.05) is ChangeVerdict.UNCLEAR
 
 
 def test_few_blocks_widen_an_interval_by_students_t():
