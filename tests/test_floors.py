@@ -81,7 +81,6 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
             "advisor.report.render",
             "advisor.settings",
             "advisor.verify",
-            "profiler",
             "profiler.recorder",
             "profiler.store",
         ),
