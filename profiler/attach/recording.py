@@ -22,7 +22,6 @@ Say = Callable[[str], None]
 
 OUTSIDE = "Seen from outside only: no steps, phases, kernels or DataLoader, for nothing of ours was in the program."
 
-
 _NO_RANK = {"worker": "is a DataLoader worker", "no torch": "has not imported torch"}
 
 
@@ -176,8 +175,7 @@ def record(wanted: Wanted, say: Say) -> tuple[Path, tuple[str, ...]]:
             say(f"recording process {pid}" + _until(wanted) + "; Ctrl-C ends the recording, not the program.")
             ended = _watch(recorder, wanted, stop)
         finally:
-            left = hooked.end()
-            notes += left
+            notes += hooked.end()
         recorder.finish(None if ended and not wanted.outside else "attached")
         place.settle(seat.earlier, completed=True)
     return folder, tuple(notes)
