@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any
 
 from .look import class_dict_of, dict_of
+from .tracebacks import OURS
 
 # By the beginning of a module's name. What starts programs and runs no loop is left out.
 _FRAMEWORKS = (
@@ -101,7 +102,7 @@ def _cell(file: str) -> str | None:
 
 
 def _is_a_file(file: str) -> bool:
-    return not file.startswith("<") and not file.startswith(_OURS)
+    return not file.startswith("<") and not file.startswith(OURS)
 
 
 def is_users(file: str) -> bool:
@@ -110,5 +111,4 @@ def is_users(file: str) -> bool:
     return _is_a_file(file) and not packages and not file.startswith(_STDLIB)
 
 
-_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
