@@ -61,8 +61,6 @@ def _begin(settings: dict[str, Any]) -> dict[str, Any]:
         return {"state": "no torch"}
     if worker_info() is not None:
         return {"state": "worker"}
-    if sys.version_info < (3, 9):  # noqa: UP036  the program's, not ours
-        return {"state": "failed", "message": "it runs on Python older than 3.9"}
     from . import start
 
     for module in (start, sys.modules.get("profiler.agent.start")):

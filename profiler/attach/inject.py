@@ -70,14 +70,19 @@ if profiled:
     frame = sys._getframe()
     package.kept = [*getattr(package, "kept", ()), frame.f_code, frame.f_back.f_code]
     del frame
-if profiled and order["act"] == "begin":
-    with open(order["answer"] + ".new", "w", encoding="utf-8") as file:
-        json.dump({{"state": "profiled"}}, file)
-    import os
-    os.rename(order["answer"] + ".new", order["answer"])
+if sys.version_info < (3, 9):
+    answer = {{"state": "failed", "message": "it runs on Python older than 3.9"}}
+elif profiled and order["act"] == "begin":
+    answer = {{"state": "profiled"}}
 else:
+    answer = None
     from _profile_train_agent.attached import act
     act(order)
+if answer is not None:
+    with open(order["answer"] + ".new", "w", encoding="utf-8") as file:
+        json.dump(answer, file)
+    import os
+    os.rename(order["answer"] + ".new", order["answer"])
 """
 
 _BOOTSTRAP = """try:

@@ -1,4 +1,6 @@
+import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -40,6 +42,17 @@ def test_functions_are_found_where_they_are():
 
     assert found.add_pending_call == ctypes.cast(ctypes.pythonapi.Py_AddPendingCall, ctypes.c_void_p).value
     assert found.mmap == ctypes.cast(ctypes.CDLL(None).mmap, ctypes.c_void_p).value
+
+
+@pytest.mark.process
+def test_a_python_that_is_too_old_for_the_agent_says_so(tmp_path):
+    order, answer = tmp_path / "order.json", tmp_path / "answer.json"
+    order.write_text(json.dumps({**begin(tmp_path / "rings"), "answer": str(answer)}))
+    lines = inject._SOURCE.format(order=str(order), agent=str(inject.AGENT))
+
+    subprocess.run([sys.executable, "-c", f"import sys; sys.version_info = (3, 8)\n{lines}"], check=True)
+
+    assert json.loads(answer.read_text()) == {"state": "failed", "message": "it runs on Python older than 3.9"}
 
 
 def cycles(program, tmp_path, count):
