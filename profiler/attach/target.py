@@ -60,9 +60,8 @@ def ranks(pid: int) -> list[int]:
 
     A launcher with such children is not a rank; without any, the result is `pid` itself.
     """
-    root = psutil.Process(pid)
     try:
-        children = [child.pid for child in root.children(recursive=True)]
+        children = [child.pid for child in psutil.Process(pid).children(recursive=True)]
     except psutil.Error:
         children = []
     found = [child for child in children if has_torch(child) and not is_worker(child)]
