@@ -38,8 +38,7 @@ def addresses(pid: int) -> Addresses:
     """
     mapped = dict(_first_mappings(pid))
     libraries = [path for path in mapped if re.search(r"/libpython3[.\d]*[a-z]*\.so", path)]
-    executable = str(Path(f"/proc/{pid}/exe").readlink())
-    python = _found(pid, mapped, [*libraries, executable], PYTHON)
+    python = _found(pid, mapped, [*libraries, _executable(pid)], PYTHON)
     libc = _found(pid, mapped, [path for path in mapped if re.search(r"/(libc[.-]|ld-musl)[^/]*so", path)], LIBC)
     if python is None or libc is None:
         raise ProfilerError(f"Process {pid} is no Python program that can be attached to.", "Name the PID of one.")
@@ -54,6 +53,10 @@ def _first_mappings(pid: int) -> Iterator[tuple[str, int]]:
             yield match[3].removesuffix(" (deleted)"), int(match[1], 16)
 
 
+def _executable(pid: int) -> str:
+    return str(Path(f"/proc/{pid}/exe").readlink()).removesuffix(" (deleted)")
+
+
 def _found(pid: int, mapped: dict[str, int], paths: list[str], names: tuple[str, ...]) -> list[int] | None:
     """Return the addresses of `names` in the first of these files that has them all; None if none does."""
     for path in paths:
@@ -61,7 +64,7 @@ def _found(pid: int, mapped: dict[str, int], paths: list[str], names: tuple[str,
             continue
         try:
             # As the process sees it: an executable that has been replaced since is not the one that runs.
-            data = Path(f"/proc/{pid}/exe" if path == str(Path(f"/proc/{pid}/exe").readlink()) else path).read_bytes()
+            data = Path(f"/proc/{pid}/exe" if path == _executable(pid) else path).read_bytes()
             offsets = _symbols(data, names)
         except (OSError, struct.error):
             continue

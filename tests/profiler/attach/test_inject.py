@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -42,6 +43,23 @@ def test_functions_are_found_where_they_are():
 
     assert found.add_pending_call == ctypes.cast(ctypes.pythonapi.Py_AddPendingCall, ctypes.c_void_p).value
     assert found.mmap == ctypes.cast(ctypes.CDLL(None).mmap, ctypes.c_void_p).value
+
+
+@pytest.mark.process
+def test_functions_are_found_in_an_executable_that_has_been_replaced(tmp_path):
+    """As by an update of the environment while the program trains."""
+    copy = Path(shutil.copy(Path(sys.executable).resolve(), tmp_path))
+    words = [copy, "-c", "print(flush=True); input()"]
+    with subprocess.Popen(
+        words, env={"PYTHONHOME": sys.base_prefix}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as program:
+        program.stdout.readline()
+        copy.unlink()
+        mapped = dict(elf._first_mappings(program.pid))
+
+        # Without a name to look for: here the functions may be in a library.
+        assert elf._found(program.pid, mapped, [elf._executable(program.pid)], ()) == []
+        program.stdin.write(b"\n")
 
 
 @pytest.mark.process
