@@ -165,7 +165,7 @@ class Metrics:
                 self._cache[metric] = metric.compute(self)
             except Missing as missing:
                 self._cache[metric] = missing
-            except OverflowError:  # a damaged or foreign store may hold any number
+            except ArithmeticError:  # a damaged or foreign store may hold any number, such as 0 or 1e300 seconds
                 self._cache[metric] = Missing("The recording holds a number out of all range", "Record the run again.")
         value = self._cache[metric]
         if isinstance(value, Missing):

@@ -35,6 +35,16 @@ def test_a_metric_is_called_as_it_is_labeled_or_by_its_name_in_words():
     assert step.h2d_fraction.label not in ("", step.h2d_fraction.name.replace("_", " "))
 
 
+@pytest.mark.parametrize("compute", [lambda m: 1 / 0, lambda m: 1e300**2])
+def test_numbers_that_nothing_can_be_computed_from_end_no_report(compute):
+    def damaged(m):
+        """From a damaged recording."""
+        return compute(m)
+
+    with pytest.raises(Missing):
+        Metrics(None)[metric("s")(damaged)]
+
+
 def test_a_metric_is_computed_once():
     calls = []
 
