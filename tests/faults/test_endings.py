@@ -290,8 +290,11 @@ def batches():
     for step in range(500):
         batch = next(iterator)
         if step == 12:
-            os.kill(iterator._workers[0].pid, signal.SIGKILL)
-            time.sleep(0.2)
+            pid = iterator._workers[0].pid
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])  # else torch raises in this line or the next
+            os.kill(pid, signal.SIGKILL)
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
         model(batch).sum().backward()
         optimizer.step()
 if __name__ == "__main__": batches()

@@ -69,7 +69,7 @@ def test_ranks_under_torchrun(judge, way, wrapper):
     assert {worker.parent for worker in found.ran.workers} == ranks
     for model, optimizer in zip(found.ran.facts("model"), found.ran.facts("optimizer"), strict=True):
         assert (model.name, model.wrappers) == ("Net", (wrapper,))
-        assert (model.block, model.blocks, model.block_path) == ("Block", 3, "blocks")
+        assert (model.block, model.blocks) == ("Block", 3)
         assert optimizer.tensors == model.tensors == 14
         assert optimizer.parameters == model.parameters
         # AdamW keeps two tensors a parameter; sharded, each rank has half of them.

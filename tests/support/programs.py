@@ -115,17 +115,21 @@ def train(steps=12, pause=0.005):
 """A program has `torch`, `model`, `optimizer` and `train(steps, pause)` after this."""
 
 ENDS_GROUP = """
-import atexit, torch.distributed
+import atexit
 
 @atexit.register
 def end_group():
+    import torch.distributed
     # A model holds the group, whose threads else outlive Python: torch then ends by SIGABRT now and then.
     for name in ("model", "optimizer", "scheduler"):
         globals().pop(name, None)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 """
-"""A program of ranks ends without the crash of pytorch's issue 190489 if this is in it."""
+"""A program of ranks ends without the crash of pytorch's issue 190489 if it begins with this.
+
+What is registered before torch is imported comes after the agent's own end, which still looks at the model.
+"""
 
 ON_RANKS = (sys.executable, str(Path(__file__).with_name("ranks.py")))
 """Starts as many ranks as the next word says of the program after it, without an import of torch of its own."""

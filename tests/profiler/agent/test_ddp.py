@@ -3,7 +3,7 @@
 from dataclasses import fields
 
 import pytest
-from programs import COMMAND, ON_RANKS, TORCH
+from programs import COMMAND, ENDS_GROUP, ON_RANKS, TORCH
 from torch.distributed import is_gloo_available
 
 from profiler.schema import DdpFact, Place
@@ -11,9 +11,10 @@ from profiler.schema import DdpFact, Place
 pytestmark = pytest.mark.skipif(not is_gloo_available(), reason="torch was built without gloo")
 
 BEGIN = (
-    TORCH
+    ENDS_GROUP
+    + TORCH
     + """
-import atexit, contextlib, sys, tempfile
+import contextlib, sys, tempfile
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -23,7 +24,6 @@ torch.manual_seed(0)
 
 def group():
     dist.init_process_group("gloo", init_method="file://" + tempfile.mktemp(), rank=0, world_size=1)
-    atexit.register(dist.destroy_process_group)  # else torch aborts now and then at the end, in threads of gloo
 
 def train(model, steps=30, k=4, last=lambda model, i, k: contextlib.nullcontext()):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

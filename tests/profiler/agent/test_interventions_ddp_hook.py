@@ -4,8 +4,8 @@ import pytest
 from programs import ENDS_GROUP, TORCH
 
 LOOP = (
-    TORCH
-    + ENDS_GROUP
+    ENDS_GROUP
+    + TORCH
     + """
 import os, torch
 import torch.distributed as dist

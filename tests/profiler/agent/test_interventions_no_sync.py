@@ -4,8 +4,8 @@ import pytest
 from programs import ENDS_GROUP, ON_RANKS, TORCH
 
 LOOP = (
-    TORCH
-    + ENDS_GROUP
+    ENDS_GROUP
+    + TORCH
     + """
 import contextlib, json, torch
 import torch.distributed as dist

@@ -3,8 +3,8 @@
 from programs import ENDS_GROUP, ON_RANKS, TORCH
 
 LOOP = (
-    TORCH
-    + ENDS_GROUP
+    ENDS_GROUP
+    + TORCH
     + """
 import json, torch
 import torch.distributed as dist
