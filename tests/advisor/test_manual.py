@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.manual import markdown, metrics, store
-from advisor.manual.documents import documents
+from advisor.manual import documents, meanings, table
 from advisor.metrics import all_metrics
 from profiler.schema import Run
 
@@ -20,17 +19,17 @@ def test_what_is_generated_is_up_to_date(path, text):
 
 
 def test_a_cell_keeps_its_bars():
-    assert markdown.table(["A", "B"], [["a|b", "c"]]) == "| A | B |\n| --- | --- |\n| a\\|b | c |"
+    assert table(["A", "B"], [["a|b", "c"]]) == "| A | B |\n| --- | --- |\n| a\\|b | c |"
 
 
 def test_every_metric_has_a_row():
-    rows = metrics.document(all_metrics()).splitlines()
+    rows = DOCUMENTS["docs/metrics.md"].splitlines()
 
     assert sorted(row.split("`")[1] for row in rows if row.startswith("| `")) == [m.name for m in all_metrics()]
     assert "## Step" in rows
 
 
 def test_every_field_of_the_store_is_told_by_its_docstring():
-    said = store.meanings(Run)
+    said = meanings(Run)
     assert said["started_at"]
-    assert f"| `started_at` | `float` | {said['started_at']} |" in store.document()
+    assert f"| `started_at` | `float` | {said['started_at']} |" in DOCUMENTS["docs/store.md"]

@@ -1,1 +1,0 @@
-"""Generate documents from the code they describe; `python -m advisor.manual` writes all of them."""
