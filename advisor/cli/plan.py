@@ -6,24 +6,14 @@ import shlex
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from advisor.cli import forms, options
 from advisor.cli.command import Command, HeadedOption
-from advisor.models.sharding import PCIE
-from advisor.plan.cluster import HOST_MEMORY
 from advisor.plan.model import OPTIMIZERS, PRECISIONS
 from profiler.errors import ProfilerError
-
-if TYPE_CHECKING:
-    from advisor.plan.activations import Activations
-    from advisor.plan.batch import BatchPlan
-    from advisor.plan.cluster import Cluster
-    from advisor.plan.interval import IntervalPlan
-    from advisor.plan.memory import MemoryPlan
-    from advisor.plan.plan import Plan
 
 EPILOG = """
 \b
@@ -66,12 +56,12 @@ _failures = partial(click.option, cls=HeadedOption, heading="Failures")
     "0.65. Missing values come from the goals in the configuration.",
     epilog=EPILOG,
 )
-@click.option("--params", type=_COUNT, help="Parameters: 1.5B, 350M, 7.5e9.")
+@click.option("--params", "parameters", type=_COUNT, help="Parameters: 1.5B, 350M, 7.5e9.")
 @click.option("--gpus", type=_NUMBER, help="Number of GPUs (world size).  [1]")
-@_machines("--gpus-per-node", type=_NUMBER, help="GPUs of one machine.  [up to 8]")
+@_machines("--gpus-per-node", "per_node", type=_NUMBER, help="GPUs of one machine.  [up to 8]")
 @click.option("--gpu", metavar="NAME", help="Kind of GPU: H100, A100-80GB, RTX-4090 ...")
 @click.option("--gpu-memory", type=_CAPACITY, help="Memory of one GPU; 24GB is read as 24 GiB.")
-@_machines("--host-memory", type=_CAPACITY, help="Memory of one machine, for offloading.")
+@_machines("--host-memory", "host", type=_CAPACITY, help="Memory of one machine, for offloading.")
 @_machines("--reserve", type=_SHARE, default="8%", show_default=True, help="Share of a GPU to keep free.")
 @_model("--optimizer", type=click.Choice(list(OPTIMIZERS)), default="adamw", show_default=True, help="Optimizer.")
 @_model(
@@ -90,19 +80,22 @@ _failures = partial(click.option, cls=HeadedOption, heading="Failures")
 @_model("--flash/--no-flash", default=True, help="Whether attention does not store its scores.  [flash]")
 @_model("--activation-bytes-per-sample", type=_SIZE, help="Measured bytes per sample, instead of the shape.")
 @click.option("--peak", "peaks", type=_PEAK, multiple=True, help="Measured peak, such as 8:21GB; give two.")
-@_model("--largest-unit", type=_COUNT, help="Parameters of one block; ZeRO 3 gathers one block at a time.")
+@_model("--largest-unit", "unit", type=_COUNT, help="Parameters of one block; ZeRO 3 gathers one block at a time.")
 @_model("--micro-batch", type=_NUMBER, help="Samples per GPU that must fit at once.  [1]")
 @_model("--target-batch", type=_NUMBER, help="Samples per optimizer step, over all GPUs.")
-@_machines("--pcie", type=_RATE, default=PCIE, help="Bus bandwidth to each GPU, for offloading.  [25GB/s]")
-@_machines("--host-bandwidth", type=_RATE, default=HOST_MEMORY, help="Bandwidth of a machine's memory.  [80GB/s]")
-@click.option("--mtbf", type=_TIME, help="Mean time between failures of the job.")
+@_machines("--pcie", type=_RATE, help="Bus bandwidth to each GPU, for offloading.  [25GB/s]")
+@_machines("--host-bandwidth", type=_RATE, help="Bandwidth of a machine's memory.  [80GB/s]")
+@click.option("--mtbf", "between_failures", type=_TIME, help="Mean time between failures of the job.")
 @_failures("--nodes", type=_NUMBER, help="Number of nodes; --mtbf is then the time between failures of one node.")
-@click.option("--save-cost", type=_TIME, help="Time that a save stops the training.")
-@_failures("--async-save-cost", type=_TIME, help="The same for an asynchronous save.")
-@_failures("--restart-cost", type=_TIME, help="Time from a failure until training continues.")
+@click.option("--save-cost", "save", type=_TIME, help="Time that a save stops the training.")
+@_failures("--async-save-cost", "async_save", type=_TIME, help="The same for an asynchronous save.")
+@_failures("--restart-cost", "restart", type=_TIME, help="Time from a failure until training continues.")
 @_failures("--interval", type=_TIME, help="Time between saves now.")
 @_failures(
-    "--spot-discount", type=_SHARE, help="Discount of spot instances; --mtbf is then their time between interruptions."
+    "--spot-discount",
+    "discount",
+    type=_SHARE,
+    help="Discount of spot instances; --mtbf is then their time between interruptions.",
 )
 @_machines("--gpu-price", metavar="PRICE", type=options.goal("gpu_price"), help="Of a GPU hour on demand.")
 @options.CONFIG
@@ -110,15 +103,16 @@ _failures = partial(click.option, cls=HeadedOption, heading="Failures")
 @click.pass_context
 def plan(ctx: click.Context, /, form: str | None, out: Path | None, config: Path | None, **given: Any) -> None:
     """Compute what fits into memory, and what it costs, before there is a run."""
-    chosen = options.configuration(config, judging=False)
-    try:
-        made = _plan(_with_goals(given, chosen.goals if chosen else {}))
-    except ProfilerError as error:
-        raise click.UsageError(f"{error.message} {error.remedy}", ctx) from error
+    from advisor.plan.plan import Plan
     from advisor.report.render import plan_json
     from advisor.report.render.plan_view import sections
     from advisor.report.render.section import Page
 
+    chosen = options.configuration(config, judging=False)
+    try:
+        made = Plan.of(_with_goals(given, chosen.goals if chosen else {}))
+    except ProfilerError as error:
+        raise click.UsageError(f"{error.message} {error.remedy}", ctx) from error
     about = "A plan is a calculation, not a measurement: start with it, then record a run."
     page = Page("profile-train plan", "training plan", about, ctx.obj)
     forms.give(sections(made), lambda: plan_json.render(made), page, form, out)
@@ -132,110 +126,8 @@ def _with_goals(given: dict[str, Any], goals: Mapping[str, Any]) -> dict[str, An
     Goals for failures are used only if a checkpoint interval is requested.
     """
     names = {"target_batch": "target_batch", "gpu_price": "gpu_price"}
-    if given["save_cost"] is not None:
-        names |= {"restart_cost": "restart", "spot_discount": "spot_discount"}
+    if given["save"] is not None:
+        names |= {"restart": "restart", "discount": "spot_discount"}
         if given["nodes"] is None:  # with it, --mtbf is that of a node; the goal is of the whole job
-            names |= {"mtbf": "mtbf"}
+            names |= {"between_failures": "mtbf"}
     return {**given, **{name: goals[goal] for name, goal in names.items() if given[name] is None and goal in goals}}
-
-
-def _plan(given: dict[str, Any]) -> Plan:
-    from advisor.plan.batch import of_peaks
-    from advisor.plan.plan import Plan
-
-    failing = given["mtbf"] is not None or given["save_cost"] is not None
-    if given["params"] is None and not given["peaks"] and not failing:
-        raise ProfilerError(
-            "Nothing says what to plan.",
-            "For memory, give --params and --gpu-memory (or --gpu); for the batch, --peak twice; for the checkpoint "
-            "interval, --mtbf and --save-cost.",
-        )
-    cluster = _cluster(given) if given["params"] is not None or given["peaks"] else None
-    batch = of_peaks(given["peaks"], cluster.budget) if cluster and given["peaks"] else None
-    return Plan(
-        memory=_memory(given, cluster, batch) if cluster and given["params"] is not None else None,
-        batch=batch,
-        interval=_interval(given) if failing else None,
-    )
-
-
-def _cluster(given: dict[str, Any]) -> Cluster:
-    from dataclasses import replace
-
-    from advisor.plan.cluster import Cluster
-    from advisor.plan.devices import GpuKind, device
-
-    if given["gpu"] is None and given["gpu_memory"] is None:
-        raise ProfilerError("The memory of a GPU is not known.", "Give --gpu NAME, or --gpu-memory 24GB.")
-    if given["gpu"] is None:
-        found = GpuKind("A GPU as given", given["gpu_memory"])
-    else:
-        found = device(given["gpu"])
-        found = found if given["gpu_memory"] is None else replace(found, memory=given["gpu_memory"])
-    return Cluster(
-        gpus=given["gpus"] or 1,
-        per_node=given["gpus_per_node"],
-        device=found,
-        reserve=given["reserve"],
-        host=given["host_memory"],
-        pcie=given["pcie"],
-        host_bandwidth=given["host_bandwidth"],
-    )
-
-
-def _memory(given: dict[str, Any], cluster: Cluster, batch: BatchPlan | None) -> MemoryPlan:
-    from advisor.plan.memory import MemoryPlan
-    from advisor.plan.model import Model
-    from advisor.plan.shape import Shape
-
-    names = ("layers", "hidden", "heads", "sequence", "vocabulary", "flash")
-    shape = Shape(**{name: given[name] for name in names})
-    model = Model(
-        parameters=given["params"],
-        optimizer=given["optimizer"],
-        precision=given["precision"],
-        hidden=shape.hidden,
-        unit=given["largest_unit"] or shape.unit(given["params"]),
-    )
-    return MemoryPlan(
-        model=model,
-        cluster=cluster,
-        activations=_measured(given, batch) or shape.activations(model.element),
-        micro_batch=given["micro_batch"],
-        target_batch=given["target_batch"],
-        missing=shape.missing,
-        unmatched=shape.unmatched(model.parameters),
-    )
-
-
-def _measured(given: dict[str, Any], batch: BatchPlan | None) -> Activations | None:
-    from advisor.plan.activations import measured
-
-    each = given["activation_bytes_per_sample"]
-    if each is not None and batch is not None:
-        raise ProfilerError(
-            "The memory of a sample was given twice.", "Give --activation-bytes-per-sample or two --peak, not both."
-        )
-    if batch is not None:
-        each = batch.line.each
-    return None if each is None else measured(each, given["layers"])
-
-
-def _interval(given: dict[str, Any]) -> IntervalPlan:
-    from advisor.plan.interval import IntervalPlan
-
-    for name, example in (("mtbf", "2h"), ("save_cost", "20s")):
-        if given[name] is None:
-            option = f"--{name.replace('_', '-')}"
-            raise ProfilerError(f"An interval cannot be planned without {option}.", f"Give it: {option} {example}.")
-    return IntervalPlan(
-        between_failures=given["mtbf"],
-        save=given["save_cost"],
-        restart=given["restart_cost"] or 0.0,
-        nodes=given["nodes"] or 1,
-        interval=given["interval"],
-        discount=given["spot_discount"],
-        gpu_price=given["gpu_price"],
-        gpus=given["gpus"],
-        async_save=given["async_save_cost"],
-    )

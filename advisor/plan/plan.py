@@ -1,10 +1,23 @@
-"""Collect everything that one call plans."""
+"""Make a plan of what a user gives, and collect everything that it holds."""
 
-from dataclasses import dataclass
+from __future__ import annotations
 
-from advisor.plan.batch import BatchPlan
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from inspect import signature
+from typing import Any, TypeVar
+
+from advisor.plan.activations import measured
+from advisor.plan.batch import BatchPlan, of_peaks
+from advisor.plan.cluster import Cluster
+from advisor.plan.devices import GpuKind, device
 from advisor.plan.interval import IntervalPlan
 from advisor.plan.memory import MemoryPlan
+from advisor.plan.model import Model
+from advisor.plan.shape import Shape
+from profiler.errors import ProfilerError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,3 +27,72 @@ class Plan:
     memory: MemoryPlan | None = None
     batch: BatchPlan | None = None
     interval: IntervalPlan | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Plan:
+        """Return the plan for the options of `profile-train plan`; None was not given.
+
+        An option has the name of the field that it sets.
+
+        Raises:
+            ProfilerError: something is missing, contradicts something else or cannot be.
+        """
+        failing = given["between_failures"] is not None or given["save"] is not None
+        if given["parameters"] is None and not given["peaks"] and not failing:
+            raise ProfilerError(
+                "Nothing says what to plan.",
+                "For memory, give --params and --gpu-memory (or --gpu); for the batch, --peak twice; for the "
+                "checkpoint interval, --mtbf and --save-cost.",
+            )
+        cluster = _cluster(given) if given["parameters"] is not None or given["peaks"] else None
+        batch = of_peaks(given["peaks"], cluster.budget) if cluster and given["peaks"] else None
+        return cls(
+            memory=_memory(given, cluster, batch) if cluster and given["parameters"] is not None else None,
+            batch=batch,
+            interval=_interval(given) if failing else None,
+        )
+
+
+def _filled(kind: Callable[..., T], given: Mapping[str, Any], **more: object) -> T:
+    """Return an object with these values; what was not given has its default."""
+    values = {name: given.get(name) for name in signature(kind).parameters} | more
+    return kind(**{name: value for name, value in values.items() if value is not None})
+
+
+def _cluster(given: Mapping[str, Any]) -> Cluster:
+    if given["gpu"] is None and given["gpu_memory"] is None:
+        raise ProfilerError("The memory of a GPU is not known.", "Give --gpu NAME, or --gpu-memory 24GB.")
+    if given["gpu"] is None:
+        kind = GpuKind("A GPU as given", given["gpu_memory"])
+    else:
+        kind = device(given["gpu"])
+        kind = kind if given["gpu_memory"] is None else replace(kind, memory=given["gpu_memory"])
+    return _filled(Cluster, given, device=kind)
+
+
+def _memory(given: Mapping[str, Any], cluster: Cluster, batch: BatchPlan | None) -> MemoryPlan:
+    shape = _filled(Shape, given)
+    model = _filled(Model, given, unit=given["unit"] or shape.unit(given["parameters"]))
+    each = given["activation_bytes_per_sample"]
+    if each is not None and batch is not None:
+        raise ProfilerError(
+            "The memory of a sample was given twice.", "Give --activation-bytes-per-sample or two --peak, not both."
+        )
+    if batch is not None:
+        each = batch.line.each
+    return _filled(
+        MemoryPlan,
+        given,
+        model=model,
+        cluster=cluster,
+        activations=shape.activations(model.element) if each is None else measured(each, shape.layers),
+        missing=shape.missing,
+        unmatched=shape.unmatched(model.parameters),
+    )
+
+
+def _interval(given: Mapping[str, Any]) -> IntervalPlan:
+    for name, option, example in (("between_failures", "--mtbf", "2h"), ("save", "--save-cost", "20s")):
+        if given[name] is None:
+            raise ProfilerError(f"An interval cannot be planned without {option}.", f"Give it: {option} {example}.")
+    return _filled(IntervalPlan, given)
