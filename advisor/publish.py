@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +14,6 @@ from advisor.metrics.base import Goals, Metrics
 from advisor.report.build import build_report
 from advisor.report.render import html, markdown, result_json
 from advisor.report.report import Report
-from advisor.runs import traces
 from advisor.runs.load import load
 from advisor.runs.profile import Profile
 from advisor.settings.own_rules import RuleSet
@@ -29,29 +27,26 @@ if TYPE_CHECKING:
 
 
 def report_of(
-    folder: Path,
+    profile: Profile,
+    folder: Path | None = None,
     goals: Goals | None = None,
     rules: RuleSet | None = None,
     past: Calibration | None = None,
-    profile: Profile | None = None,
     fleet: Path | None = None,
 ) -> Report:
-    """Return the report on a run, or on its `profile` where that is loaded; nothing is written.
+    """Return the report on a run, whose `folder` holds what was tried, or on traces of torch.profiler.
 
-    Without `rules`, the built-in and installed ones judge the run. Trials in `past` set the width of intervals and the
-    confidence in models. `fleet` is a data set in which earlier runs of the same script are found.
-
-    Raises:
-        ProfilerError: the folder holds no recording, or none that can be read.
+    Nothing is written. Without `rules`, the built-in and installed ones judge the run. Trials in `past` set the width
+    of intervals and the confidence in models. `fleet` is a data set in which earlier runs of the same script are found.
     """
-    profile, chosen = profile or load(folder), rules or load_rules()
+    chosen = rules or load_rules()
     notes = [Problem(time=0.0, source="rules", message=line) for line in chosen.broken]
-    try:
-        verified = kept.read(folder)
-    except ProfilerError as error:
-        verified = {}
-        notes.append(Problem(time=0.0, source="verify", message=str(error)))
+    verified: dict[str, kept.Verified] = {}
     history: tuple[PastRun, ...] = ()
+    try:
+        verified = kept.read(folder) if folder is not None else {}
+    except ProfilerError as error:
+        notes.append(Problem(time=0.0, source="verify", message=str(error)))
     if fleet is not None and profile.runs:
         from advisor.fleet.history import past_runs  # only now: it takes DuckDB
 
@@ -62,28 +57,8 @@ def report_of(
     profile = replace(profile, problems=(*profile.problems, *notes))
     metrics = Metrics(profile, goals)
     judgment = judge(metrics, chosen.rules, past=past, tried=kept.tried(verified.values()))
-    return replace(build_report(profile, judgment, metrics, verified, past), history=history)
-
-
-def report_of_traces(
-    traced: Sequence[Path] | Profile,
-    goals: Goals | None = None,
-    rules: RuleSet | None = None,
-    past: Calibration | None = None,
-) -> Report:
-    """Return the report on traces that torch.profiler wrote, one file per rank, or on their profile.
-
-    Nothing is written.
-
-    Raises:
-        ProfilerError: none of the traces can be read.
-    """
-    chosen = rules or load_rules()
-    profile = traced if isinstance(traced, Profile) else traces.load(traced)
-    notes = [Problem(time=0.0, source="rules", message=line) for line in chosen.broken]
-    profile = replace(profile, problems=(*profile.problems, *notes))
-    metrics = Metrics(profile, goals)
-    return build_report(profile, judge(metrics, chosen.rules, past=past), metrics, past=past, imported=True)
+    report = build_report(profile, judgment, metrics, verified, past, imported=not profile.runs)
+    return replace(report, history=history)
 
 
 def publish(
@@ -97,9 +72,9 @@ def publish(
     """Write result.json, report.html and report.md into the run folder, or into `out`, and return the report.
 
     Raises:
-        ProfilerError: see `report_of` and `write`.
+        ProfilerError: the folder holds no recording, or none that can be read; or see `write`.
     """
-    report = report_of(folder, goals, rules, past, fleet=fleet)
+    report = report_of(load(folder), folder, goals, rules, past, fleet)
     write(report, out or folder, f"profile-train report {folder} --out FOLDER")
     return report
 

@@ -116,12 +116,13 @@ def _work(number):
 def ours(paths):
     """All analyses, all rules, and the page."""
     sys.path.insert(0, str(ROOT))
-    from advisor.publish import report_of_traces
+    from advisor.publish import report_of
     from advisor.report.render import html
+    from advisor.runs.traces import load as load_traces
     from advisor.settings.own_rules import load
 
     rules = load()
-    return lambda: html.render(report_of_traces(paths, rules=rules))
+    return lambda: html.render(report_of(load_traces(paths), rules=rules))
 
 
 def floor(paths):

@@ -87,7 +87,7 @@ def report(
     """Make the report of a run or of traces."""
     from advisor.compare.comparison import compare
     from advisor.metrics.base import Metrics
-    from advisor.publish import report_of, report_of_traces, write
+    from advisor.publish import report_of, write
     from advisor.report.render import agent_text, result_json
     from advisor.report.render.terminal import summarize
     from profiler import ours
@@ -97,13 +97,9 @@ def report(
         raise click.UsageError("--section requires --for agent.")
     if against and reader:
         raise click.UsageError("--for agent has no comparison: use `profile-train compare A B --format json`.")
-    given, recorded = paths[0], sources.is_recorded(paths[0])
-    profile = sources.read(paths)
-    judged = (criteria.goals, criteria.config.rules, criteria.past())
-    fleet = criteria.config.fleet
-    made = (
-        report_of(given, *judged, profile=profile, fleet=fleet) if profile.runs else report_of_traces(profile, *judged)
-    )
+    given, profile = paths[0], sources.read(paths)
+    run = given if profile.runs else None
+    made = report_of(profile, run, criteria.goals, criteria.config.rules, criteria.past(), criteria.config.fleet)
     compared = None
     if against is not None:
         compared = compare(Metrics(sources.read((against,))), Metrics(profile), (str(against), str(given)))
@@ -114,7 +110,7 @@ def report(
         texts = [agent_text.section(made, name) for name in sections] or [agent_text.summary(made)]
         click.echo("\n".join(texts), nl=False)
         return
-    folder = out or (given if recorded else Path(DEFAULT) / given.absolute().name.partition(".")[0])
+    folder = out or run or Path(DEFAULT) / given.absolute().name.partition(".")[0]
     several = " ..." if len(paths) > 1 and given.is_file() else ""
     write(made, folder, f"profile-train report {given}{several} --out FOLDER", compared)
     if summary:

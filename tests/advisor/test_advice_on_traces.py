@@ -9,11 +9,12 @@ from advisor.judging.judge import Judgment, judge
 from advisor.metrics.base import Metrics
 from advisor.metrics.gpu import host_stall_fraction, is_compiled, launch_bound_index
 from advisor.metrics.step import modeled_phases, step_time_uncertainty
-from advisor.publish import report_of_traces
+from advisor.publish import report_of
 from advisor.report.conclusion import conclude
 from advisor.report.wording import counsel
 from advisor.rules.base import Severity
 from advisor.runs.traces import load
+from advisor.runs.traces import load as load_traces
 
 H100 = {**GPU, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9}
 
@@ -168,7 +169,7 @@ def test_steps_that_disagree_make_advice_a_suggestion(judged):
 
 
 def test_a_trace_without_steps_opens_on_its_advice(tmp_path):
-    report = report_of_traces([unmarked().write(tmp_path / "t.json")])
+    report = report_of(load_traces([unmarked().write(tmp_path / "t.json")]))
 
     assert report.advice[0].title.lower() in counsel(report).lower()
     assert (report.steps, report.before) == (None, None)
@@ -187,13 +188,13 @@ def computing() -> Made:
     ("trace", "kind"), [(computing(), "nothing"), (late(29), "unsure"), (start_of_a_program(), "no_steps")]
 )
 def test_what_follows_from_a_trace(tmp_path, trace, kind):
-    assert conclude(report_of_traces([trace.write(tmp_path / "t.json")])).kind == kind
+    assert conclude(report_of(load_traces([trace.write(tmp_path / "t.json")]))).kind == kind
 
 
 def test_a_trace_of_few_kernels_opens_on_recording_again(tmp_path):
     trace = made()
     trace.gpu(KERNEL, 0, 1, (-2, -1))
-    report = report_of_traces([trace.write(tmp_path / "t.json")])
+    report = report_of(load_traces([trace.write(tmp_path / "t.json")]))
 
     assert report.advice[0].rule == "window-too-short"
     assert counsel(report) == report.advice[0].then

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from advisor.cli import main
 from advisor.publish import report_of
 from advisor.report.render import markdown, result_json
+from advisor.runs.load import load
 from profiler import ours
 from profiler.agent import ring
 from profiler.agent.outlet import Outlet
@@ -138,7 +139,7 @@ def reported(folder):
     try:
         with bounded_memory():
             finish_orphan(folder)
-            report = report_of(folder)
+            report = report_of(load(folder), folder)
             markdown.render(report)
             return json.loads(result_json.render(report))
     except ProfilerError as error:

@@ -9,8 +9,9 @@ import jsonschema
 import pytest
 from traces_real import PATHS
 
-from advisor.publish import report_of_traces
+from advisor.publish import report_of
 from advisor.report.render import html, markdown, result_json
+from advisor.runs.traces import load as load_traces
 from profiler.importers.analysis import analyze
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "result.schema.json").read_text())
@@ -48,7 +49,7 @@ def test_the_parts_add_up(path):
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
 def test_a_report_in_every_form(path):
-    report = report_of_traces([path])
+    report = report_of(load_traces([path]))
 
     jsonschema.validate(json.loads(result_json.render(report)), SCHEMA)
     assert html.render(report)

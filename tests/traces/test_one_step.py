@@ -9,10 +9,11 @@ import pytest
 from profiles import rank, steps
 from traces_made import GEMM, GPU, Made
 
-from advisor.publish import report_of_traces
+from advisor.publish import report_of
 from advisor.report.one_step import one_step
 from advisor.report.render import html
 from advisor.runs.profile import Profile
+from advisor.runs.traces import load as load_traces
 from profiler.importers import one_step as importer
 from profiler.importers.analysis import analyze
 
@@ -44,7 +45,7 @@ def test_the_typical_and_the_slowest_step_are_shown_and_why_it_is_slow(path):
     assert sum(slowest.parts.values()) == pytest.approx(slowest.seconds)
     (late,) = (each for each in slowest.stretches if each.part == "idle_launch")
     assert (late.host, late.seconds) == ("aten::sort", pytest.approx(360e-6, rel=0.05))
-    found = report_of_traces([path]).one_step
+    found = report_of(load_traces([path])).one_step
     assert found.cause == ("idle_launch", pytest.approx(300e-6, rel=0.05))
 
 
@@ -76,7 +77,7 @@ def test_a_run_without_windows_shows_the_lengths_of_phases():
 
 
 def test_advice_links_to_its_place(path):
-    report = report_of_traces([path])
+    report = report_of(load_traces([path]))
     page = html.render(report)
 
     linked = [item.rule for item in report.advice if report.one_step.place(item.rule)]

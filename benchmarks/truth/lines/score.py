@@ -30,6 +30,7 @@ from checkout import COMMAND
 from advisor.publish import report_of
 from advisor.report.conclusion import conclude, named
 from advisor.report.report import Report
+from advisor.runs.load import load
 
 PROGRAMS = Path(__file__).resolve().with_name("programs")
 RIGHT = 22 / 24
@@ -55,7 +56,7 @@ def recorded(name: str, folder: Path, seconds: float, *words: str) -> Report | N
                 return None
         if status:
             raise SystemExit(f"{name} ended with {status}: see {log.name}")
-    return report_of(run)
+    return report_of(load(run), run)
 
 
 def planted(name: str) -> set[int]:

@@ -18,7 +18,8 @@ import checkout  # noqa: F401
 from labeled import TABLE
 from real import LABELS
 
-from advisor.publish import report_of_traces
+from advisor.publish import report_of
+from advisor.runs.traces import load as load_traces
 
 RIGHT = 0.9
 """Share of the faulty traces whose first advice is right, at least. No healthy one may have any."""
@@ -26,7 +27,7 @@ RIGHT = 0.9
 
 def first_advice(path: Path) -> str | None:
     """Return the rule of the first advice above information."""
-    return next((item.rule for item in report_of_traces([path]).advice if item.severity != "info"), None)
+    return next((item.rule for item in report_of(load_traces([path])).advice if item.severity != "info"), None)
 
 
 def main() -> int:

@@ -14,7 +14,7 @@ from advisor.export import chrome
 from advisor.export.nodes import Node, nodes
 from advisor.metrics.base import Metrics
 from advisor.metrics.step import backward_fraction, data_wait_fraction, forward_fraction, step_time_mean
-from advisor.publish import report_of_traces
+from advisor.publish import report_of
 from advisor.report.wording import diagnosis
 from advisor.runs.clocks import Clock
 from advisor.runs.load import load
@@ -161,7 +161,7 @@ def test_a_report_on_it_says_the_same_of_the_steps(tmp_path):
     assert [m[one] for one in (step_time_mean, data_wait_fraction, forward_fraction, backward_fraction)] == (
         pytest.approx([0.1, 0.6, 0.1, 0.3])
     )
-    assert "step takes 100 ms" in diagnosis(report_of_traces([tmp_path / "t.json"]))
+    assert "step takes 100 ms" in diagnosis(report_of(load_traces([tmp_path / "t.json"])))
 
 
 def profile_of(found):

@@ -19,11 +19,12 @@ from advisor.metrics.communication import straggler_skew
 from advisor.metrics.gpu import device, gpu_busy_fraction, tensor_core_fraction
 from advisor.metrics.hardware import gpu_utilization
 from advisor.metrics.step import data_wait_fraction, gc_fraction, step_time_mean
-from advisor.publish import report_of_traces
+from advisor.publish import report_of
 from advisor.report.build import build_report
 from advisor.report.render import html, markdown, result_json
 from advisor.report.render.view import NOTABLE, View
 from advisor.runs.traces import load, traced
+from advisor.runs.traces import load as load_traces
 from profiler.errors import ProfilerError
 from profiler.importers import several
 
@@ -55,7 +56,7 @@ def test_metrics_are_answered_from_a_trace_or_missing(tmp_path):
 
 
 def test_a_report_on_a_trace(tmp_path):
-    report = report_of_traces([loop().write(tmp_path / "t.json")])
+    report = report_of(load_traces([loop().write(tmp_path / "t.json")]))
     (one,) = report.traces
 
     assert (one.fact.steps, one.fact.seconds) == (29, pytest.approx(29 * 100e-6))
@@ -72,7 +73,7 @@ def test_a_report_on_a_trace(tmp_path):
 
 
 def test_ranks_are_told_apart_and_who_waits(tmp_path):
-    report = report_of_traces(two_ranks(tmp_path)[::-1])
+    report = report_of(load_traces(two_ranks(tmp_path)[::-1]))
 
     assert [one.rank for one in report.traces] == [0, 1]
     assert [one.fact.exchanges[0].waited for one in report.traces] == [pytest.approx(20e-6), 0.0]
@@ -140,7 +141,7 @@ def without_marks() -> Made:
 
 
 def test_without_marks_it_is_taken_as_a_whole(tmp_path):
-    report = report_of_traces([without_marks().write(tmp_path / "t.json")])
+    report = report_of(load_traces([without_marks().write(tmp_path / "t.json")]))
 
     assert report.steps is None
     assert report.traces[0].fact.steps is None
@@ -150,7 +151,7 @@ def test_without_marks_it_is_taken_as_a_whole(tmp_path):
 def test_where_a_gpu_computes_no_rule_is_for_want_of_one(tmp_path, about):
     made = loop()
     made.about.update(about)
-    report = report_of_traces([made.write(tmp_path / "t.json")])
+    report = report_of(load_traces([made.write(tmp_path / "t.json")]))
 
     needs = {check.need for check in report.checks("not_measured")}
     assert Need.RUN in needs
@@ -166,7 +167,7 @@ def on_a_cpu() -> Made:
 
 
 def test_on_a_cpu_there_is_no_breakdown_and_nothing_is_zero(tmp_path):
-    report = report_of_traces([on_a_cpu().write(tmp_path / "t.json")])
+    report = report_of(load_traces([on_a_cpu().write(tmp_path / "t.json")]))
     result = result_json.result(report)
 
     assert (result["traces"][0]["time"], result["traces"][0]["communication_overlap"]) == (None, None)
@@ -178,7 +179,7 @@ def test_snapshot_of_traces(tmp_path):
     made = {"one GPU": loop(), "no steps": without_marks(), "a CPU": on_a_cpu()}
     paths = {name: [one.write(tmp_path / f"{name}.json")] for name, one in made.items()}
     paths["two ranks"] = two_ranks(tmp_path)
-    texts = {name: markdown.render(report_of_traces(given)) for name, given in paths.items()}
+    texts = {name: markdown.render(report_of(load_traces(given))) for name, given in paths.items()}
     same("traces.md", scenes({name: text.partition("\n## What to change")[0] for name, text in texts.items()}))
 
 
@@ -187,7 +188,7 @@ def test_one_gap_that_is_most_of_the_idle_time(tmp_path, gap, single):
     made = Made()
     made.gpu(GEMM, 0, 100, (0, 1))
     made.gpu(GEMM, 100 + gap, 200 + gap, (99 + gap, 100 + gap))
-    report = report_of_traces([made.write(tmp_path / "t.json")])
+    report = report_of(load_traces([made.write(tmp_path / "t.json")]))
 
     assert (report.traces[0].single_gap is not None) is single
 
@@ -199,7 +200,7 @@ def test_whatever_a_trace_says_is_text(tmp_path):
     made.gpu(f"nccl{EVIL}Kernel", 2950, 2960, (2920, 2921), **named)
     made.gpu(EVIL, 2960, 2970, (2922, 2923))
     path = made.write(tmp_path / "<img src=x onerror=alert(1)>.json")
-    report = report_of_traces([path])
+    report = report_of(load_traces([path]))
 
     page = html.render(report)
     assert "<script>alert(1)" not in page
