@@ -129,13 +129,14 @@ class Injector:
         self._order = self._folder / "order.json"
         self._bootstrap = self._folder / "bootstrap.py"
         source = _SOURCE.format(order=str(self._order), agent=str(AGENT))
-        self._bootstrap.write_bytes(_BOOTSTRAP.format(source=source).encode() + b"\0")
+        self._bootstrap.write_text(_BOOTSTRAP.format(source=source), encoding="utf-8")
         self._asked = 0
         self._page = 0
+        """Address of the lines in the program; the memory behind them is zero, as at the end of a string."""
         self._waiting = False
         """Whether the injected lines have yet to run."""
         try:
-            self._schedule = self._way()
+            self._take(way(pid, _versions(pid)))
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
@@ -154,20 +155,30 @@ class Injector:
         """
         deadline = time.monotonic() + patience
         why = REASONS["native"]
-        while True:
-            answer = self._ask_once(order, deadline, why, waits)
-            state = answer.get("state")
-            if state not in PAUSES:
-                return answer
-            why = REASONS[state]
+
+        def pause(seconds: float) -> None:
             if time.monotonic() > deadline:
                 raise TimeoutError(why)
             waits(why)
-            time.sleep(random.uniform(*PAUSES[state]))
+            time.sleep(seconds)
 
-    def _ask_once(
-        self, order: Mapping[str, Any], deadline: float, why: str, waits: Callable[[str], None]
-    ) -> dict[str, Any]:
+        while True:
+            answer = self._post(order)
+            while not answer.exists():
+                if place.state(self.pid) in ("", "Z", "X"):
+                    raise ProcessLookupError("it has ended")
+                pause(0.002)
+            self._waiting = False
+            reply: dict[str, Any] = json.loads(answer.read_text())
+            answer.unlink()
+            state = reply.get("state")
+            if state not in PAUSES:
+                return reply
+            why = REASONS[state]
+            pause(random.uniform(*PAUSES[state]))
+
+    def _post(self, order: Mapping[str, Any]) -> Path:
+        """Have the program carry out an order; return where it will put its answer."""
         self._asked += 1
         answer = self._folder / f"answer-{self._asked}.json"
         temporary = self._order.with_suffix(".new")
@@ -175,17 +186,7 @@ class Injector:
         temporary.rename(self._order)
         self._schedule()
         self._waiting = True
-        while not answer.exists():
-            if place.state(self.pid) in ("", "Z", "X"):
-                raise ProcessLookupError("it has ended")
-            if time.monotonic() > deadline:
-                raise TimeoutError(why)
-            waits(why)
-            time.sleep(0.002)
-        self._waiting = False
-        reply: dict[str, Any] = json.loads(answer.read_text())
-        answer.unlink()
-        return reply
+        return answer
 
     def close(self) -> None:
         """Remove everything. A page of memory in the program stays if the injected lines may still be read there."""
@@ -198,29 +199,19 @@ class Injector:
 
     # ---- ways ----
 
-    def _way(self) -> Callable[[], None]:
-        found = way(self.pid, _versions(self.pid))
-        if found is Way.INTERPRETER:
-            return self._by_interpreter
-        self._find(found)
-        return self._by_pending_call
+    def _take(self, chosen: Way) -> None:
+        self._way = chosen
+        if chosen is not Way.INTERPRETER:
+            self._at = elf.addresses(self.pid)
 
-    def _find(self, found: Way) -> None:
-        self._at = elf.addresses(self.pid)
-        self._by_gdb = found is Way.GDB
-
-    def _by_interpreter(self) -> None:
-        script = self._bootstrap.with_name("script.py")
-        if not script.exists():
-            script.write_bytes(self._bootstrap.read_bytes().rstrip(b"\0"))
-        try:
-            getattr(sys, "remote_exec")(self.pid, str(script))  # noqa: B009  unknown to older versions
-        except RuntimeError:  # PYTHON_DISABLE_REMOTE_DEBUG is set for it, or its build is another one
-            self._find(way(self.pid))
-            self._schedule = self._by_pending_call
-            self._schedule()
-
-    def _by_pending_call(self) -> None:
+    def _schedule(self) -> None:
+        """Have the program run the lines."""
+        if self._way is Way.INTERPRETER:
+            try:
+                getattr(sys, "remote_exec")(self.pid, str(self._bootstrap))  # noqa: B009  unknown to older versions
+                return
+            except RuntimeError:  # PYTHON_DISABLE_REMOTE_DEBUG is set for it, or its build is another one
+                self._take(way(self.pid))
         first = not self._page
         if first:
             rights, kind = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
@@ -232,7 +223,8 @@ class Injector:
             raise OSError("Too much is waiting for the program's main thread already")
 
     def _call(self, function: int, *arguments: int, write: bool = False) -> int:
-        if self._by_gdb:
+        """Return the result of a call in the program; with `write`, the lines are written to their page first."""
+        if self._way is Way.GDB:
             return gdb.call(self.pid, function, *arguments, write=(self._bootstrap, self._page) if write else None)
         with ptrace.undisturbed(), ptrace.Thread(self.pid) as thread:
             if write:

@@ -13,7 +13,7 @@ import os
 import signal
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -73,7 +73,7 @@ class Thread:
         _ptrace(_SEIZE, self._tid)
         try:
             _ptrace(_INTERRUPT, self._tid)
-            if not self._wait_for_stop():
+            if not self._reaches(_requested):
                 raise TimeoutError(f"Thread {self._tid} is in a system call that cannot be interrupted")
             self._registers = self._get(_NT_PRSTATUS, _REGISTERS.size)
             self._vectors = self._get(_NT_X86_XSTATE, _XSTATE_ROOM)
@@ -123,49 +123,36 @@ class Thread:
     def _run(self) -> None:
         """Run the thread until the call returns."""
         _ptrace(_CONT, self._tid)
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            status = self._stop(deadline)
-            if status is None:
-                _ptrace(_INTERRUPT, self._tid)
-                self._wait_for_stop()
-                raise TimeoutError("The call did not return")
-            number, event = os.WSTOPSIG(status), status >> 16
-            if event == 0 and number == signal.SIGSEGV:
-                if _REGISTERS.unpack(self._get(_NT_PRSTATUS, _REGISTERS.size))[_RIP] == NOWHERE:
-                    return
-                raise OSError("The call failed")
-            if event == 0:
-                self._pending.append(number)
-            _ptrace(_CONT, self._tid)
+        if not self._reaches(lambda number, event: event == 0 and number == signal.SIGSEGV):
+            _ptrace(_INTERRUPT, self._tid)
+            self._reaches(_requested)
+            raise TimeoutError("The call did not return")
+        if _REGISTERS.unpack(self._get(_NT_PRSTATUS, _REGISTERS.size))[_RIP] != NOWHERE:
+            raise OSError("The call failed")
 
-    def _stop(self, deadline: float) -> int | None:
-        """Return the status with which the thread stopped; None if it has not by the deadline.
+    def _reaches(self, stop: Callable[[int, int], bool]) -> bool:
+        """Return whether the thread stops so, by signal and event, within PATIENCE; until then it continues.
+
+        Other signals that arrive are kept for it.
 
         Raises:
             ProcessLookupError: the process has ended.
         """
-        while True:
-            pid, status = os.waitpid(self._tid, os.WNOHANG | _WALL)
-            if pid:
-                if not os.WIFSTOPPED(status):
-                    raise ProcessLookupError("The program has ended")
-                return status
-            if time.monotonic() > deadline:
-                return None
-            time.sleep(0.0001)
-
-    def _wait_for_stop(self) -> bool:
-        """Wait until the requested stop; signals that arrive earlier are kept for the thread."""
         deadline = time.monotonic() + PATIENCE
         while True:
-            status = self._stop(deadline)
-            if status is None:
-                return False
-            if status >> 16 == _EVENT_STOP:
+            pid, status = os.waitpid(self._tid, os.WNOHANG | _WALL)
+            if not pid:
+                if time.monotonic() > deadline:
+                    return False
+                time.sleep(0.0001)
+                continue
+            if not os.WIFSTOPPED(status):
+                raise ProcessLookupError("The program has ended")
+            number, event = os.WSTOPSIG(status), status >> 16
+            if stop(number, event):
                 return True
-            if status >> 16 == 0:
-                self._pending.append(os.WSTOPSIG(status))
+            if event == 0:
+                self._pending.append(number)
             _ptrace(_CONT, self._tid)
 
     def _detach(self) -> None:
@@ -196,6 +183,11 @@ def undisturbed() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _requested(_number: int, event: int) -> bool:
+    """Return whether that is the stop that was requested."""
+    return event == _EVENT_STOP
 
 
 def _ptrace(request: int, tid: int, address: int = 0, data: int = 0) -> None:
