@@ -44,7 +44,7 @@ def attach(no_report: bool, criteria: Criteria, **wanted: Any) -> None:
     from advisor.cli.run import make_report
     from profiler.attach.recording import Wanted, record
 
-    folder, notes = record(Wanted(**wanted), say)  # its fields are the other options
+    folder, notes = record(Wanted(**wanted))  # its fields are the other options
     for note in notes:
         say(note)
     if not no_report:

@@ -5,9 +5,8 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
 
 from profiler import launch
 from profiler.agent.redact import redact_command
@@ -15,10 +14,11 @@ from profiler.attach import rights, target
 from profiler.attach.inject import LONG, PATIENCE, Injector
 from profiler.errors import ProfilerError
 from profiler.options import RecordingOptions
+from profiler.printable import say
 from profiler.recorder import folder as place
 from profiler.recorder.record import Recorder, new_run
 
-Say = Callable[[str], None]
+_END = {"act": "end"}
 
 OUTSIDE = "Seen from outside only: no steps, phases, kernels or DataLoader, for nothing of ours was in the program."
 
@@ -38,105 +38,77 @@ class Wanted(RecordingOptions):
     """Whether to record every rank below that process."""
     outside: bool = False
     """Whether to record without installing hooks."""
-    patience: float = PATIENCE
 
 
-@dataclass(slots=True)
-class _Stop:
-    """A signal handler that remembers a request to stop."""
+def _hook(pid: int, settings: dict[str, object], hooked: list[Injector], asked: list[int]) -> str | None:
+    """Install the hooks in a process; return why not if it is not part of the run, else None.
 
-    asked: bool = False
-
-    def look(self) -> None:
-        """Stop if requested.
-
-        Raises:
-            KeyboardInterrupt: a stop was requested.
-        """
-        if self.asked:
-            raise KeyboardInterrupt
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        self.asked = True
-
-
-@dataclass(slots=True)
-class _Hooked:
-    """The processes that carry hooks."""
-
-    say: Say
-    inside: list[Injector] = field(default_factory=list)
-
-    def begin(self, pid: int, settings: dict[str, object], wanted: Wanted, stop: _Stop) -> str | None:
-        """Install the hooks in a process; return why not if it is not part of the run, else None.
-
-        Raises:
-            ProfilerError: the process cannot take hooks.
-            PermissionError: the process may not be accessed.
-        """
-        injector = Injector(pid)
-        try:
-            answer = injector.ask({"act": "begin", "settings": settings}, wanted.patience, _waits(pid, self.say, stop))
-        except TimeoutError as error:
-            injector.close()
-            raise ProfilerError(
-                f"Process {pid} took no hooks within {wanted.patience:.0f} s: {error}.",
-                "Nothing was left in it. Try again later: loading, compiling, a long step or a profiler of its own "
-                "that records stacks keep it busy.",
-            ) from None
-        except BaseException:
-            with contextlib.suppress(OSError):
-                injector.ask({"act": "end"}, 1.0)
-            injector.close()
-            raise
-        state = answer.get("state")
-        if state == "in":
-            self.inside.append(injector)
-            return None
+    Raises:
+        ProfilerError: the process cannot take hooks.
+        PermissionError: the process may not be accessed.
+        KeyboardInterrupt: the user asked to stop.
+    """
+    injector = Injector(pid)
+    try:
+        answer = injector.ask({"act": "begin", "settings": settings}, PATIENCE, _waits(pid, asked))
+    except TimeoutError as error:
         injector.close()
-        if state == "interrupted":
-            os.kill(pid, signal.SIGINT)  # it was meant for the program, and has met us
-            raise ProfilerError(f"Process {pid} is being interrupted.", "Nothing was recorded; see whether it goes on.")
-        if state == "recorded":
-            other = answer.get("recorder")
-            by = f"by process {other}" if other else "by profile-train"
-            raise ProfilerError(
-                f"Process {pid} is being recorded already, {by}.", "Wait for the end of that, or end it."
-            )
-        if state in _NO_RANK:
-            return _NO_RANK[state]
-        if state == "compiled":
-            raise ProfilerError(
-                f"Process {pid} has its optimizer's step compiled (torch.compile): with hooks it would be compiled "
-                "again, and such steps cannot be seen.",
-                rights.OUTSIDE.format(pid=pid),
-            )
         raise ProfilerError(
-            f"The hooks could not be put into process {pid}: {answer.get('message')}.", rights.OUTSIDE.format(pid=pid)
+            f"Process {pid} took no hooks within {PATIENCE:.0f} s: {error}.",
+            "Nothing was left in it. Try again later: loading, compiling, a long step or a profiler of its own "
+            "that records stacks keep it busy.",
+        ) from None
+    except BaseException:
+        with contextlib.suppress(OSError):
+            injector.ask(_END, 1.0)
+        injector.close()
+        raise
+    state = answer.get("state")
+    if state == "in":
+        hooked.append(injector)
+        return None
+    injector.close()
+    if state == "interrupted":
+        os.kill(pid, signal.SIGINT)  # it was meant for the program, and has met us
+        raise ProfilerError(f"Process {pid} is being interrupted.", "Nothing was recorded; see whether it goes on.")
+    if state == "recorded":
+        other = answer.get("recorder")
+        by = f"by process {other}" if other else "by profile-train"
+        raise ProfilerError(f"Process {pid} is being recorded already, {by}.", "Wait for the end of that, or end it.")
+    if state == "compiled":
+        raise ProfilerError(
+            f"Process {pid} has its optimizer's step compiled (torch.compile): with hooks it would be compiled "
+            "again, and such steps cannot be seen.",
+            rights.OUTSIDE.format(pid=pid),
         )
-
-    def end(self) -> list[str]:
-        """Remove the hooks; return a sentence for each process where that did not work at once.
-
-        Delete the rings afterwards: hooks that are still installed then remove themselves.
-        """
-        notes = []
-        for injector in self.inside:
-            try:
-                injector.ask({"act": "end"}, 10.0)
-            except TimeoutError as error:
-                notes.append(
-                    f"Process {injector.pid} still has our hooks, for {error}; they go by themselves in its next steps."
-                )
-            except OSError:  # it has ended
-                pass
-            finally:
-                injector.close()
-        self.inside.clear()
-        return notes
+    if state in _NO_RANK:
+        return _NO_RANK[state]
+    raise ProfilerError(
+        f"The hooks could not be put into process {pid}: {answer.get('message')}.", rights.OUTSIDE.format(pid=pid)
+    )
 
 
-def record(wanted: Wanted, say: Say) -> tuple[Path, tuple[str, ...]]:
+def _unhook(hooked: list[Injector]) -> list[str]:
+    """Remove the hooks; return a sentence for each process where that did not work at once.
+
+    Delete the rings afterwards: hooks that are still installed then remove themselves.
+    """
+    notes = []
+    for injector in hooked:
+        try:
+            injector.ask(_END, 10.0)
+        except TimeoutError as error:
+            notes.append(
+                f"Process {injector.pid} still has our hooks, for {error}; they go by themselves in its next steps."
+            )
+        except OSError:  # it has ended
+            pass
+        finally:
+            injector.close()
+    return notes
+
+
+def record(wanted: Wanted) -> tuple[Path, tuple[str, ...]]:
     """Record and return the run folder and notes for the user.
 
     Raises:
@@ -159,12 +131,12 @@ def record(wanted: Wanted, say: Say) -> tuple[Path, tuple[str, ...]]:
     notes = [seat.notice] if seat.notice else []
     if seat.warning:
         say(seat.warning)
-    hooked = _Hooked(say)
-    with _stop_signals() as stop:
+    hooked: list[Injector] = []
+    with _stop_signals() as asked:
         try:
-            notes += _begin(wanted, seat, rings, hooked, stop)
+            notes += _begin(wanted, seat, rings, hooked, asked)
         except BaseException:
-            hooked.end()
+            _unhook(hooked)
             place.leave(seat, rings)
             raise
         ended = False
@@ -173,15 +145,15 @@ def record(wanted: Wanted, say: Say) -> tuple[Path, tuple[str, ...]]:
             if wanted.outside:
                 recorder.problem("attach", OUTSIDE)
             say(f"recording process {pid}" + _until(wanted) + "; Ctrl-C ends the recording, not the program.")
-            ended = _watch(recorder, wanted, stop)
+            ended = _watch(recorder, wanted, asked)
         finally:
-            notes += hooked.end()
+            notes += _unhook(hooked)
         recorder.finish(None if ended and not wanted.outside else "attached")
         place.settle(seat.earlier, completed=True)
     return folder, tuple(notes)
 
 
-def _begin(wanted: Wanted, seat: place.Seat, rings: Path, hooked: _Hooked, stop: _Stop) -> list[str]:
+def _begin(wanted: Wanted, seat: place.Seat, rings: Path, hooked: list[Injector], asked: list[int]) -> list[str]:
     if wanted.outside:
         return []
     settings = launch.agent_settings(seat, rings, wanted, recorder=os.getpid())
@@ -190,7 +162,7 @@ def _begin(wanted: Wanted, seat: place.Seat, rings: Path, hooked: _Hooked, stop:
     for pid in candidates:
         try:
             # One rank's windows tell of all; ranks wait for each other, so every rank's would cost all of them.
-            why = hooked.begin(pid, {**settings, "windows": None} if hooked.inside else settings, wanted, stop)
+            why = _hook(pid, {**settings, "windows": None} if hooked else settings, hooked, asked)
         except PermissionError:
             raise rights.refusal(pid) from None
         except ProcessLookupError:
@@ -203,7 +175,7 @@ def _begin(wanted: Wanted, seat: place.Seat, rings: Path, hooked: _Hooked, stop:
             why = f"is left out: {error}"
         if why is not None:
             notes.append(f"Process {pid} {why}.")
-    if not hooked.inside:
+    if not hooked:
         raise ProfilerError(" ".join(notes) or f"There is no rank below process {wanted.pid}.", "Nothing was recorded.")
     return notes if not wanted.tree else [note for note in notes if "left out" in note or "could not" in note]
 
@@ -215,14 +187,14 @@ def _recorder(wanted: Wanted, folder: Path, rings: Path, words: tuple[str, ...])
     return Recorder(folder, rings, run, wanted.pid, wanted, origin=origin)
 
 
-def _watch(recorder: Recorder, wanted: Wanted, stop: _Stop) -> bool:
+def _watch(recorder: Recorder, wanted: Wanted, asked: list[int]) -> bool:
     """Record until an end condition is met; return True if the program ended before."""
     since = place.started(wanted.pid)
     while place.is_alive(wanted.pid, since):
         due = recorder.poll()
         enough = wanted.steps is not None and recorder.steps >= wanted.steps
         left = float("inf") if wanted.seconds is None else wanted.seconds - recorder.now
-        if stop.asked or enough or left <= 0:
+        if asked or enough or left <= 0:
             return False
         time.sleep(min(due, max(0.0, left)))
     return True
@@ -237,13 +209,14 @@ def _until(wanted: Wanted) -> str:
     return " " + " or ".join(ends) if ends else ""
 
 
-def _waits(pid: int, say: Say, stop: _Stop) -> Callable[[str], None]:
+def _waits(pid: int, asked: list[int]) -> Callable[[str], None]:
     """Return a callback that reports the reason once if a wait takes longer than LONG seconds."""
     since, reported = time.monotonic(), False
 
     def wait(why: str) -> None:
         nonlocal reported
-        stop.look()
+        if asked:
+            raise KeyboardInterrupt
         if not reported and time.monotonic() - since > LONG:
             reported = True
             say(f"waiting for process {pid}: {why}.")
@@ -252,13 +225,13 @@ def _waits(pid: int, say: Say, stop: _Stop) -> Callable[[str], None]:
 
 
 @contextlib.contextmanager
-def _stop_signals() -> Iterator[_Stop]:
-    """Make Ctrl-C and similar signals end the recording, not this command."""
-    stop = _Stop()
+def _stop_signals() -> Iterator[list[int]]:
+    """Make Ctrl-C and similar signals end the recording, not this command; yield those that have come."""
+    asked: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, stop) for number in numbers}
+    before = {number: signal.signal(number, lambda number, _: asked.append(number)) for number in numbers}
     try:
-        yield stop
+        yield asked
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -35,11 +35,10 @@ def lifted(proc: Path = Path("/proc")) -> str:
 
 
 def _why(pid: int, proc: Path) -> str:
-    status = _fields(proc / str(pid) / "status")
-    tracer = status.get("TracerPid", "0")
+    tracer = re.search(r"^TracerPid:\s*([1-9]\d*)", text(proc / str(pid) / "status"), re.MULTILINE)
     scope = text(proc / "sys/kernel/yama/ptrace_scope").strip()
-    if tracer != "0":
-        return f"process {tracer} (a debugger or strace) is attached to it already; end that first."
+    if tracer:
+        return f"process {tracer[1]} (a debugger or strace) is attached to it already; end that first."
     if pid == 1 and not re.match(r"python|pt_", text(proc / "1/comm")):  # in a container, the training may be it
         return "it is the first process of its machine or container. Give the training's own PID, as ps shows it."
     if scope == "3":
@@ -56,7 +55,3 @@ def is_contained(proc: Path) -> bool:
     root = proc.parent
     marks = (root / ".dockerenv", root / "run/.containerenv")
     return any(mark.exists() for mark in marks) or "KUBERNETES_SERVICE_HOST" in os.environ
-
-
-def _fields(file: Path) -> dict[str, str]:
-    return {name: value.strip() for name, _, value in (line.partition(":") for line in text(file).splitlines())}

@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -49,7 +48,8 @@ def check(pid: int, *, inject: bool = True) -> None:
             f"Process {pid} is in another container.",
             "Install profile-train there and attach from within (docker exec, kubectl exec), by the PID it has there.",
         )
-    if VARIABLE in _environment(pid):
+    variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    if any(entry.startswith(f"{VARIABLE}=".encode()) for entry in variables):
         raise ProfilerError(
             f"Process {pid} was started by profile-train, which records it.", "Look at that run: profile-train watch"
         )
@@ -120,8 +120,3 @@ def _namespaces(pid: int) -> list[str]:
         PermissionError: the process may not be inspected.
     """
     return [str(Path(f"/proc/{pid}/ns/{kind}").readlink()) for kind in ("mnt", "pid")]
-
-
-def _environment(pid: int) -> Iterator[str]:
-    for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-        yield entry.partition(b"=")[0].decode(errors="replace")

@@ -44,9 +44,7 @@ def test_of_a_launcher_every_rank_is_recorded_and_no_worker(tmp_path):
             assert launcher.poll() is None
             time.sleep(0.1)
         ranks = target.ranks(launcher.pid)
-        folder, notes = record(
-            Wanted(pid=launcher.pid, tree=True, steps=20, windows=False, out=tmp_path / "run"), lambda note: None
-        )
+        folder, notes = record(Wanted(pid=launcher.pid, tree=True, steps=20, windows=False, out=tmp_path / "run"))
     finally:
         launcher.terminate()
         launcher.wait()
