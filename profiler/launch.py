@@ -27,6 +27,7 @@ from profiler.errors import ProfilerError
 from profiler.options import DEFAULTS, RecordingOptions
 from profiler.printable import say
 from profiler.recorder import folder as place
+from profiler.recorder.job import Job
 from profiler.recorder.job import job as the_job
 from profiler.signals import AWAITED, PASSED_ON, Signals, exit_code
 
@@ -126,17 +127,30 @@ def python() -> str:
     return shutil.which("python") or shutil.which("python3") or sys.executable
 
 
-def agent_settings(seat: place.Seat, rings: Path, options: RecordingOptions, **more: object) -> dict[str, object]:
-    """Return the agent's settings, for which the folder of windows is made if there are to be any.
+def begin(
+    out: Path | None, name: str, job: Job | None, options: RecordingOptions, **more: object
+) -> tuple[place.Seat, Path, dict[str, object]]:
+    """Return the place of a recording, the folder of its rings, and the agent's settings.
 
-    `more` may hold `trial`, the changes and the number of steps (agent/trial.py); `folder`, the run's, for a program
-    that asks for its own result; `tracer`, the process that samples its stacks; `recorder`, the process that attaches.
+    `more` may hold `trial`, the changes and the number of steps (agent/trial.py); `tracer`, the process that samples
+    the program's stacks; `recorder`, the process that attaches. A program that asks for its own result needs `folder`.
 
     Raises:
-        ProfilerError: a file or folder of someone else's is in the way.
+        ProfilerError: there is no place for it; nothing is left then.
     """
-    windows = str(place.make_windows(seat.folder, seat.part)) if options.windows else None
-    return {"rings": str(rings), "windows": windows, "budget": options.budget, **more}
+    seat = place.join(out, name, job)
+    folder = seat.folder.absolute()  # the program may change its folder
+    rings = None
+    try:
+        rings = place.make_rings(folder, seat.part)
+        windows = str(place.make_windows(folder, seat.part)) if options.windows else None
+    except ProfilerError:
+        place.leave(seat, rings)
+        raise
+    if warning := seat.warning:
+        say(warning)
+    settings = {"rings": str(rings), "windows": windows, "budget": options.budget, "folder": str(folder), **more}
+    return seat, rings, settings
 
 
 def environment(settings: Mapping[str, object]) -> dict[str, str]:
@@ -417,20 +431,16 @@ def record(
     argv = program(words)
     name = _name(words)
     job = the_job(words, os.environ, os.uname().nodename)
+    tracer = os.getpid() if options.stacks else None
     try:
-        seat = place.join(out, name, job)
-        rings = place.make_rings(seat.folder.absolute(), seat.part)  # the program may change its folder
+        seat, rings, settings = begin(out, name, job, options, trial=trial, tracer=tracer)
     except ProfilerError as error:
         return _run_only(argv, f"Nothing is recorded. {error}")
     try:
-        tracer = os.getpid() if options.stacks else None
-        folder = str(seat.folder.absolute())
-        env = environment(agent_settings(seat, rings, options, trial=trial, folder=folder, tracer=tracer))
+        env = environment(settings)
     except ProfilerError as error:
         place.leave(seat, rings)
         return _run_only(argv, f"Nothing is recorded. {error}")
-    if warning := seat.warning:
-        say(warning)
     notes = [seat.notice] if seat.notice else []
     origin = time.perf_counter_ns()
     try:

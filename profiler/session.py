@@ -137,13 +137,12 @@ class profile:
     def _start(self) -> None:
         script = Path(self.command[0]).name if self.command and self.command[0] not in ("", "-c") else "python"
         script = "notebook" if script == "ipykernel_launcher.py" else script
-        seat = place.join(self.out, script, self.job)
+        seat, rings, settings = launch.begin(self.out, script, self.job, self.options)
         self.folder, self._earlier = seat.folder.absolute(), seat.earlier
-        for note in filter(None, (seat.warning, seat.notice)):
-            say(note)
-        rings = place.make_rings(self.folder, seat.part)
+        if seat.notice:
+            say(seat.notice)
         try:
-            environment = self._begin_recorder(self.folder, rings, seat)
+            environment = self._begin_recorder(rings, seat, settings)
         except (OSError, ProfilerError) as error:
             place.leave(seat, rings)
             if isinstance(error, ProfilerError):
@@ -157,15 +156,14 @@ class profile:
         self._agent = start
         wait.wait_for_torch(environment[launch.VARIABLE])
 
-    def _begin_recorder(self, folder: Path, rings: Path, seat: place.Seat) -> dict[str, str]:
-        settings = launch.agent_settings(seat, rings, self.options, folder=str(folder))
+    def _begin_recorder(self, rings: Path, seat: place.Seat, settings: dict[str, object]) -> dict[str, str]:
         from profiler.agent import yama
         from profiler.agent.redact import redact_command  # only now: it compiles its patterns
 
         origin = time.perf_counter_ns()
         environment = launch.environment(settings)
         options = json.dumps(asdict(self.options))
-        arguments = [str(folder), str(rings), str(os.getpid()), str(origin), options, seat.part]
+        arguments = [str(self.folder), str(rings), str(os.getpid()), str(origin), options, seat.part]
         arguments.append(self.job.id if self.job else "")
         self._recorder = subprocess.Popen(
             [*python(_RECORD), *arguments, *redact_command(self.command)],

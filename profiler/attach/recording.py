@@ -125,23 +125,21 @@ def record(wanted: Wanted) -> tuple[Path, tuple[str, ...]]:
         )
     words = target.as_typed(target.command(pid))
     name = next((word for word in words if word.endswith(".py")), words[0] if words else "python")
-    seat = place.join(wanted.out, name, None)
-    folder = seat.folder
-    rings = place.make_rings(folder.absolute())
+    if wanted.outside:
+        wanted = replace(wanted, windows=False)
+    seat, rings, settings = launch.begin(wanted.out, name, None, wanted, recorder=os.getpid())
     notes = [seat.notice] if seat.notice else []
-    if seat.warning:
-        say(seat.warning)
     hooked: list[Injector] = []
     with _stop_signals() as asked:
         try:
-            notes += _begin(wanted, seat, rings, hooked, asked)
+            notes += _begin(wanted, settings, hooked, asked)
         except BaseException:
             _unhook(hooked)
             place.leave(seat, rings)
             raise
         ended = False
         try:
-            recorder = _recorder(wanted, folder, rings, words)
+            recorder = _recorder(wanted, seat.folder, rings, words)
             if wanted.outside:
                 recorder.problem("attach", OUTSIDE)
             say(f"recording process {pid}" + _until(wanted) + "; Ctrl-C ends the recording, not the program.")
@@ -150,13 +148,12 @@ def record(wanted: Wanted) -> tuple[Path, tuple[str, ...]]:
             notes += _unhook(hooked)
         recorder.finish(None if ended and not wanted.outside else "attached")
         place.settle(seat.earlier, completed=True)
-    return folder, tuple(notes)
+    return seat.folder, tuple(notes)
 
 
-def _begin(wanted: Wanted, seat: place.Seat, rings: Path, hooked: list[Injector], asked: list[int]) -> list[str]:
+def _begin(wanted: Wanted, settings: dict[str, object], hooked: list[Injector], asked: list[int]) -> list[str]:
     if wanted.outside:
         return []
-    settings = launch.agent_settings(seat, rings, wanted, recorder=os.getpid())
     candidates = target.ranks(wanted.pid) if wanted.tree else [wanted.pid]
     notes = []
     for pid in candidates:

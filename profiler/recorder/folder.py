@@ -517,10 +517,11 @@ def remove_rings(rings: Path) -> None:
         rings.rmdir()
 
 
-def leave(seat: Seat, rings: Path) -> None:
+def leave(seat: Seat, rings: Path | None) -> None:
     """Remove all traces of a recording that did not begin, and restore the one that was set aside."""
     folder, part = seat.folder, seat.part
-    remove_rings(rings)
+    if rings is not None:
+        remove_rings(rings)
     if not store_of(folder, part).exists():
         remove_note(folder, part)
     if part and not notes(folder) and not _recordings(folder):

@@ -4,9 +4,16 @@ import json
 import os
 import signal
 import sys
+from types import SimpleNamespace
 
 import pytest
 from programs import ROOT, TORCH, Ran, alive, codes, wait_until
+
+from profiler.errors import ProfilerError
+from profiler.recorder import folder as place
+from profiler.recorder.record import new_run
+from profiler.session import profile
+from profiler.store import Writer
 
 BEGIN = """
 import sys, time
@@ -313,3 +320,19 @@ with profile(out="run"):
 def _children(pid):
     with open(f"/proc/{pid}/task/{pid}/children") as file:
         return [int(child) for child in file.read().split()]
+
+
+def test_a_block_without_room_for_its_events_leaves_the_earlier_recording(tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    out.mkdir()
+    writer = Writer(out, "host")
+    writer.put(new_run(("train.py",), 0, 0.01))
+    writer.close()
+    (out / "rings").touch()  # a file of the user's, where the rings would be on a machine without other room
+    before = {path.name: path.stat().st_ino for path in out.iterdir()}
+    monkeypatch.setattr(place.shutil, "disk_usage", lambda base: SimpleNamespace(free=0))
+
+    with pytest.raises(ProfilerError, match="no room"), profile(out):
+        pytest.fail("it was recorded")
+
+    assert {path.name: path.stat().st_ino for path in out.iterdir()} == before
