@@ -157,10 +157,10 @@ def environment(settings: Mapping[str, object]) -> dict[str, str]:
     """Return the environment for the program, with the agent's entry point and settings added.
 
     Raises:
-        ProfilerError: the installation path contains the PYTHONPATH separator, so Python would read it as two folders.
+        NotRecorded: the installation path contains the PYTHONPATH separator, so Python would read it as two folders.
     """
     if os.pathsep in str(WAY_IN):
-        raise ProfilerError(
+        raise NotRecorded(
             f"profile-train is installed under a name with {os.pathsep!r} in it: {WAY_IN}.", "Install it elsewhere."
         )
     result = dict(os.environ)
@@ -170,27 +170,8 @@ def environment(settings: Mapping[str, object]) -> dict[str, str]:
     return result
 
 
-class NoProcess(ProfilerError):
-    """The program can only run in this process: the user's process limit is reached (RLIMIT_NPROC)."""
-
-
-class NoRoom(ProfilerError):
-    """What recording adds to the environment exceeds what the kernel takes (E2BIG)."""
-
-
-def _become(argv: list[str], why: NoProcess) -> NoReturn:
-    """Replace this process by the program, unrecorded.
-
-    Raises:
-        ProfilerError: the program cannot be started.
-    """
-    say(f"Nothing is recorded. {why.message}")
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
-    try:
-        os.execv(argv[0], argv)
-    except OSError as error:
-        raise _not_started(argv, error) from None
+class NotRecorded(ProfilerError):
+    """The program can be run, but not recorded."""
 
 
 def _not_started(argv: list[str], error: OSError) -> ProfilerError:
@@ -204,6 +185,8 @@ class Child:
         """Start the program.
 
         Raises:
+            NotRecorded: the user's process limit is reached (RLIMIT_NPROC), or the environment exceeds what the kernel
+                takes (E2BIG).
             ProfilerError: it cannot be started.
         """
         # Blocked before the start and taken by `wait`, so that none is lost in between; the program gets the mask
@@ -217,12 +200,14 @@ class Child:
         except OSError as error:
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
             if error.errno in (errno.EAGAIN, errno.ENOMEM):
-                raise NoProcess(f"The system allows no further process: {error.strerror}.", "") from None
+                raise NotRecorded(f"The system allows no further process: {error.strerror}.", "") from None
             if error.errno == errno.E2BIG:
-                raise NoRoom("Its arguments and environment leave no room for what recording adds.", "") from None
+                raise NotRecorded("Its arguments and environment leave no room for what recording adds.", "") from None
             raise _not_started(argv, error) from None
         _let_go()
-        self._witness = Witness.called(self.pid)
+        self._witness: Witness | None = None
+        with contextlib.suppress(OSError):  # then no further process can be created
+            self._witness = Witness(self.pid)
         self.status: int | None = None
         """Wait status as `os.waitpid` returns it; None until the program has ended."""
         self.asked: tuple[int, float] | None = None
@@ -270,13 +255,16 @@ class Child:
                 self.status = status
         return self.status is not None
 
-    def release_signals(self) -> None:
-        """Restore normal signal handling: from here on Ctrl-C ends the report."""
+    def finish(self) -> int:
+        """Wait for the program's end, and return its wait status. From here on Ctrl-C ends the report, as usual."""
+        while self.status is None:
+            self.wait(1.0)
         if self._witness is not None:
             self._witness.dismiss()
         while signal.sigtimedwait(AWAITED, 0) is not None:
             pass
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+        return self.status
 
 
 class Witness:
@@ -292,31 +280,25 @@ class Witness:
     RECENT = 1.0
     """Seconds for which a seen signal counts: several may arrive at once, in any order."""
 
-    def __init__(self, pid: int, said: int, following: mmap.mmap) -> None:
-        self._pid = pid
-        self._said = said
-        self._following = following
-        self._seen: dict[int, float] = {}
+    def __init__(self, program: int) -> None:
+        """Start the helper. Block the relayed signals before calling this.
 
-    @classmethod
-    def called(cls, program: int) -> Witness | None:
-        """Start the helper; return None if no process can be created. Block the relayed signals before calling this."""
-        try:
-            following = mmap.mmap(-1, 1)
-            said, saying = os.pipe()
-        except OSError:
-            return None
+        Raises:
+            OSError: no process can be created.
+        """
         us = os.getpid()
+        self._seen: dict[int, float] = {}
+        self._following = mmap.mmap(-1, 1)
+        self._said, saying = os.pipe()
         try:
-            pid = os.fork()
+            self._pid = os.fork()
+            if self._pid == 0:
+                self._relay(us, program, saying)
         except OSError:
-            os.close(said)
+            os.close(self._said)
+            raise
+        finally:
             os.close(saying)
-            return None
-        if pid == 0:
-            _watch_signals(us, program, saying, following)
-        os.close(saying)
-        return cls(pid, said, following)
 
     def stop_us(self) -> None:
         """Stop this process as the program has stopped, so that the waiting shell gets the terminal back.
@@ -347,23 +329,22 @@ class Witness:
         os.waitpid(self._pid, 0)
         os.close(self._said)
 
-
-def _watch_signals(us: int, program: int, saying: int, following: mmap.mmap) -> NoReturn:
-    """Run the helper process until its parent is gone."""
-    try:
-        for number in map(int, os.listdir("/proc/self/fd")):
-            if number != saying:  # a reader of our output waits for its end
-                with contextlib.suppress(OSError):
-                    os.close(number)
-        signals = Signals(PASSED_ON)
-        while os.getppid() == us:
-            info = signals.next(0.5)
-            if info is not None:
-                os.write(saying, bytes([info.si_signo]))
-            if following[0] and place.state(us) == "T" != place.state(program):
-                os.kill(us, signal.SIGCONT)
-    finally:
-        os._exit(0)
+    def _relay(self, us: int, program: int, saying: int) -> NoReturn:
+        """Run the helper process until its parent is gone."""
+        try:
+            for number in map(int, os.listdir("/proc/self/fd")):
+                if number != saying:  # a reader of our output waits for its end
+                    with contextlib.suppress(OSError):
+                        os.close(number)
+            signals = Signals(PASSED_ON)
+            while os.getppid() == us:
+                info = signals.next(0.5)
+                if info is not None:
+                    os.write(saying, bytes([info.si_signo]))
+                if self._following[0] and place.state(us) == "T" != place.state(program):
+                    os.kill(us, signal.SIGCONT)
+        finally:
+            os._exit(0)
 
 
 def _let_go() -> None:
@@ -429,44 +410,33 @@ def record(
     if trial is not None and trial["steps"] is not None:
         options = replace(options, stacks=False)
     argv = program(words)
-    name = _name(words)
     job = the_job(words, os.environ, os.uname().nodename)
     tracer = os.getpid() if options.stacks else None
     try:
-        seat, rings, settings = begin(out, name, job, options, trial=trial, tracer=tracer)
+        seat, rings, settings = begin(out, _name(words), job, options, trial=trial, tracer=tracer)
     except ProfilerError as error:
-        return _run_only(argv, f"Nothing is recorded. {error}")
-    try:
-        env = environment(settings)
-    except ProfilerError as error:
-        place.leave(seat, rings)
-        return _run_only(argv, f"Nothing is recorded. {error}")
+        return _run_only(argv, error)
     notes = [seat.notice] if seat.notice else []
     origin = time.perf_counter_ns()
     try:
-        child = Child(argv, env)
+        child = Child(argv, environment(settings))
     except ProfilerError as error:
         place.leave(seat, rings)
-        if isinstance(error, NoProcess):
-            _become(argv, error)
-        if isinstance(error, NoRoom):
-            return _run_only(argv, f"Nothing is recorded. {error.message}")
+        if isinstance(error, NotRecorded):
+            return _run_only(argv, error)
         raise
     try:
-        _watch(child, seat, rings, tuple(words), origin, job.id, options)
+        _watch(child, seat, rings, words, origin, job.id, options)
     except Exception as error:  # noqa: BLE001 - the program is running: whatever befalls us, it is waited for
         notes.append(f"The recording stopped: {error}")
-        while not child.wait(1.0):
-            pass
-    child.release_signals()
-    assert child.status is not None
-    if notice := place.settle(seat.earlier, completed=exit_code(child.status) == 0):
+    status = child.finish()
+    if notice := place.settle(seat.earlier, completed=exit_code(status) == 0):
         notes.append(notice)
-    if exit_code(child.status) == 1 and argv[0] == python() and not _has_torch(argv[0]):
+    if exit_code(status) == 1 and argv[0] == python() and not _has_torch(argv[0]):
         notes.append(
             f"{argv[0]}, which ran the program, has no torch. Activate the program's environment, or install torch."
         )
-    return Recorded(folder=seat.folder, status=child.status, notes=tuple(notes))
+    return Recorded(folder=seat.folder, status=status, notes=tuple(notes))
 
 
 def _has_torch(interpreter: str) -> bool:
@@ -481,17 +451,24 @@ def _has_torch(interpreter: str) -> bool:
     return ran.stdout.strip() != b"False"
 
 
-def _run_only(argv: list[str], note: str) -> Recorded:
+def _run_only(argv: list[str], why: ProfilerError) -> Recorded:
+    """Run the program unrecorded, in place of this process if there cannot be another.
+
+    Raises:
+        ProfilerError: the program cannot be started.
+    """
+    note = f"Nothing is recorded. {why}"
     say(note)  # and again at the end, which may be days away
     try:
         child = Child(argv, dict(os.environ))
-    except NoProcess as error:
-        _become(argv, error)
-    while not child.wait(1.0):
-        pass
-    child.release_signals()
-    assert child.status is not None
-    return Recorded(folder=None, status=child.status, notes=(note,))
+    except NotRecorded:
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        try:
+            os.execv(argv[0], argv)
+        except OSError as error:
+            raise _not_started(argv, error) from None
+    return Recorded(folder=None, status=child.finish(), notes=(note,))
 
 
 def _hold_standard_streams() -> None:
