@@ -15,10 +15,12 @@ def python(code: str) -> tuple[str, ...]:
     return sys.executable, "-c", f"{path}; {code}", str(Path(__file__).parents[1])
 
 
-def set_variables(wanted: Mapping[str, str | None]) -> None:
-    """Set the variables in this process, for the processes that it starts; None removes a variable."""
+def set_variables(wanted: Mapping[str, str | None]) -> Mapping[str, str | None]:
+    """Set the variables in this process, for the processes that it starts; None removes one. Return what they were."""
+    before = {name: os.environ.get(name) for name in wanted}
     for name, value in wanted.items():
         if value is None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
+    return before

@@ -153,8 +153,8 @@ def begin(
     return seat, rings, settings
 
 
-def environment(settings: Mapping[str, object]) -> dict[str, str]:
-    """Return the environment for the program, with the agent's entry point and settings added.
+def variables(settings: Mapping[str, object]) -> dict[str, str]:
+    """Return the variables for the program that add the agent's entry point and settings to its environment.
 
     Raises:
         NotRecorded: the installation path contains the PYTHONPATH separator, so Python would read it as two folders.
@@ -163,11 +163,8 @@ def environment(settings: Mapping[str, object]) -> dict[str, str]:
         raise NotRecorded(
             f"profile-train is installed under a name with {os.pathsep!r} in it: {WAY_IN}.", "Install it elsewhere."
         )
-    result = dict(os.environ)
-    before = result.get("PYTHONPATH")
-    result["PYTHONPATH"] = str(WAY_IN) + (os.pathsep + before if before else "")
-    result[VARIABLE] = json.dumps(settings)
-    return result
+    path = os.pathsep.join(filter(None, (str(WAY_IN), os.environ.get("PYTHONPATH"))))
+    return {"PYTHONPATH": path, VARIABLE: json.dumps(settings)}
 
 
 class NotRecorded(ProfilerError):
@@ -419,7 +416,7 @@ def record(
     notes = [seat.notice] if seat.notice else []
     origin = time.perf_counter_ns()
     try:
-        child = Child(argv, environment(settings))
+        child = Child(argv, {**os.environ, **variables(settings)})
     except ProfilerError as error:
         place.leave(seat, rings)
         if isinstance(error, NotRecorded):

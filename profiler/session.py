@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -79,7 +79,8 @@ class profile:
         """PID of the process that owns the block; a forked child has a copy of the object, too."""
         self._agent: Any = None
         self._begin = 0
-        self._environment: dict[str, str | None] = {}
+        self._variables: Mapping[str, str | None] = {}
+        """What the environment had before the block."""
 
     def __repr__(self) -> str:
         return f"profile(out={str(self.folder)!r})" if self.folder else f"profile(name={self.name!r})"
@@ -104,9 +105,7 @@ class profile:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._recorder is None:
-            agent = _running()
-            if agent is not None:
-                agent.region(self.name, self._begin, time.perf_counter_ns())
+            _end_region(self.name, self._begin)
             return
         failed = error is not None and not (isinstance(error, SystemExit) and not error.code)
         self._end(b"failed" if failed else b"completed")
@@ -135,51 +134,40 @@ class profile:
         return None if process.returncode else dict(json.loads(process.stdout))
 
     def _start(self) -> None:
+        from profiler.agent import yama
+        from profiler.agent.redact import redact_command  # only now: it compiles its patterns
+
         script = Path(self.command[0]).name if self.command and self.command[0] not in ("", "-c") else "python"
         script = "notebook" if script == "ipykernel_launcher.py" else script
         seat, rings, settings = launch.begin(self.out, script, self.job, self.options)
         self.folder, self._earlier = seat.folder.absolute(), seat.earlier
         if seat.notice:
             say(seat.notice)
+        origin = time.perf_counter_ns()
+        options, job = json.dumps(asdict(self.options)), self.job.id if self.job else ""
+        arguments = (self.folder, rings, os.getpid(), origin, options, seat.part, job, *redact_command(self.command))
         try:
-            environment = self._begin_recorder(rings, seat, settings)
+            variables = launch.variables(settings)
+            self._recorder = subprocess.Popen(
+                [*python(_RECORD), *map(str, arguments)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C ends the program; the recorder sees that and finishes
+            )
         except (OSError, ProfilerError) as error:
             place.leave(seat, rings)
             if isinstance(error, ProfilerError):
                 raise
             raise ProfilerError(f"The recorder could not be started: {error}.", "End other processes.") from error
-        self._set_environment(environment)
+        if self.options.stacks:
+            yama.allow(self._recorder.pid)
+        self._variables = set_variables(variables)  # for spawned workers and subprocesses, too
         self._pid = os.getpid()
         atexit.register(self._end_with_the_program)
         from profiler.agent import start, wait
 
         self._agent = start
-        wait.wait_for_torch(environment[launch.VARIABLE])
-
-    def _begin_recorder(self, rings: Path, seat: place.Seat, settings: dict[str, object]) -> dict[str, str]:
-        from profiler.agent import yama
-        from profiler.agent.redact import redact_command  # only now: it compiles its patterns
-
-        origin = time.perf_counter_ns()
-        environment = launch.environment(settings)
-        options = json.dumps(asdict(self.options))
-        arguments = [str(self.folder), str(rings), str(os.getpid()), str(origin), options, seat.part]
-        arguments.append(self.job.id if self.job else "")
-        self._recorder = subprocess.Popen(
-            [*python(_RECORD), *arguments, *redact_command(self.command)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C ends the program; the recorder sees that and finishes
-        )
-        if self.options.stacks:
-            yama.allow(self._recorder.pid)
-        return environment
-
-    def _set_environment(self, environment: dict[str, str]) -> None:
-        """Set the variables for the processes that the block starts: spawned workers, subprocesses."""
-        ours = {variable: environment[variable] for variable in ("PYTHONPATH", launch.VARIABLE)}
-        self._environment = {variable: os.environ.get(variable) for variable in ours}
-        os.environ.update(ours)
+        wait.wait_for_torch(variables[launch.VARIABLE])
 
     def _end_with_the_program(self) -> None:
         if os.getpid() == self._pid:
@@ -188,7 +176,7 @@ class profile:
     def _end(self, outcome: bytes) -> None:
         atexit.unregister(self._end_with_the_program)
         self._agent.end()
-        set_variables(self._environment)
+        set_variables(self._variables)
         recorder, self._recorder = self._recorder, None
         assert recorder is not None
         assert self.folder is not None
@@ -245,6 +233,10 @@ def region(name: str) -> Iterator[None]:
     try:
         yield
     finally:
-        agent = _running()
-        if agent is not None:
-            agent.region(name, begin, time.perf_counter_ns())
+        _end_region(name, begin)
+
+
+def _end_region(name: str, begin: int) -> None:
+    agent = _running()
+    if agent is not None:
+        agent.region(name, begin, time.perf_counter_ns())
