@@ -2,11 +2,13 @@
 
 import json
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 
 import click
 
 FAILED = 1
+SCHEMA = "profile-train/doctor@1"
 
 
 @click.command(
@@ -20,12 +22,23 @@ FAILED = 1
 @click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")
 def doctor(data: Path | None, interpreter: str | None, as_json: bool) -> int:
     """Check the machine, and return 1 if something needs fixing."""
-    from advisor.doctor.examination import SCHEMA, examine
+    from advisor.doctor import disk, gpus, host, permissions, stack
     from advisor.doctor.finding import CheckState
     from advisor.report.render.doctor_text import show
+    from profiler.launch import python
 
-    found = list(examine(data, interpreter)) if as_json else show(examine(data, interpreter))
+    torch, seen = stack.ask(interpreter or python()), gpus.see()
+    results = chain(
+        stack.findings(torch, seen.gpus),
+        gpus.findings(seen, torch),
+        host.findings(host.look(), torch, seen.gpus),
+        permissions.findings(torch),
+        disk.findings(Path.cwd(), data),
+    )
     if as_json:
+        found = list(results)
         checks = [{**asdict(each), "state": each.state.value} for each in found]
         click.echo(json.dumps({"schema": SCHEMA, "checks": checks}, indent=2))
+    else:
+        found = show(results)
     return FAILED if any(each.state is CheckState.FIX for each in found) else 0

@@ -1,7 +1,8 @@
 """The result of a check."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 
 
 class CheckState(Enum):
@@ -19,22 +20,12 @@ class CheckResult:
     """One line of the check."""
 
     name: str
-    state: CheckState
+    state: CheckState = field(kw_only=True)
     said: str
     remedy: str = ""
     """What to do, in a sentence; empty if it is ok."""
 
 
-def ok(name: str, said: str) -> CheckResult:
-    """Return a finding that all is well."""
-    return CheckResult(name, CheckState.OK, said)
-
-
-def warning(name: str, said: str, remedy: str = "") -> CheckResult:
-    """Return a finding that it works with a drawback."""
-    return CheckResult(name, CheckState.WARNING, said, remedy)
-
-
-def fix(name: str, said: str, remedy: str) -> CheckResult:
-    """Return a finding that it does not work."""
-    return CheckResult(name, CheckState.FIX, said, remedy)
+ok = partial(CheckResult, state=CheckState.OK)
+warning = partial(CheckResult, state=CheckState.WARNING)
+fix = partial(CheckResult, state=CheckState.FIX)

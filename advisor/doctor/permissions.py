@@ -71,17 +71,9 @@ def attach(torch: Torch, proc: Path = PROC) -> CheckResult:
         return ok("attach", "Not available: it requires Linux. You can still start programs with profile-train")
     version = ".".join((torch.python or "").split(".")[:2])
     try:
-        way = inject.way(os.getpid(), {f"python{version}"})
+        return ok("attach", inject.way(os.getpid(), {f"python{version}"}).value)
     except ProfilerError as error:
         return warning("attach", error.message, error.remedy)
-    return ok("attach", _WAYS[way])
-
-
-_WAYS = {
-    inject.Way.INTERPRETER: "by sys.remote_exec, which the interpreter offers",
-    inject.Way.PTRACE: "by ptrace: the program stops for some milliseconds",
-    inject.Way.GDB: "by gdb: the program stops for up to half a second",
-}
 
 
 def _yama(proc: Path) -> tuple[int | None, bool]:

@@ -93,11 +93,11 @@ except BaseException:
 
 
 class Way(Enum):
-    """A way to run code in a process."""
+    """A way to run code in a process, in words."""
 
-    INTERPRETER = "sys.remote_exec"
-    PTRACE = "ptrace"
-    GDB = "gdb"
+    INTERPRETER = "by sys.remote_exec, which the interpreter offers"
+    PTRACE = "by ptrace: the program stops for some milliseconds"
+    GDB = "by gdb: the program stops for up to half a second"
 
 
 def way(pid: int, versions: Set[str] = frozenset()) -> Way:
