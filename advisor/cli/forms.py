@@ -4,32 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
+from advisor.cli.options import added
 from profiler.errors import ProfilerError
 
 if TYPE_CHECKING:
     from advisor.report.render.section import Page, Section
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 FORMATS = {"text": ".txt", "json": ".json", "html": ".html", "markdown": ".md"}
 
 
-def options(command: F) -> F:
-    """Add --format and --out to a command, which takes them as `form` and `out`."""
-    out = click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file.")
-    kinds = ", ".join(FORMATS)
-    form = click.option(
+options = added(
+    click.option(
         "--format",
         "form",
         metavar="FORMAT",
         type=click.Choice(list(FORMATS)),
-        help=f"One of {kinds}.  [by --out's ending]",
-    )
-    return form(out(command))
+        help=f"One of {', '.join(FORMATS)}.  [by --out's ending]",
+    ),
+    click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file."),
+)
+"""The options of such a command: `form` and `out`."""
 
 
 def give(

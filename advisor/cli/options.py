@@ -1,11 +1,11 @@
-"""Options that commands share: the criteria for judging a run, and the goals of the training."""
+"""Options that commands share: how to record, how to try advice, and the criteria for judging a run."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial, wraps
 from pathlib import Path
@@ -21,21 +21,57 @@ from profiler.printable import say
 if TYPE_CHECKING:
     from advisor.judging.calibration import Calibration
     from advisor.metrics.base import Goals
-    from advisor.rules.base import Rule
+    from advisor.rules.base import Rule, Safety
     from advisor.settings.config import Config
+    from advisor.verify.trials import TrialChoices
 
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 PYPROJECT = "pyproject.toml"
-
-# In the folder that the XDG base directory specification has for what a user's programs learn.
-CALIBRATION_FILE = "calibration.jsonl"
 
 _OUR_TABLE = re.compile(r"^\s*\[\s*tool\s*\.\s*profile-train\b", re.MULTILINE)
 
 
 _configured = partial(click.option, cls=HeadedOption, heading="Configuration")
 _for_goals = partial(click.option, cls=HeadedOption, heading="Goals")
+_trial = partial(click.option, cls=HeadedOption, heading="Trials")
+
+
+def added(*options: Callable[..., Any]) -> Callable[[F], F]:
+    """Return a decorator that adds options to a command, in this order."""
+
+    def add(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+def _calibration_file() -> Path | None:
+    """Return the user's own file, where the XDG base directory specification has what programs learn.
+
+    None without a home folder.
+    """
+    with contextlib.suppress(RuntimeError):
+        data = Path(os.environ.get("XDG_DATA_HOME", ""))
+        return (data if data.is_absolute() else Path.home() / ".local" / "share") / "profile-train/calibration.jsonl"
+    return None
+
+
+def _kinds(ctx: click.Context, _option: click.Parameter, allow: tuple[str, ...]) -> tuple[Safety, ...]:
+    """Return all kinds named in one option or several: "numerics,memory"."""
+    names = [name.strip() for name in ",".join(allow).split(",") if name.strip()]
+    if not names or ctx.resilient_parsing:  # then the shell only asks what may follow
+        return ()
+    from advisor.rules.base import Safety
+
+    known = {each.value: each for each in Safety}
+    if unknown := [name for name in names if name not in known]:
+        raise click.BadParameter(f"{unknown[0]!r} is not a kind of change. Choose from: {', '.join(known)}.")
+    return tuple(known[name] for name in names)
+
 
 CONFIG = _configured(
     "--config",
@@ -52,11 +88,12 @@ CALIBRATION = _configured(
     "--calibration",
     type=click.Path(path_type=Path),
     envvar="PROFILE_TRAIN_CALIBRATION",
+    default=_calibration_file,
     help="File that stores trial results; used to calibrate predictions.  [$PROFILE_TRAIN_CALIBRATION, or "
     "profile-train/calibration.jsonl in $XDG_DATA_HOME]",
 )
 
-_RECORDING = (
+recording = added(
     click.option("--out", type=click.Path(path_type=Path), help="Run folder.  [profile-train-runs/<time>-<script>]"),
     click.option(
         "--budget",
@@ -71,6 +108,37 @@ _RECORDING = (
     click.option("--stacks/--no-stacks", default=True, help="Sample Python stacks from outside, for file and line."),
     click.option("--no-report", is_flag=True, help="Only record; make the report later with `profile-train report`."),
 )
+"""The options of a command that records: `out`, `no_report`, and the fields of RecordingOptions."""
+
+trials = added(
+    _trial(
+        "--allow",
+        "allowed",
+        multiple=True,
+        callback=_kinds,
+        help="Kinds of changes to try in addition to exact ones: numerics, memory, trajectory. Repeat the option, or "
+        "separate kinds by commas.",
+    ),
+    _trial(
+        "--repeats",
+        "processes",
+        type=click.IntRange(2, 20),
+        default=3,
+        help="Runs with each change, and the same number without.  [3]",
+    ),
+    _trial("--steps", type=click.IntRange(min=40), help="Steps per run.  [as many as the prediction needs]"),
+    _trial(
+        "--overlay",
+        "covered",
+        multiple=True,
+        metavar="FOLDER",
+        help="Another folder that the program writes to; trials do not change it.",
+    ),
+    _trial("--network", is_flag=True, help="Allow network access: the program can really send data."),
+    _trial("--in-place", is_flag=True, help="Do not use the sandbox: files that the program writes stay."),
+    _trial("--yes", is_flag=True, help="Do not ask before the first run."),
+)
+"""The options of a command that runs the program again: `yes`, and fields of TrialChoices."""
 
 
 class Read(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
@@ -182,12 +250,18 @@ class Criteria:
         """Return all trials so far, and print a note on those that cannot be read."""
         return past(self.calibration)
 
+    def trials(self, given: Mapping[str, Any], goals: Goals) -> TrialChoices:
+        """Return the choices for trials that are judged by these criteria; `given` are the options of `trials`."""
+        from advisor.rules.base import Safety
+        from advisor.verify.trials import TrialChoices
 
-def recording(command: Callable[..., R]) -> Callable[..., R]:
-    """Add the options of a command that records."""
-    for option in reversed(_RECORDING):
-        command = option(command)
-    return command
+        return TrialChoices(
+            **{**given, "allowed": (Safety.EXACT, *given["allowed"])},  # exact changes, and the kinds that were named
+            goals=goals,
+            rules=self.config.rules.rules,
+            past=self.past(),
+            calibration=self.calibration,
+        )
 
 
 def criteria(command: Callable[..., R]) -> Callable[..., R]:
@@ -203,9 +277,10 @@ def criteria(command: Callable[..., R]) -> Callable[..., R]:
         found = Criteria(configuration(config, own_rules, judging=judges), goals, calibration)
         return command(criteria=found, **given)
 
-    for name, about in reversed(_GOALS.items()):
-        judging = _for_goals(f"--{name.replace('_', '-')}", **{"type": goal(name), **about})(judging)
-    return CONFIG(RULES(CALIBRATION(judging)))
+    goals = (
+        _for_goals(f"--{name.replace('_', '-')}", **{"type": goal(name), **about}) for name, about in _GOALS.items()
+    )
+    return added(CONFIG, RULES, CALIBRATION, *goals)(judging)
 
 
 def configuration(config: Path | None, own_rules: Path | None = None, *, judging: bool = True) -> Config | None:
@@ -247,22 +322,11 @@ def rules(config: Path | None, own_rules: Path | None) -> tuple[Rule, ...]:
     return found.rules
 
 
-def calibration_file(given: Path | None) -> Path | None:
-    """Return the named file, or the user's own; None without a home folder."""
-    if given is not None:
-        return given
-    with contextlib.suppress(RuntimeError):
-        data = Path(os.environ.get("XDG_DATA_HOME", ""))
-        return (data if data.is_absolute() else Path.home() / ".local" / "share") / "profile-train" / CALIBRATION_FILE
-    return None
-
-
-def past(given: Path | None) -> Calibration:
+def past(file: Path | None) -> Calibration:
     """Return all trials so far, and print a note on those that cannot be read."""
     from advisor.judging.calibration import Calibration
     from advisor.judging.calibration_file import read
 
-    file = calibration_file(given)
     if file is None:
         return Calibration()
     found, note = read(file)

@@ -11,17 +11,16 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from advisor.cli import options, trials
+from advisor.cli import options
 from advisor.cli.command import PROGRAM, LaunchCommand
 from advisor.cli.options import Criteria
-from advisor.cli.trials import TrialOptions
 from profiler.errors import ProfilerError
 from profiler.launch import Recorded, end_like, record
 from profiler.options import RecordingOptions
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Train with the changes in a tuned.toml, applied from outside: your code does not change.",
 )
-@trials.options
+@options.trials
 @options.criteria
 @PROGRAM()
 def run(
@@ -61,9 +60,10 @@ def run(
     open_report: bool,
     verify: bool,
     tuned: Path | None,
-    how: TrialOptions,
+    yes: bool,
     criteria: Criteria,
     words: tuple[str, ...],
+    **how: Any,
 ) -> None:
     """Run and record a training program, then report on it."""
     if not words:
@@ -75,7 +75,7 @@ def run(
     if verify and tuned:
         raise click.UsageError("--verify tries changes to the unchanged program: remove --apply.")
     changed = _changed(tuned) if tuned else None
-    with _stdin_kept(verify and not how.yes):
+    with _stdin_kept(verify and not yes):
         wanted = RecordingOptions(budget=budget, rate=rate, windows=windows, stacks=stacks)
         recorded = record(words, out, wanted, changed)
     try:
@@ -93,7 +93,7 @@ def run(
                 if report is not None:
                     _show(report, recorded.folder, open_report)
             if verify:
-                _verify(recorded, criteria, how)
+                _verify(recorded, how, yes, criteria)
     except ProfilerError as error:
         say(f"{error.message} {error.remedy}")
     except KeyboardInterrupt:
@@ -200,7 +200,7 @@ def _applied(change: dict[str, Any]) -> str:
     return ", ".join([f"{change['name']}{where}", *(f"{name}={value}" for name, value in settings.items())])
 
 
-def _verify(recorded: Recorded, criteria: Criteria, how: TrialOptions) -> None:
+def _verify(recorded: Recorded, how: Mapping[str, Any], yes: bool, criteria: Criteria) -> None:
     assert recorded.folder is not None
     if recorded.status:
         say("nothing was tried, because the program failed.")
@@ -208,7 +208,7 @@ def _verify(recorded: Recorded, criteria: Criteria, how: TrialOptions) -> None:
     from advisor.cli.verify import try_advice
 
     try:
-        try_advice(recorded.folder, (), how, criteria, _goals(criteria.declared))
+        try_advice(recorded.folder, (), how, yes, criteria, _goals(criteria.declared))
     except (click.Abort, KeyboardInterrupt):
         say(f"some advice was not tried; continue with: profile-train verify {recorded.folder}")
 

@@ -1,12 +1,12 @@
 """Profile, try the best advice, keep it if it is confirmed, and repeat until nothing is left."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
-from advisor.cli import options, trials
+from advisor.cli import options
 from advisor.cli.command import PROGRAM, LaunchCommand
 from advisor.cli.options import Criteria
 
@@ -20,10 +20,10 @@ from advisor.cli.options import Criteria
 )
 @click.option("--out", type=click.Path(path_type=Path), default=Path("profile-train-tuning"), show_default=True)
 @click.option("--profile-steps", type=click.IntRange(min=60), default=150, help="Steps of each profile.  [150]")
-@trials.options
+@options.trials
 @options.criteria
 @PROGRAM(required=True)
-def tune(out: Path, profile_steps: int, how: trials.TrialOptions, criteria: Criteria, words: tuple[str, ...]) -> None:
+def tune(out: Path, yes: bool, criteria: Criteria, words: tuple[str, ...], **how: Any) -> None:
     """Tune a training program by trials."""
     import shlex
 
@@ -31,6 +31,7 @@ def tune(out: Path, profile_steps: int, how: trials.TrialOptions, criteria: Crit
     from rich.text import Text
 
     from advisor.atomic_write import keep, write
+    from advisor.cli.verify import confirm
     from advisor.publish import publish
     from advisor.report.render import tuning_json, tuning_text
     from advisor.report.render.trial_progress import TrialProgress
@@ -42,10 +43,10 @@ def tune(out: Path, profile_steps: int, how: trials.TrialOptions, criteria: Crit
     from profiler.printable import printable, say
 
     program(words)  # report a missing script before anything else
-    choices = replace(how.choices(criteria, criteria.goals), profile_steps=profile_steps)
+    choices = criteria.trials(how, criteria.goals)
     what = choices.program(words, os.getcwd())
     command = printable(shlex.join(words))
-    trials.confirm(f"To be run several times: {command}\n{promise_of_harmlessness(what)}", how.yes)
+    confirm(f"To be run several times: {command}\n{promise_of_harmlessness(what)}", yes)
     console = Console(stderr=True, highlight=False)
     try:
         with TrialProgress(console) as progress:

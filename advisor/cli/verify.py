@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from advisor.cli import completion, options, trials
+from advisor.cli import completion, options
 from advisor.cli.command import Command
 from advisor.cli.options import Criteria
-from advisor.cli.trials import TrialOptions
+from profiler.errors import ProfilerError
 from profiler.printable import printable, say
 
 if TYPE_CHECKING:
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write the first change that is confirmed to this file, as a unified diff for `git apply`.",
 )
-@trials.options
+@options.trials
 @options.criteria
-def verify(folder: Path, rules: tuple[str, ...], file: Path | None, how: TrialOptions, criteria: Criteria) -> None:
+def verify(folder: Path, rules: tuple[str, ...], file: Path | None, yes: bool, criteria: Criteria, **how: Any) -> None:
     """Try the advice on a recorded run."""
     try:
-        session = try_advice(folder, rules, how, criteria, criteria.goals)
+        session = try_advice(folder, rules, how, yes, criteria, criteria.goals)
         if file is not None:
             click.echo(
                 write_patch(session, file) if session else f"Nothing was tried, so {file} was not written.", err=True
@@ -56,9 +56,11 @@ def verify(folder: Path, rules: tuple[str, ...], file: Path | None, how: TrialOp
 
 
 def try_advice(
-    folder: Path, rules: Sequence[str], how: TrialOptions, criteria: Criteria, wanted: Goals
+    folder: Path, rules: Sequence[str], how: Mapping[str, Any], yes: bool, criteria: Criteria, wanted: Goals
 ) -> Session | None:
     """Announce the trial, ask for confirmation, run it, and make the report again; None if there is nothing to try.
+
+    `how` are the options of `trials`.
 
     Raises:
         ProfilerError: the run cannot be run again, or another recording replaced it meanwhile.
@@ -71,7 +73,7 @@ def try_advice(
     from advisor.report.render.trial_progress import TrialProgress
     from advisor.verify import session
 
-    trial = session.prepare(folder, rules, how.choices(criteria, wanted))
+    trial = session.prepare(folder, rules, criteria.trials(how, wanted))
     for note in trial.left_out:
         click.echo(note, err=True)
     if not trial.candidates:
@@ -79,13 +81,30 @@ def try_advice(
         if trial.on_demand:
             click.echo(f"Tried only if named: {', '.join(trial.on_demand)}.", err=True)
         return None
-    trials.confirm(session.announcement(trial), how.yes)
+    confirm(session.announcement(trial), yes)
     with TrialProgress(Console(stderr=True, highlight=False)) as progress:
         trial.carry_out(progress)
     summarize(
         publish(folder, wanted, rules=criteria.config.rules, past=criteria.past(), fleet=criteria.config.fleet), folder
     )
     return trial
+
+
+def confirm(announcement: str, yes: bool) -> None:
+    """Announce what will run, and ask for confirmation.
+
+    Raises:
+        click.Abort: the answer is no.
+        ProfilerError: there is no answer.
+    """
+    click.echo(announcement, err=True)
+    try:
+        if not yes and not click.confirm("Go on?", err=True):
+            raise click.Abort
+    except click.Abort as end:
+        if isinstance(end.__context__, EOFError):
+            raise ProfilerError("Nothing was run, because nobody answered.", "To go on without asking: --yes") from None
+        raise
 
 
 def write_patch(session: Session, file: Path) -> str:
