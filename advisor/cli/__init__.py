@@ -6,14 +6,27 @@ they need in their functions, so that help, completion and other commands start 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
 from typing import TYPE_CHECKING
 
-from advisor.cli.own_path import prefer_ours
 
-prefer_ours()
+def _prefer_ours() -> None:
+    """Move what PYTHONPATH names to the end of `sys.path`: it is for the program, whose modules may have our names."""
+    given = os.environ.get("PYTHONPATH")
+    if not given:
+        return
+    theirs = {os.path.normpath(entry) for entry in given.split(os.pathsep)}
+    with contextlib.suppress(OSError):  # the current folder is gone, and nothing is found relative to it
+        theirs |= {os.path.abspath(entry) for entry in theirs}
+    last = [entry for entry in sys.path[1:] if os.path.normpath(entry) in theirs]  # the first is our script's folder
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # among them, ours is first
+    sys.path[1:] = [entry for entry in sys.path[1:] if entry not in last] + sorted(last, key=root.__ne__)
+
+
+_prefer_ours()
 
 import click  # noqa: E402
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from advisor.cli import completion, options
+from advisor.cli import completion, options, sources
 from profiler.errors import ProfilerError
 from profiler.printable import say
 
@@ -81,6 +81,7 @@ Examples:
 @options.CONFIG
 def export(run: Path, form: str, out: Path | None, every: float | None, config: Path | None) -> None:
     """Write a recorded run in the format of another tool."""
+    from advisor.metrics.base import Metrics
     from advisor.settings.declared import goals
 
     if every is not None and (form != "prometheus" or out is None):
@@ -94,23 +95,13 @@ def export(run: Path, form: str, out: Path | None, every: float | None, config: 
     if every is not None and out is not None:
         _keep(run, out, every, wanted)
         return
-    metrics = _read(run, wanted)
+    metrics = Metrics(sources.recording(run), wanted)
     _tell_of_losses(metrics)
     place = out or (run / FORMATS[form].place if FORMATS[form].place else None)
     _give(form, metrics, run, place)
     if place is not None:
         hint = f" Open it in {FORMATS[form].viewer}." if FORMATS[form].viewer else ""
         say(f"{place} is written.{hint}")
-
-
-def _read(run: Path, wanted: Goals) -> Metrics:
-    from advisor.metrics.base import Metrics
-    from advisor.runs.load import load
-    from profiler.recorder.record import finish_orphan
-
-    if run.is_dir() and (note := finish_orphan(run)) is not None:
-        say(note)
-    return Metrics(load(run), wanted)
 
 
 def _tell_of_losses(metrics: Metrics) -> None:
@@ -141,13 +132,14 @@ def _give(form: str, metrics: Metrics, run: Path, place: Path | None) -> None:
 
 def _keep(run: Path, out: Path, every: float, wanted: Goals) -> None:
     """Keep the file up to date until the run has ended; its last state stays."""
+    from advisor.metrics.base import Metrics
     from profiler.recorder.folder import is_running
 
     while True:
         goes_on = is_running(run)  # asked first: what is recorded after the last look is not lost
         begin = time.perf_counter()
         try:
-            metrics = _read(run, wanted)
+            metrics = Metrics(sources.recording(run), wanted)
         except ProfilerError:  # it may be readable again the next time
             if not goes_on:
                 raise

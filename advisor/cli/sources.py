@@ -20,21 +20,31 @@ def is_recorded(path: Path) -> bool:
     return path.is_dir() and any(any(path.glob(name)) for name in OF_A_RUN)
 
 
+def recording(folder: Path) -> Profile:
+    """Return the profile of a recorded run; finish a recording that was cut off.
+
+    Raises:
+        ProfilerError: there is no run in the folder, or none that can be read.
+    """
+    from advisor.runs.load import load
+    from profiler.recorder.record import finish_orphan
+
+    if note := finish_orphan(folder):
+        say(note)
+    return load(folder)
+
+
 def read(paths: Sequence[Path]) -> Profile:
-    """Return the profile of one folder, or of files of traces; finish a recording that was cut off.
+    """Return the profile of one folder, or of files of traces.
 
     Raises:
         ProfilerError: there is neither a run nor a trace, or none that can be read.
     """
     from advisor.runs import traces
-    from advisor.runs.load import load
-    from profiler.recorder.record import finish_orphan
 
     first = paths[0]
     if is_recorded(first) or not first.exists():
-        if note := finish_orphan(first):
-            say(note)
-        return load(first)
+        return recording(first)
     if first.is_dir():
         paths, note = traces.in_folder(first)
         if note:
