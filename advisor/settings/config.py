@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -77,14 +77,14 @@ def configure(
         _trust(file, f"Name it if you trust it: --config {file}")
     top = _read(file)
     top.knows(KEYS)
-    named = top.text("rules_path")
+    named = top.get("rules_path", "a text")
     rules_path = None if named is None else file.parent / named
     if own_rules is None and rules_path is not None and not rules_path.exists():
         raise top.wrong(
             "rules_path", f"names {named!r}, but there is no {rules_path}", "Give a path as seen from there."
         )
     goals = _goals(top.table("goals"))
-    fleet = None if (name := top.text("fleet")) is None else file.parent / name
+    fleet = None if (name := top.get("fleet", "a text")) is None else file.parent / name
     if not judging:
         return Config(goals=goals, rules=RuleSet(()), fleet=fleet)
     if found and rules_path is not None and own_rules is None:
@@ -126,42 +126,26 @@ class _Table:
 
     def table(self, key: str) -> _Table:
         """Return the table under a key, empty if there is none."""
-        value = self.values.get(key, {})
-        if not isinstance(value, Mapping):
-            raise self.wrong(key, f"is {_kind(value)}, not a table", f"Write [{'.'.join((*self.path, key))}].")
-        return _Table(self.file, (*self.path, key), value)
+        return _Table(self.file, (*self.path, key), self.get(key, "a table") or {})
 
-    def text(self, key: str) -> str | None:
-        """Return the string under a key; None if there is none."""
+    def get(self, key: str, kind: str) -> Any:
+        """Return the value under a key, which must be of this kind, one of EXAMPLES; None if there is none."""
         value = self.values.get(key)
-        if value is not None and not isinstance(value, str):
-            raise self.wrong(key, f"is {_kind(value)}, not a text", f'Write {key} = "...".')
+        texts = isinstance(value, list) and all(isinstance(each, str) for each in value)
+        if value is not None and _kind(value) != kind and not (texts and kind == "a list of texts"):
+            example = EXAMPLES[kind].format(key=key, path=".".join((*self.path, key)))
+            raise self.wrong(key, f"is {_kind(value)}, not {kind}", f"Write {example}.")
         return value
 
-    def switch(self, key: str, default: bool) -> bool:
-        """Return the boolean under a key."""
-        value = self.values.get(key, default)
-        if not isinstance(value, bool):
-            raise self.wrong(key, f"is {_kind(value)}, not true or false", f"Write {key} = true or {key} = false.")
-        return value
 
-    def number(self, key: str) -> float:
-        """Return the number under a key, which must be finite and not negative."""
-        value = self.values[key]
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.wrong(key, f"is {_kind(value)}, not a number", f"Write {key} = 0.1, or what it should be.")
-        if not abs(value) <= sys.float_info.max:  # nan, inf, or an integer beyond any float
-            raise self.wrong(key, "is not finite", "Give a number.")
-        if value < 0:
-            raise self.wrong(key, "is negative", "Limits are shares, times and counts: give 0 or more.")
-        return value
-
-    def names(self, key: str) -> Iterable[str]:
-        """Return the list of strings under a key."""
-        value = self.values.get(key, [])
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            raise self.wrong(key, f"is {_kind(value)}, not a list of texts", f'Write {key} = ["..."].')
-        return value
+EXAMPLES = {
+    "a table": "[{path}]",
+    "a text": '{key} = "..."',
+    "true or false": "{key} = true or {key} = false",
+    "a number": "{key} = 0.1, or what it should be",
+    "a list of texts": '{key} = ["..."]',
+}
+"""How a value of each kind is written."""
 
 
 def _read(file: Path) -> _Table:
@@ -190,9 +174,9 @@ def _goals(table: _Table) -> dict[str, Any]:
 
 def _goal(table: _Table, name: str) -> object:
     if name == "capacity":
-        return table.switch(name, False)
+        return table.get(name, "true or false")
     if name == "validation":
-        return str(table.file.parent / (table.text(name) or ""))
+        return str(table.file.parent / (table.get(name, "a text")))
     value = table.values[name]
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise table.wrong(name, f"is {_kind(value)}", "Write a number, or a text as on the command line.")
@@ -205,7 +189,7 @@ def _goal(table: _Table, name: str) -> object:
 
 def _configured(rules: tuple[Rule, ...], top: _Table) -> tuple[Rule, ...]:
     ids = [rule.id for rule in rules]
-    tables, opted_in = top.table("rules"), list(top.names("opt_in"))
+    tables, opted_in = top.table("rules"), top.get("opt_in", "a list of texts") or []
     elsewhere = _meanings(rules)
     tables.knows(ids, "List them: profile-train rules", elsewhere)
     for name in opted_in:
@@ -223,9 +207,18 @@ def _configured(rules: tuple[Rule, ...], top: _Table) -> tuple[Rule, ...]:
 
 def _with_settings(rule: Rule, table: _Table, elsewhere: Mapping[str, str]) -> Rule:
     table.knows(("enabled", *rule.thresholds), f"All about the rule: profile-train explain {rule.id}", elsewhere)
-    limits = {name: table.number(name) for name in table.values if name != "enabled"}
-    off = "" if table.switch("enabled", True) else f"[{'.'.join(table.path)}] of {table.file}"
-    return replace(rule, limits=limits, off=off)
+    limits = {name: _limit(table, name) for name in table.values if name != "enabled"}
+    is_off = table.get("enabled", "true or false") is False
+    return replace(rule, limits=limits, off=f"[{'.'.join(table.path)}] of {table.file}" if is_off else "")
+
+
+def _limit(table: _Table, name: str) -> float:
+    value: float = table.get(name, "a number")
+    if not abs(value) <= sys.float_info.max:  # nan, inf, or an integer beyond any float
+        raise table.wrong(name, "is not finite", "Give a number.")
+    if value < 0:
+        raise table.wrong(name, "is negative", "Limits are shares, times and counts: give 0 or more.")
+    return value
 
 
 def _meanings(rules: tuple[Rule, ...]) -> dict[str, str]:
