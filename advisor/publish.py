@@ -64,18 +64,17 @@ def report_of(
 def publish(
     folder: Path,
     goals: Goals | None = None,
-    out: Path | None = None,
     rules: RuleSet | None = None,
     past: Calibration | None = None,
     fleet: Path | None = None,
 ) -> Report:
-    """Write result.json, report.html and report.md into the run folder, or into `out`, and return the report.
+    """Write result.json, report.html and report.md into the run folder, and return the report.
 
     Raises:
         ProfilerError: the folder holds no recording, or none that can be read; or see `write`.
     """
     report = report_of(load(folder), folder, goals, rules, past, fleet)
-    write(report, out or folder, f"profile-train report {folder} --out FOLDER")
+    write(report, folder, f"profile-train report {folder} --out FOLDER")
     return report
 
 

@@ -5,7 +5,6 @@ import os
 import sqlite3
 import time
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -34,24 +33,8 @@ _FUNCTIONS = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Selected:
-    """The rows of a SELECT."""
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[object, ...], ...]
-    more: bool
-    """Whether there are more rows than were read."""
-
-    def lines(self) -> list[str]:
-        """Return the rows as lines of JSON, below the names of their columns."""
-        body = [json.dumps([_shown(value) for value in row], ensure_ascii=False) for row in self.rows]
-        end = [f"[only the first {len(self.rows)} rows; add LIMIT, or aggregate]"] if self.more else []
-        return [json.dumps(self.columns), *body, *end]
-
-
-def select(path: Path, sql: str, *, rows: int = MOST_ROWS, seconds: float = MOST_SECONDS) -> Selected:
-    """Return what the statement reads of the file.
+def select(path: Path, sql: str, *, rows: int = MOST_ROWS, seconds: float = MOST_SECONDS) -> list[str]:
+    """Return what the statement reads of the file, as lines of JSON: the names of the columns, then the rows.
 
     Raises:
         ProfilerError: it is not one SELECT, it reads something else than the file, it fails, or it takes too long.
@@ -68,8 +51,10 @@ def select(path: Path, sql: str, *, rows: int = MOST_ROWS, seconds: float = MOST
             connection.set_progress_handler(lambda: time.monotonic() > until, _STATEMENT_BUDGET)
             cursor = connection.execute(sql)
             found = cursor.fetchmany(rows + 1)
-            columns = tuple(str(column[0]) for column in cursor.description or ())
-            return Selected(columns, tuple(found[:rows]), len(found) > rows)
+            columns = [column[0] for column in cursor.description or ()]
+            shown = [[_shown(value) for value in row] for row in found[:rows]]
+            end = [f"[only the first {rows} rows; add LIMIT, or aggregate]"] if len(found) > rows else []
+            return [json.dumps(columns), *(json.dumps(row, ensure_ascii=False) for row in shown), *end]
     except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
         if time.monotonic() > until:
             raise ProfilerError(f"The query took longer than {seconds:g} s.", "Read fewer rows.") from error

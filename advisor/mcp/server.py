@@ -98,7 +98,7 @@ class Tools:
         """Run one SELECT on the store of a run. Tables: SELECT name, sql FROM sqlite_master."""
         try:
             path = paths.store(self.root, Path(self._path(run)), store)
-            return fenced(query.select(path, sql).lines())
+            return fenced(query.select(path, sql))
         except ProfilerError as error:
             raise _refusal(error) from error
 

@@ -19,6 +19,7 @@ from advisor.publish import publish
 from advisor.report.render import result_json
 from advisor.report.render.tried import outcome
 from advisor.report.wording import assumed, diagnosis
+from advisor.runs.load import load
 from advisor.verify import kept
 from advisor.verify.kept import Verified
 from profiler import ours
@@ -186,7 +187,7 @@ def test_one_that_cannot_be_written_does_not_keep_the_others(folder, monkeypatch
 
 
 def test_the_report_may_go_elsewhere(folder, tmp_path):
-    publish(folder, out=tmp_path / "new" / "place")
+    module.write(module.report_of(load(folder), folder), tmp_path / "new" / "place", "a command")
 
     assert sorted(path.name for path in (tmp_path / "new" / "place").iterdir()) == [
         ours.LIST,

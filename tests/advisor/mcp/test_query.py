@@ -1,5 +1,6 @@
 """SQL of a client on a run's store."""
 
+import json
 import sqlite3
 
 import pytest
@@ -21,14 +22,14 @@ def store(tmp_path):
 
 def test_rows_are_read(store):
     found = select(store, "SELECT count(*) AS n, max(number) FROM steps")
-    assert (found.columns, found.rows, found.more) == (("n", "max(number)"), ((5, 4),), False)
+    assert found == ['["n", "max(number)"]', "[5, 4]"]
 
 
 def test_rows_and_values_are_bounded(store):
     found = select(store, "SELECT * FROM steps", rows=2)
-    assert len(found.rows) == 2
-    assert found.more
-    assert all(len(line) < 400 for line in found.lines())
+    assert [json.loads(line)[0] for line in found[1:3]] == [0, 1]
+    assert found[3:] == ["[only the first 2 rows; add LIMIT, or aggregate]"]
+    assert all(len(line) < 400 for line in found)
 
 
 @pytest.mark.parametrize(
