@@ -41,11 +41,11 @@ def _pid(text: str) -> int:
 @options.criteria
 def attach(no_report: bool, criteria: Criteria, **wanted: Any) -> None:
     """Attach to a running training program, record it, and report on it."""
-    from advisor.cli.run import make_report
+    from advisor.cli.run import show
     from profiler.attach.recording import Wanted, record
 
     folder, notes = record(Wanted(**wanted))  # its fields are the other options
     for note in notes:
         say(note)
     if not no_report:
-        make_report(folder, criteria, quietly=True)
+        show(criteria.publish(folder, criteria.lenient_goals()), folder)

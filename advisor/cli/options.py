@@ -21,6 +21,7 @@ from profiler.printable import say
 if TYPE_CHECKING:
     from advisor.judging.calibration import Calibration
     from advisor.metrics.base import Goals
+    from advisor.report.report import Report
     from advisor.rules.base import Rule, Safety
     from advisor.settings.config import Config
     from advisor.verify.trials import TrialChoices
@@ -230,25 +231,37 @@ class Criteria:
 
         return self.found or configure()
 
-    @property
-    def declared(self) -> dict[str, Any]:
-        """Return the goals as declared."""
-        return self.config.declared(self.given)
-
     @cached_property
     def goals(self) -> Goals:
-        """Return the goals as `Goals`.
+        """Return the goals.
 
         Raises:
             ProfilerError: the validation file cannot be read.
         """
         from advisor.settings.declared import goals
 
-        return goals(self.declared)
+        return goals(self.config.declared(self.given))
+
+    def lenient_goals(self) -> Goals:
+        """Return the goals; an unreadable validation file only costs the rule that needs it."""
+        from advisor.settings.declared import goals
+
+        try:
+            return self.goals
+        except ProfilerError as error:
+            say(f"{error.message} {error.remedy}")
+        declared = self.config.declared(self.given)
+        return goals({name: value for name, value in declared.items() if name != "validation"})
 
     def past(self) -> Calibration:
         """Return all trials so far, and print a note on those that cannot be read."""
         return past(self.calibration)
+
+    def publish(self, folder: Path, goals: Goals) -> Report:
+        """Write the report of a run, and return it."""
+        from advisor.publish import publish
+
+        return publish(folder, goals, self.config.rules, self.past(), self.config.fleet)
 
     def trials(self, given: Mapping[str, Any], goals: Goals) -> TrialChoices:
         """Return the choices for trials that are judged by these criteria; `given` are the options of `trials`."""

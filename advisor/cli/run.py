@@ -27,7 +27,6 @@ from profiler.options import RecordingOptions
 from profiler.printable import say
 
 if TYPE_CHECKING:
-    from advisor.metrics.base import Goals
     from advisor.report.report import Report
 
 
@@ -69,7 +68,10 @@ def run(
     if not words:
         raise click.UsageError("There is nothing to run. Try: profile-train train.py")
     if words[0].startswith("-") and not words[0].startswith("-m"):
-        raise _unknown(words[0])
+        import difflib
+
+        near = difflib.get_close_matches(words[0], _own_options())
+        raise click.NoSuchOption(words[0], possibilities=near, ctx=click.get_current_context())
     if verify and no_report:
         raise click.UsageError("--verify tries the advice of the report: remove --no-report.")
     if verify and tuned:
@@ -89,9 +91,9 @@ def run(
             tuned_toml.keep(tuned, recorded.folder)
         if not no_report and recorded.folder is not None:
             with _in_the_time_left():
-                report = _in_turn(recorded.folder, partial(_made, recorded.folder, criteria))
+                report = _in_turn(recorded.folder, partial(_measured, recorded.folder, criteria))
                 if report is not None:
-                    _show(report, recorded.folder, open_report)
+                    show(report, recorded.folder, open_report)
             if verify:
                 _verify(recorded, how, yes, criteria)
     except ProfilerError as error:
@@ -114,13 +116,6 @@ def _misplaced(words: tuple[str, ...]) -> list[str]:
     except OSError:  # a command or a module, whose options nobody knows
         return []
     return sorted(option for option in ours if option.removeprefix("--").replace("-", "_") not in source)
-
-
-def _unknown(option: str) -> click.NoSuchOption:
-    import difflib
-
-    near = difflib.get_close_matches(option, _own_options())
-    return click.NoSuchOption(option, possibilities=near, ctx=click.get_current_context())
 
 
 def _own_options() -> list[str]:
@@ -208,49 +203,27 @@ def _verify(recorded: Recorded, how: Mapping[str, Any], yes: bool, criteria: Cri
     from advisor.cli.verify import try_advice
 
     try:
-        try_advice(recorded.folder, (), how, yes, criteria, _goals(criteria.declared))
+        try_advice(recorded.folder, (), how, yes, criteria, criteria.lenient_goals())
     except (click.Abort, KeyboardInterrupt):
         say(f"some advice was not tried; continue with: profile-train verify {recorded.folder}")
 
 
-def make_report(folder: Path, criteria: Criteria, *, quietly: bool = False) -> None:
-    """Write and summarize the report. With `quietly`, no measurements are made first: the program is still training."""
-    _show(_made(folder, criteria, quietly=quietly), folder)
-
-
-def _made(folder: Path, criteria: Criteria, *, quietly: bool = False) -> Report:
-    from advisor.publish import publish
+def _measured(folder: Path, criteria: Criteria) -> Report:
+    """Measure what the rules ask for, now that the program has ended, and write the report."""
     from advisor.verify.probe import probe
 
-    if not quietly:
-        with contextlib.suppress(Exception):  # without it the report says what was not tried
-            probe(folder, criteria.config.rules.rules, say)
-    if not quietly and sys.stderr is not None and sys.stderr.isatty():
+    with contextlib.suppress(Exception):  # without it the report says what was not tried
+        probe(folder, criteria.config.rules.rules, say)
+    if sys.stderr is not None and sys.stderr.isatty():
         say("Writing the report ...")
-    return publish(
-        folder,
-        _goals(criteria.declared),
-        rules=criteria.config.rules,
-        past=criteria.past(),
-        fleet=criteria.config.fleet,
-    )
+    return criteria.publish(folder, criteria.lenient_goals())
 
 
-def _show(report: Report, folder: Path, open_report: bool = False) -> None:
+def show(report: Report, folder: Path, open_report: bool = False) -> None:
+    """Summarize a report that was written."""
     from advisor.report.render.terminal import summarize
     from profiler import ours
 
     summarize(report, folder)
     if open_report:
         click.launch(str(ours.where(folder, "report.html")))
-
-
-def _goals(declared: dict[str, Any]) -> Goals:
-    """Return the declared goals; an unreadable validation file only costs the rule that needs it."""
-    from advisor.settings.declared import goals
-
-    try:
-        return goals(declared)
-    except ProfilerError as error:
-        say(f"{error.message} {error.remedy}")
-        return goals({name: value for name, value in declared.items() if name != "validation"})

@@ -68,7 +68,6 @@ def try_advice(
     """
     from rich.console import Console
 
-    from advisor.publish import publish
     from advisor.report.render.terminal import summarize
     from advisor.report.render.trial_progress import TrialProgress
     from advisor.verify import session
@@ -84,9 +83,7 @@ def try_advice(
     confirm(session.announcement(trial), yes)
     with TrialProgress(Console(stderr=True, highlight=False)) as progress:
         trial.carry_out(progress)
-    summarize(
-        publish(folder, wanted, rules=criteria.config.rules, past=criteria.past(), fleet=criteria.config.fleet), folder
-    )
+    summarize(criteria.publish(folder, wanted), folder)
     return trial
 
 

@@ -81,7 +81,9 @@ def _files(path: Path) -> Iterator[tuple[str, str]]:
     folder = path if path.is_dir() else path.parent
     package = ModuleType(f"_own_rules_{hashlib.sha256(bytes(folder)).hexdigest()[:12]}")
     package.__path__ = [str(folder)]
-    modules = [name for name in _modules(package.__name__, package.__path__) if path.is_dir() or _is(name, path)]
+    modules = _modules(package.__name__, package.__path__)
+    if path.is_file():
+        modules = [module for module in modules if path.name == f"{module.rpartition('.')[2]}.py"]
     if not modules:
         raise ProfilerError(f"There are no rules in {path}.", "Give a rule's file, or a folder of such files.")
     sys.modules[package.__name__] = package
@@ -90,7 +92,3 @@ def _files(path: Path) -> Iterator[tuple[str, str]]:
 
 def _modules(package: str, folders: list[str]) -> list[str]:
     return [f"{package}.{info.name}" for info in pkgutil.iter_modules(folders) if not info.name.startswith("_")]
-
-
-def _is(module: str, path: Path) -> bool:
-    return path.name == f"{module.rpartition('.')[2]}.py"
