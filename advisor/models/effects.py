@@ -8,7 +8,7 @@ A ValueError is raised for shares that do not ascend or lie above 1, for divisor
 positive, for a portion outside 0 to 1, and for negative seconds.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from advisor.models.state import Effect, Scenario, State
@@ -51,13 +51,8 @@ def remove(*parts: str, shares: Triple, portion: float = 1.0) -> Effect:
 
     With `portion`, only that part of them is affected. GPU work in forward and backward shrinks with the phases.
     """
-    _check(shares)
     _check_portion(portion)
-
-    def effect(state: State, scenario: Scenario) -> State:
-        return _scaled(state, parts, 1 - portion * scenario.of(shares))
-
-    return effect
+    return _by(shares, lambda state, share: _scaled(state, parts, 1 - portion * share))
 
 
 def divide(*parts: str, by: Triple, portion: float = 1.0) -> Effect:
@@ -70,13 +65,7 @@ def divide_step(by: Triple) -> Effect:
 
     The loader's pace remains a lower limit.
     """
-    shares = shares_of(by)
-
-    def effect(state: State, scenario: Scenario) -> State:
-        parts = (phase for phase in state.phases if phase not in LOADING)
-        return _scaled(state, parts, 1 - scenario.of(shares))
-
-    return effect
+    return _by(shares_of(by), lambda state, share: _scaled(state, state.phases.keys() - LOADING, 1 - share))
 
 
 def remove_run(shares: Triple) -> Effect:
@@ -84,12 +73,7 @@ def remove_run(shares: Triple) -> Effect:
 
     Examples are steps that are skipped, recompiled, or no longer trained.
     """
-    _check(shares)
-
-    def effect(state: State, scenario: Scenario) -> State:
-        return state.times(1 - scenario.of(shares))
-
-    return effect
+    return _by(shares, lambda state, share: state.times(1 - share))
 
 
 def remove_seconds(*parts: str, seconds: float, shares: Triple) -> Effect:
@@ -97,14 +81,9 @@ def remove_seconds(*parts: str, seconds: float, shares: Triple) -> Effect:
 
     It never removes more than the parts have.
     """
-    _check(shares)
     if seconds < 0:
         raise ValueError(f"no work takes {seconds} s")
-
-    def effect(state: State, scenario: Scenario) -> State:
-        return shorter(state, seconds * scenario.of(shares), parts)
-
-    return effect
+    return _by(shares, lambda state, share: shorter(state, seconds * share, parts))
 
 
 def lengthen(phase: str, seconds: Triple) -> Effect:
@@ -115,33 +94,19 @@ def lengthen(phase: str, seconds: Triple) -> Effect:
     """
     if not seconds[0] >= seconds[1] >= seconds[2] >= 0:
         raise ValueError(f"a cost is highest at the low gain and never negative: {seconds}")
-
-    def effect(state: State, scenario: Scenario) -> State:
-        return state.longer(phase, scenario.of(seconds))
-
-    return effect
+    return lambda state, scenario: state.longer(phase, scenario.of(seconds))
 
 
 def divide_matmul(by: Triple, portion: float = 1.0) -> Effect:
     """Return the effect of dividing the time of a `portion` of the matmuls and convolutions."""
-    shares = shares_of(by)
     _check_portion(portion)
-
-    def effect(state: State, scenario: Scenario) -> State:
-        return faster_kernels(state, matmul=state.matmul * portion * scenario.of(shares))
-
-    return effect
+    return _by(shares_of(by), lambda state, share: faster_kernels(state, matmul=state.matmul * portion * share))
 
 
 def divide_membound(by: Triple, portion: float = 1.0) -> Effect:
     """Return the effect of dividing the time of a `portion` of the memory-bound kernels."""
-    shares = shares_of(by)
     _check_portion(portion)
-
-    def effect(state: State, scenario: Scenario) -> State:
-        return faster_kernels(state, membound=state.membound * portion * scenario.of(shares))
-
-    return effect
+    return _by(shares_of(by), lambda state, share: faster_kernels(state, membound=state.membound * portion * share))
 
 
 def remove_launch_idle(shares: Triple) -> Effect:
@@ -149,14 +114,12 @@ def remove_launch_idle(shares: Triple) -> Effect:
 
     The GPU idles less, and the host's lower limit on the step falls by the same shares.
     """
-    _check(shares)
 
-    def effect(state: State, scenario: Scenario) -> State:
-        share = scenario.of(shares)
+    def change(state: State, share: float) -> State:
         busier = shorter(state, state.launch_idle * share, LAUNCHED, kernels=False)
         return replace(busier, launch_idle=state.launch_idle * (1 - share), launch=state.launch * (1 - share))
 
-    return effect
+    return _by(shares, change)
 
 
 def relieve_host(shares: Triple) -> Effect:
@@ -164,12 +127,7 @@ def relieve_host(shares: Triple) -> Effect:
 
     Only the host's lower limit falls; the step itself becomes shorter only with another change.
     """
-    _check(shares)
-
-    def effect(state: State, scenario: Scenario) -> State:
-        return replace(state, launch=state.launch * (1 - scenario.of(shares)))
-
-    return effect
+    return _by(shares, lambda state, share: replace(state, launch=state.launch * (1 - share)))
 
 
 def remove_wait(shares: Triple) -> Effect:
@@ -177,10 +135,9 @@ def remove_wait(shares: Triple) -> Effect:
 
     The wait may be serial with the step or set its pace.
     """
-    _check(shares)
 
-    def effect(state: State, scenario: Scenario) -> State:
-        left = 1 - scenario.of(shares)
+    def change(state: State, share: float) -> State:
+        left = 1 - share
         supply = state.workers.supply(state.compute) if state.workers else state.supply
         busy = state.compute + state.load
         wait = max(0.0, supply - busy)
@@ -190,7 +147,7 @@ def remove_wait(shares: Triple) -> Effect:
         # What is left of the wait is a pace of its own: it no longer follows from a number of workers.
         return replace(state, load=serial, supply=state.compute + serial + wait * left, workers=None)
 
-    return effect
+    return _by(shares, change)
 
 
 def faster_batches(share: float, removed: Triple, *, reading: bool = False) -> Effect:
@@ -199,11 +156,10 @@ def faster_batches(share: float, removed: Triple, *, reading: bool = False) -> E
     `share` is the stage's share of a worker's time per batch. With `reading`, the time removed is waiting for storage,
     and the CPU work per batch stays.
     """
-    _check(removed)
     _check_portion(share)
 
-    def effect(state: State, scenario: Scenario) -> State:
-        left = 1 - share * scenario.of(removed)
+    def change(state: State, gone: float) -> State:
+        left = 1 - share * gone
         workers = state.workers
         if workers is not None:
             busy = min(1.0, workers.u_w / left if left > 0 else 1.0) if reading else workers.u_w
@@ -213,7 +169,7 @@ def faster_batches(share: float, removed: Triple, *, reading: bool = False) -> E
             workers = faster if faster.supply(compute) <= workers.supply(compute) else workers
         return replace(state, load=state.load * left, supply=state.supply * left, workers=workers)
 
-    return effect
+    return _by(removed, change)
 
 
 def shares_of(by: Triple) -> Triple:
@@ -224,20 +180,15 @@ def shares_of(by: Triple) -> Triple:
     return (low, expected, high)
 
 
-def shorter(state: State, seconds: float, parts: Iterable[str], *, kernels: bool = True) -> State:
+def shorter(state: State, seconds: float, parts: Sequence[str], *, kernels: bool = True) -> State:
     """Return the state with these parts shorter by `seconds` in total, in proportion to their length.
 
     No part goes below zero. With `kernels`, the matmuls and memory-bound kernels in them shrink in proportion; without,
     they stay.
     """
-    present = [part for part in parts if part in state.phases or part in state.between]
-    total = sum(state.between.get(part, state.phases.get(part, 0.0)) for part in present)
-    factor = max(0.0, 1 - seconds / total) if total > 0 else 1.0
-    if kernels:
-        return _scaled(state, present, factor)
-    for part in present:
-        state = state.scaled(part, factor)
-    return state
+    total = sum(map(state.seconds, parts))
+    less = _scaled(state, parts, max(0.0, 1 - seconds / total) if total > 0 else 1.0)
+    return less if kernels else replace(less, matmul=state.matmul, membound=state.membound)
 
 
 def faster_kernels(state: State, *, matmul: float = 0.0, membound: float = 0.0) -> State:
@@ -255,19 +206,20 @@ def _scaled(state: State, parts: Iterable[str], factor: float) -> State:
     """Return the state with the measured parts, and the kernels in them, scaled by `factor`."""
     before = _computing(state)
     for part in parts:
-        if part in state.phases or part in state.between:
-            state = state.scaled(part, factor)
+        state = state.scaled(part, factor)
     left = _computing(state) / before if before > 0 else 1.0
     return replace(state, matmul=state.matmul * left, membound=state.membound * left)
 
 
 def _computing(state: State) -> float:
-    return sum(state.phases.get(phase, 0.0) for phase in COMPUTE)
+    return sum(map(state.seconds, COMPUTE))
 
 
-def _check(shares: Triple) -> None:
+def _by(shares: Triple, change: Callable[[State, float], State]) -> Effect:
+    """Return the effect that changes a state by its scenario's share."""
     if not shares[0] <= shares[1] <= shares[2] <= 1:
         raise ValueError(f"shares that go ascend from low to high gain, to 1 at most: {shares}")
+    return lambda state, scenario: change(state, scenario.of(shares))
 
 
 def _check_portion(portion: float) -> None:

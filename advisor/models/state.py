@@ -103,11 +103,12 @@ class State:
 
     def without(self, part: str, seconds: float) -> State:
         """Return the step with a phase, or a part between steps, shorter by `seconds`; never below zero."""
-        return self._with(part, max(0.0, self._seconds(part) - max(0.0, seconds)))
+        return self._with(part, max(0.0, self.seconds(part) - max(0.0, seconds)))
 
     def scaled(self, part: str, factor: float) -> State:
-        """Return the step with a phase, or a part between steps, multiplied by `factor`."""
-        return self._with(part, self._seconds(part) * factor)
+        """Return the step with a phase, or a part between steps, multiplied by `factor`, if that was measured."""
+        measured = part in self.phases or part in self.between
+        return self._with(part, self.seconds(part) * factor) if measured else self
 
     def times(self, factor: float) -> State:
         """Return the step with everything multiplied by `factor`, including lower limits and loader."""
@@ -125,9 +126,10 @@ class State:
 
     def longer(self, phase: str, seconds: float) -> State:
         """Return the step with one phase longer by `seconds`."""
-        return self._with(phase, self._seconds(phase) + seconds)
+        return self._with(phase, self.seconds(phase) + seconds)
 
-    def _seconds(self, part: str) -> float:
+    def seconds(self, part: str) -> float:
+        """Return the seconds of a phase, or of a part between steps; 0 if they were not measured."""
         return self.between.get(part, self.phases.get(part, 0.0))
 
     def _with(self, part: str, seconds: float) -> State:

@@ -133,7 +133,7 @@ def _effect(ratio: float, active: float | None) -> Effect:
         fixed = gaps + scenario.of(FILLED) * idle * (computing - gaps)
         left = 1 - (1 - ratio) * fixed / computing if computing > 0 else 1.0
         for phase, factor in (("forward", left), ("backward", left), ("optimizer", ratio), ("communication", ratio)):
-            state = state.scaled(phase, factor) if phase in state.phases else state
+            state = state.scaled(phase, factor)
         return replace(state, launch_idle=state.launch_idle * ratio, launch=state.launch * ratio)
 
     return effect
