@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.base import Metrics, Missing, known, metric
 from advisor.metrics.gpu import device
 from advisor.metrics.operators import Product, product_of, shaped_operators
 from advisor.metrics.settings import primary_rank
@@ -170,10 +170,8 @@ def sequence_length(m: Metrics) -> int:
 @metric("count", "number of attention heads")
 def attention_heads(m: Metrics) -> int:
     """Heads of the attention shape that takes the most time, on this rank."""
-    heads = _dearest(m).heads
-    if heads is None:
-        raise Missing("Heads cannot be separated from the batch", "Read them from the model's configuration.")
-    return heads
+    remedy = "Read them from the model's configuration."
+    return known(_dearest(m).heads, "Heads cannot be separated from the batch", remedy)
 
 
 @metric("count", "size of the hidden state")

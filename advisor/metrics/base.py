@@ -40,6 +40,17 @@ class Missing(Exception):
         self.need = need
 
 
+def known(value: T | None, what: str, remedy: str, need: Need = Need.RUN) -> T:
+    """Return the value.
+
+    Raises:
+        Missing: it is None.
+    """
+    if value is None:
+        raise Missing(what, remedy, need)
+    return value
+
+
 @dataclass(frozen=True, eq=False)
 class Metric(Generic[T_co]):
     """A named measure of a run.

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from statistics import fmean, stdev
 
-from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.base import Metrics, Missing, known, metric
 from advisor.metrics.settings import primary_rank
 from advisor.metrics.step import WARM_UP, steady_steps, step_time_mean, summed, time_between
 from advisor.metrics.weighted import quantile
@@ -172,9 +172,7 @@ def _recompiling(m: Metrics, after: int) -> list[tuple[Step, int]]:
 
 def _share_of_run(m: Metrics, name: str) -> float:
     total = summed(m[primary_rank].steps, name)
-    if total is None:
-        raise Missing(f"{_NAMES[name]} was not measured", "Record a run that includes it.")
-    return total / _run(m)
+    return known(total, f"{_NAMES[name]} was not measured", "Record a run that includes it.") / _run(m)
 
 
 def _run(m: Metrics) -> float:

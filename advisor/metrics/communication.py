@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import median_low
 from typing import Any, TypeVar
 
-from advisor.metrics.base import Metrics, Missing, Need, metric
+from advisor.metrics.base import Metrics, Missing, Need, known, metric
 from advisor.metrics.hardware import busy_clock
 from advisor.metrics.no_window import no_window
 from advisor.metrics.settings import data_parallel_size, primary_rank, world_size
@@ -20,9 +20,10 @@ from advisor.metrics.step import (
     require_kernel_times,
     steady,
     step_time_mean,
+    summed,
 )
 from advisor.metrics.stretches import in_stretches
-from advisor.metrics.weighted import quantile, weighted_mean
+from advisor.metrics.weighted import measured, quantile, weighted_mean
 from advisor.runs.profile import Rank, latest
 from profiler.schema import PHASES, DdpFact, Exchange, Step
 from profiler.store import Stretches
@@ -134,12 +135,8 @@ def exposed_bandwidth(m: Metrics) -> float:
 
     Waiting for slower ranks is part of the time unless the traces of all ranks are there.
     """
-    longest = m[exposed_collective]
-    if longest.bandwidth is None:
-        raise Missing(
-            "The trace does not tell how many bytes the collectives move", "Use torch 2.3 or newer, which writes it."
-        )
-    return longest.bandwidth
+    what = "The trace does not tell how many bytes the collectives move"
+    return known(m[exposed_collective].bandwidth, what, "Use torch 2.3 or newer, which writes it.")
 
 
 @metric("1", "share of the step in exposed collectives")
@@ -373,9 +370,8 @@ def _timed(m: Metrics) -> tuple[float, float]:
 
 
 def _backward(step: Step) -> float:
-    if step.backward is None:
-        raise Missing("The backward pass was not measured on every rank", "See the problems listed in the report.")
-    return step.backward
+    what = "The backward pass was not measured on every rank"
+    return known(step.backward, what, "See the problems listed in the report.")
 
 
 def _median(rows: Sequence[Step], values: Sequence[float]) -> float:
@@ -383,11 +379,8 @@ def _median(rows: Sequence[Step], values: Sequence[float]) -> float:
 
 
 def _phases(rows: Sequence[Step]) -> dict[str, float]:
-    phases = {}
-    for phase in PHASES:
-        seconds = [(getattr(step, phase), step.count) for step in rows]
-        if phase not in WAITING and all(value is not None for value, _ in seconds):
-            phases[phase] = weighted_mean(seconds)
-    for name in BETWEEN_STEPS:
-        phases[name] = weighted_mean((getattr(step, name) or 0.0, step.count) for step in rows)
-    return phases
+    """Return the mean seconds of the phases that every row measured, and of the work between steps."""
+    count = sum(step.count for step in rows)
+    seconds = {name: measured(rows, name) for name in PHASES if name not in WAITING}
+    phases = {name: weighted_mean(values) for name, values in seconds.items() if len(values) == len(rows)}
+    return phases | {name: (summed(rows, name) or 0.0) / count for name in BETWEEN_STEPS}

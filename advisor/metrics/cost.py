@@ -3,14 +3,14 @@
 import math
 from collections.abc import Sequence
 
-from advisor.metrics.base import Metrics, Missing, Need, metric
+from advisor.metrics.base import Metrics, Missing, Need, known, metric
 from advisor.metrics.gpu import device
 from advisor.metrics.hardware import gpu_energy
 from advisor.metrics.host import run
 from advisor.metrics.no_window import no_window
 from advisor.metrics.settings import primary_rank, world_size
 from advisor.metrics.step import WARM_UP, ordinary
-from advisor.metrics.weighted import quantile
+from advisor.metrics.weighted import measured, quantile
 from profiler.schema import Step
 
 
@@ -20,9 +20,8 @@ def gpu_hours(m: Metrics) -> float:
 
     One GPU per rank is in use, or every GPU whose memory torch used, if that is more.
     """
-    duration = m[run].duration
-    if duration is None:
-        raise Missing("The run's duration is unknown", "Wait until the run has ended, then create the report again.")
+    remedy = "Wait until the run has ended, then create the report again."
+    duration = known(m[run].duration, "The run's duration is unknown", remedy)
     return max(m[world_size], _devices(m)) * duration / 3600
 
 
@@ -64,34 +63,24 @@ def slowdown_after_window(m: Metrics) -> float:
     after = [step for step in plain if step.start >= first.start + first.duration][:NEIGHBORS]
     if min(sum(step.count for step in side) for side in (before, after)) < WARM_UP:
         raise Missing("There are too few steps before and after the first window", "Record at least 100 steps.")
-    earlier, later = _median(before), _median(after)
-    if abs(later - earlier) <= _half_notch(before) + _half_notch(after):
+    (earlier, noise), (later, more) = _notched(before), _notched(after)
+    if abs(later - earlier) <= noise + more:
         raise Missing("The first window changed the step time by no more than its noise", "Nothing to do.")
     return later / earlier - 1
 
 
-def _median(steps: Sequence[Step]) -> float:
-    return quantile(_weighted(steps), 0.5)
-
-
-def _half_notch(steps: Sequence[Step]) -> float:
-    weighted = _weighted(steps)
-    spread = quantile(weighted, 0.75) - quantile(weighted, 0.25)
-    return NOTCH * spread / math.sqrt(sum(weight for _, weight in weighted))
-
-
-def _weighted(steps: Sequence[Step]) -> list[tuple[float, float]]:
-    return [(step.duration, float(step.count)) for step in steps]
+def _notched(steps: Sequence[Step]) -> tuple[float, float]:
+    """Return the median duration of the steps, and half its notch."""
+    low, middle, high = (quantile(measured(steps, "duration"), q) for q in (0.25, 0.5, 0.75))
+    return middle, NOTCH * (high - low) / math.sqrt(sum(step.count for step in steps))
 
 
 @metric("currency", "cost")
 def usd(m: Metrics) -> float:
     """GPU-hours times the price per GPU-hour, in your currency."""
-    if m.goals.gpu_price is None:
-        raise Missing(
-            "The price of a GPU-hour is unknown", "Declare it: profile-train --gpu-price PRICE.", Need.DECLARATION
-        )
-    return m[gpu_hours] * m.goals.gpu_price
+    remedy = "Declare it: profile-train --gpu-price PRICE."
+    price = known(m.goals.gpu_price, "The price of a GPU-hour is unknown", remedy, Need.DECLARATION)
+    return m[gpu_hours] * price
 
 
 @metric("kWh", "energy in kWh")

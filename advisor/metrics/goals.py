@@ -3,7 +3,7 @@
 from dataclasses import fields
 from typing import TypeVar
 
-from advisor.metrics.base import Metrics, Missing, Need, metric
+from advisor.metrics.base import Metrics, Need, known, metric
 from advisor.metrics.gpu import device
 from advisor.metrics.settings import data_parallel_size
 from advisor.metrics.step import step_time_mean
@@ -82,6 +82,5 @@ def _validation(m: Metrics) -> tuple[float, ...]:
 
 
 def _declared(value: T | None, what: str, option: str) -> T:
-    if value is None:
-        raise Missing(f"{what} was not declared", f"Declare it: profile-train report RUN {option}.", Need.DECLARATION)
-    return value
+    remedy = f"Declare it: profile-train report RUN {option}."
+    return known(value, f"{what} was not declared", remedy, Need.DECLARATION)

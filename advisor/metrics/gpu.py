@@ -4,12 +4,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.base import Metrics, Missing, known, metric
 from advisor.metrics.no_window import no_window
 from advisor.metrics.operators import is_computing, products, shaped_operators
 from advisor.metrics.settings import flags, is_trace, no_gpu, on_cpu, primary_rank
 from advisor.metrics.step import exposed_comm_fraction, gpu_windows, require_kernel_times, steady_steps, unprofiled
-from advisor.metrics.weighted import weighted_mean
+from advisor.metrics.weighted import column_mean
 from advisor.runs.profile import Rank
 from profiler.schema import DeviceFact, Gpu, Kernel, Window
 
@@ -86,10 +86,8 @@ def _bandwidth(gpu: Gpu) -> float | None:
 @metric(None)
 def compute_capability(m: Metrics) -> tuple[int, int]:
     """Compute capability of the GPUs."""
-    gpu = m[device]
-    if gpu.capability is None:
-        raise Missing(f"The compute capability of {gpu.name} is unknown", "Record with a program that uses torch.cuda.")
-    return gpu.capability
+    what = f"The compute capability of {m[device].name} is unknown"
+    return known(m[device].capability, what, "Record with a program that uses torch.cuda.")
 
 
 @metric("1", "share of time the GPU is busy")
@@ -167,11 +165,10 @@ def host_launch(m: Metrics) -> float:
     They come from the steps of a trace, otherwise from the profiler windows, minus the time by which the profiler slows
     down a step.
     """
-    measured = [(step.host_launch, step.count) for step in m[steady_steps] if step.host_launch is not None]
-    if measured:
-        mean = weighted_mean(measured)
-        return max(0.0, mean - (_delayed(m) / sum(window.steps for window in _windows(m)) if m.get(is_trace) else 0.0))
-    return max(0.0, _sum(m, "host_launch") - _slowed(m)) / sum(window.steps for window in _windows(m))
+    mean = column_mean(m[steady_steps], "host_launch")
+    if mean is None:
+        return max(0.0, _sum(m, "host_launch") - _slowed(m)) / _sum(m, "steps")
+    return max(0.0, mean - (_delayed(m) / _sum(m, "steps") if m.get(is_trace) else 0.0))
 
 
 @metric("count", "kernels in the trace")
@@ -185,7 +182,7 @@ def traced_kernels(m: Metrics) -> int:
 @metric("count")
 def kernels_per_step(m: Metrics) -> float:
     """GPU kernels launched per step."""
-    return _sum(m, "kernels") / sum(window.steps for window in _windows(m))
+    return _sum(m, "kernels") / _sum(m, "steps")
 
 
 @metric(None)

@@ -3,13 +3,14 @@
 Only GPUs that the program uses count. Unless stated otherwise, only samples in which they were busy count.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
-from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.base import Metrics, Missing, known, metric
 from advisor.metrics.settings import NVML, gpu_need, no_gpu, on_cpu
 from advisor.metrics.step import in_steady_steps
-from advisor.metrics.weighted import weighted_mean
+from advisor.metrics.weighted import column_mean, weighted_mean
 from advisor.models.gpus import peaks
 from advisor.runs.profile import Profile, Rank
 from profiler.schema import Gpu, GpuSample
@@ -49,7 +50,7 @@ def gpu_utilization(m: Metrics) -> float:
 
     This is the mean over the GPUs that the program uses.
     """
-    return _mean_of(_samples(m), lambda sample: sample.utilization, "GPU utilization")
+    return known(column_mean(_samples(m), "utilization"), "GPU utilization was not sampled", NVML)
 
 
 @metric("1", "SMs active")
@@ -59,25 +60,25 @@ def sm_active(m: Metrics) -> float:
     This is the mean over multiprocessors and busy samples, or over all samples if no GPU was ever busy.
     """
     samples = m.get(busy_samples) or _samples(m)
-    return _mean_of(samples, lambda sample: sample.sm_active, "SM activity", _HOPPER)
+    return known(column_mean(samples, "sm_active"), "SM activity was not sampled", _HOPPER)
 
 
 @metric("1", "SM occupancy")
 def sm_occupancy(m: Metrics) -> float:
     """Resident warps divided by the maximum, mean over busy samples (Hopper or newer)."""
-    return _mean_of(m[busy_samples], lambda sample: sample.sm_occupancy, "SM occupancy", _HOPPER)
+    return known(column_mean(m[busy_samples], "sm_occupancy"), "SM occupancy was not sampled", _HOPPER)
 
 
 @metric("1", "tensor cores active")
 def tensor_active(m: Metrics) -> float:
     """Share of cycles in which tensor cores were active, mean over busy samples (Hopper or newer)."""
-    return _mean_of(m[busy_samples], lambda sample: sample.tensor_active, "Tensor activity", _HOPPER)
+    return known(column_mean(m[busy_samples], "tensor_active"), "Tensor activity was not sampled", _HOPPER)
 
 
 @metric("1", "memory bandwidth in use")
 def dram_active(m: Metrics) -> float:
     """Share of the peak memory bandwidth in use, mean over busy samples (Hopper or newer)."""
-    return _mean_of(m[busy_samples], lambda sample: sample.dram_active, "DRAM activity", _HOPPER)
+    return known(column_mean(m[busy_samples], "dram_active"), "DRAM activity was not sampled", _HOPPER)
 
 
 @metric(None)
@@ -92,7 +93,12 @@ def throttled_gpu(m: Metrics) -> Gpu:
         raise Missing(
             "Throttle reasons were not sampled", "Run on a GPU whose driver reports clocks event reasons.", gpu_need(m)
         )
-    return min(candidates, key=lambda gpu: (-_throttled_share(busy[gpu.index], gpu), _mean_clock(busy[gpu.index])))
+
+    def rank(gpu: Gpu) -> tuple[float, float]:
+        samples = busy[gpu.index]
+        return -_throttled_share(samples, gpu), column_mean(samples, "sm_clock") or math.inf
+
+    return min(candidates, key=rank)
 
 
 @metric("1", "GPU clock divided by its maximum")
@@ -102,7 +108,7 @@ def sm_clock_ratio(m: Metrics) -> float:
     if not gpu.sm_clock_max:
         raise Missing("The GPU's highest clock is unknown", "Run with a driver that reports it.")
     samples = [sample for sample in m[busy_samples] if sample.gpu == gpu.index]
-    return _mean_of(samples, lambda sample: sample.sm_clock, "The GPU's clock") / gpu.sm_clock_max
+    return known(column_mean(samples, "sm_clock"), "The GPU's clock was not sampled", NVML) / gpu.sm_clock_max
 
 
 @metric("1", "share of the time throttled by heat or power brake")
@@ -130,20 +136,22 @@ def throttle_reasons(m: Metrics) -> tuple[str, ...]:
 def power_ratio(m: Metrics) -> float:
     """Power draw while busy divided by the power limit, mean over GPUs."""
     limits = {gpu.index: gpu.power_limit for gpu in m.profile.gpus}
-
-    def ratio(sample: GpuSample) -> float | None:
-        limit = limits.get(sample.gpu)
-        return sample.power / limit if sample.power is not None and limit else None
-
-    return _mean_of(m[busy_samples], ratio, "GPU power")
+    shares = [
+        (sample.power / limit, sample.count)
+        for sample in m[busy_samples]
+        if sample.power is not None and (limit := limits.get(sample.gpu))
+    ]
+    if not shares:
+        raise Missing("GPU power was not sampled", NVML)
+    return weighted_mean(shares)
 
 
 @metric("1", "GPU power limit divided by the power it is sold with")
 def power_cap(m: Metrics) -> float:
     """Power limit in force divided by the board's power on its data sheet, of the GPU with the lowest."""
     used = {sample.gpu for sample in m[busy_samples]}
-    known = [(gpu, peaks(gpu.name)) for gpu in m.profile.gpus if gpu.index in used and gpu.power_limit]
-    ratios = [(gpu.power_limit or 0.0) / board.watts for gpu, board in known if board and board.watts]
+    sold = [(gpu, peaks(gpu.name)) for gpu in m.profile.gpus if gpu.index in used and gpu.power_limit]
+    ratios = [(gpu.power_limit or 0.0) / board.watts for gpu, board in sold if board and board.watts]
     if not ratios:
         raise Missing(
             "The power that this GPU is sold with is unknown", "Nothing to do, unless somebody lowered its limit."
@@ -172,7 +180,10 @@ def _clock_while(m: Metrics, limits: Callable[[int], bool]) -> float:
         raise Missing("Throttle reasons were not sampled", NVML, gpu_need(m))
     if sum(sample.count for sample in limited) < MOSTLY * sum(sample.count for sample in busy):
         return 1.0
-    return _mean_of(limited, lambda one: one.sm_clock and one.sm_clock / (highest[one.gpu] or 1), "The GPU's clock")
+    clocks = [(one.sm_clock / highest[one.gpu], one.count) for one in limited if one.sm_clock is not None]
+    if not clocks:
+        raise Missing("The GPU's clock was not sampled", NVML)
+    return weighted_mean(clocks)
 
 
 @metric("1", "PCIe link speed divided by its maximum")
@@ -197,7 +208,7 @@ def pcie_ratio(m: Metrics) -> float:
 def gpu_power(m: Metrics) -> float:
     """Mean power of all GPUs together, in watts."""
     by_gpu = _by_gpu(_samples(m)).values()
-    return sum(_mean_of(samples, lambda sample: sample.power, "GPU power") for samples in by_gpu)
+    return sum(known(column_mean(samples, "power"), "GPU power was not sampled", NVML) for samples in by_gpu)
 
 
 @metric("J", "GPU energy")
@@ -249,12 +260,9 @@ def busy_clock(profile: Profile, rank: Rank, least: int = 1) -> float | None:
     used = {fact.id for fact in rank.memory_peaks}
     devices = [fact for fact in rank.devices if fact.id in used]
     indices = {gpu.index for fact in devices if (gpu := profile.gpu_of(fact)) is not None}
-    clocks = [
-        (sample.sm_clock, sample.count)
-        for sample in profile.gpu_samples
-        if sample.gpu in indices and sample.sm_clock and is_busy(sample)  # an idle one's clock is low on purpose
-    ]
-    return weighted_mean(clocks) if sum(count for _, count in clocks) >= least else None
+    # An idle GPU's clock is low on purpose.
+    busy = [sample for sample in profile.gpu_samples if sample.gpu in indices and sample.sm_clock and is_busy(sample)]
+    return column_mean(busy, "sm_clock") if sum(sample.count for sample in busy) >= least else None
 
 
 @metric(None)
@@ -277,20 +285,6 @@ def _by_gpu(samples: Iterable[GpuSample]) -> dict[int, list[GpuSample]]:
     for sample in samples:
         found[sample.gpu].append(sample)
     return found
-
-
-def _mean_of(
-    samples: list[GpuSample], value: Callable[[GpuSample], float | None], what: str, remedy: str = NVML
-) -> float:
-    measured = [(number, sample.count) for sample in samples if (number := value(sample)) is not None]
-    if not measured:
-        raise Missing(f"{what} was not sampled", remedy)
-    return weighted_mean(measured)
-
-
-def _mean_clock(samples: list[GpuSample]) -> float:
-    clocks = [(sample.sm_clock, sample.count) for sample in samples if sample.sm_clock is not None]
-    return weighted_mean(clocks) if clocks else float("inf")
 
 
 def _throttled_share(samples: list[GpuSample], gpu: Gpu) -> float:

@@ -3,11 +3,11 @@
 import math
 from dataclasses import dataclass
 
-from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.base import Metrics, Missing, known, metric
 from advisor.metrics.cores import cores
 from advisor.metrics.settings import primary_rank
 from advisor.metrics.step import in_steady_steps, other_fraction, step_time_mean
-from advisor.metrics.weighted import weighted_mean
+from advisor.metrics.weighted import column_mean
 from profiler.schema import OutputFact, Run
 
 FULL = 0.9
@@ -144,9 +144,8 @@ def leading_up_share(m: Metrics) -> float:
     It is limited to the rest of `other`, because on a GPU the host may wait for queued work there.
     """
     output = _output(m)
-    if output.leading_up is None:
-        raise Missing("The work before log output was not timed", "Record the run again.")
-    share = output.leading_up / output.steps / m[step_time_mean]
+    leading_up = known(output.leading_up, "The work before log output was not timed", "Record the run again.")
+    share = leading_up / output.steps / m[step_time_mean]
     return max(0.0, min(share, m[other_fraction] - m[output_share]))
 
 
@@ -175,16 +174,11 @@ def _output(m: Metrics) -> OutputFact:
 
 
 def _optional_mean(m: Metrics, name: str) -> float | None:
-    samples = in_steady_steps(m, m.profile.host_samples)
-    measured = [(value, sample.count) for sample in samples if (value := getattr(sample, name)) is not None]
-    return weighted_mean(measured) if measured else None
+    return column_mean(in_steady_steps(m, m.profile.host_samples), name)
 
 
 def _mean(m: Metrics, name: str) -> float:
-    mean = _optional_mean(m, name)
-    if mean is None:
-        raise Missing("CPU use was not sampled", _REMEDY)
-    return mean
+    return known(_optional_mean(m, name), "CPU use was not sampled", _REMEDY)
 
 
 def _values(m: Metrics, name: str) -> list[int]:

@@ -3,12 +3,12 @@
 from bisect import bisect_right
 from statistics import median
 
-from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.base import Metrics, Missing, known, metric
 from advisor.metrics.between import epoch_start_share
 from advisor.metrics.host import cores_per_rank, local_ranks, process_cpu
 from advisor.metrics.settings import primary_rank
 from advisor.metrics.step import batches_per_step, data_wait_fraction, steady_steps, steady_window, step_time_mean
-from advisor.metrics.weighted import quantile_of_run, weighted_mean
+from advisor.metrics.weighted import column_mean, measured, quantile_of_run, weighted_mean
 from profiler.schema import TAG_EPOCH_START, TAG_FIRST, Batch, LoaderFact, Step
 
 BEHIND = 0.8
@@ -54,10 +54,8 @@ def batch_size(m: Metrics) -> int:
     Raises:
         Missing: the program makes the batches, not the loader.
     """
-    size = m[loader].batch_size
-    if not size:
-        raise Missing("The loader's batch size is unknown", "Let the DataLoader create the batches: batch_size=N.")
-    return size
+    remedy = "Let the DataLoader create the batches: batch_size=N."
+    return known(m[loader].batch_size or None, "The loader's batch size is unknown", remedy)
 
 
 @metric("count", "DataLoaders created on the same line")
@@ -83,7 +81,7 @@ def t_w(m: Metrics) -> float:
 def t_w_p99(m: Metrics) -> float:
     """Time to prepare a batch, 99th percentile over all workers, in seconds."""
     sketches = [sketch for sketch in m[primary_rank].sketches if sketch.quantity == "batch"]
-    return quantile_of_run([(batch.duration, batch.count) for batch in _batches(m)], sketches, 0.99)
+    return quantile_of_run(measured(_batches(m), "duration"), sketches, 0.99)
 
 
 @metric("1", "share of collation in batch preparation")
@@ -163,10 +161,8 @@ def wait_without_preparing(m: Metrics) -> float:
 @metric("count", "ready batches in the queue")
 def queue_depth(m: Metrics) -> float:
     """Mean number of ready batches at the moment one is requested."""
-    measured = [(step.queue_depth, step.count) for step in m[steady_steps] if step.queue_depth is not None]
-    if not measured:
-        raise Missing("No queue of batches was observed", "Nothing to do: without workers there is no queue.")
-    return weighted_mean(measured)
+    depth = column_mean(m[steady_steps], "queue_depth")
+    return known(depth, "No queue of batches was observed", "Nothing to do: without workers there is no queue.")
 
 
 @metric("1", "fetches that found no batch ready")
@@ -210,25 +206,21 @@ def worker_efficiency(m: Metrics) -> float:
 @metric("B", "size of a batch")
 def batch_bytes(m: Metrics) -> int:
     """Total bytes of a batch's tensors."""
-    size = m[loader].batch_bytes
-    if size is None:
-        raise Missing("The size of a batch was not observed", "Let the run reach the loader's second batch.")
-    return size
+    remedy = "Let the run reach the loader's second batch."
+    return known(m[loader].batch_bytes, "The size of a batch was not observed", remedy)
 
 
 @metric("count", "tensors in a batch")
 def batch_tensors(m: Metrics) -> int:
     """Number of tensors in a batch; a worker transfers each of them separately."""
-    number = m[loader].batch_tensors
-    if number is None:
-        raise Missing("The tensors of a batch were not counted", "Record again, at least to the loader's second batch.")
-    return number
+    remedy = "Record again, at least to the loader's second batch."
+    return known(m[loader].batch_tensors, "The tensors of a batch were not counted", remedy)
 
 
 @metric("s", "time to start an epoch")
 def epoch_start_seconds(m: Metrics) -> float:
     """Mean stall in seconds at the start of an epoch: iterator, start of workers, first batch."""
-    return weighted_mean((s.epoch_start or 0.0, s.count) for s in _epoch_starts(m, "Record a run that includes one."))
+    return weighted_mean(measured(_epoch_starts(m, "Record a run that includes one."), "epoch_start"))
 
 
 @metric("1", "share of the run starting later epochs")
@@ -259,4 +251,4 @@ def _batches(m: Metrics) -> list[Batch]:
 
 
 def _per_batch(m: Metrics, name: str) -> float:
-    return weighted_mean((getattr(batch, name), batch.count) for batch in _batches(m))
+    return weighted_mean(measured(_batches(m), name))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
-from advisor.metrics.base import Metric, Metrics, Missing, metric
+from advisor.metrics.base import Metric, Metrics, Missing, known, metric
 from advisor.metrics.between import evaluation_share
 from advisor.metrics.settings import on_cpu, primary_rank
 from advisor.metrics.step import (
@@ -306,9 +306,7 @@ def hot_place(m: Metrics) -> HotPlace:
     """
     cpu = bool(m.get(on_cpu))
     place = next((place for place in m[hot_places] if is_worth_naming(place, OWN_WORK, on_cpu=cpu)), None)
-    if place is None:
-        raise Missing("No line of the program's own was sampled outside model and optimizer", _REMEDY)
-    return place
+    return known(place, "No line of the program's own was sampled outside model and optimizer", _REMEDY)
 
 
 @metric(None)

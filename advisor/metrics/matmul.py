@@ -4,7 +4,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from math import prod
 
-from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.base import Metrics, Missing, known, metric
 from advisor.metrics.operators import Product, products, shaped_operators
 from advisor.models.activations import LOGIT_BYTES
 
@@ -60,10 +60,7 @@ def misaligned(m: Metrics) -> Misaligned | None:
 @metric("count", "length that is misaligned for tensor cores")
 def misaligned_length(m: Metrics) -> int:
     """The misaligned dimension of the matmuls that take the most time: not a multiple of 8 (fp8: 16)."""
-    found = m[misaligned]
-    if found is None:
-        raise Missing("Every matmul is aligned", "Nothing to do.")
-    return found.length
+    return known(m[misaligned], "Every matmul is aligned", "Nothing to do.").length
 
 
 @metric("1", "share of the time in matmuls with a misaligned length")

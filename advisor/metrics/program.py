@@ -2,7 +2,7 @@
 
 import keyword
 
-from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.base import Metrics, Missing, known, metric
 from advisor.metrics.settings import model, optimizer, primary_rank
 from profiler.schema import CallFact, Place
 
@@ -19,21 +19,15 @@ def driver(m: Metrics) -> str:
 @metric(None)
 def configuration(m: Metrics) -> CallFact:
     """The call in the program's source that configures the framework, such as TrainingArguments(...)."""
-    for call in m[primary_rank].calls:
-        if call.id == m[driver]:
-            return call
-    raise Missing("The call that configures the training was not found in the source", "Search for it by name.")
+    what = "The call that configures the training was not found in the source"
+    return known(_call(m, m[driver]), what, "Search for it by name.")
 
 
 @metric(None)
 def save_place(m: Metrics) -> Place:
     """The only call of torch.save in the program's source."""
-    for call in m[primary_rank].calls:
-        if call.id == "torch.save":
-            return call.place
-    raise Missing(
-        "No single call of torch.save was found in the source", "Search for the place where the program saves."
-    )
+    what = "No single call of torch.save was found in the source"
+    return known(_call(m, "torch.save"), what, "Search for the place where the program saves.").place
 
 
 @metric(None)
@@ -46,6 +40,10 @@ def model_variable(m: Metrics) -> str:
 def optimizer_variable(m: Metrics) -> str:
     """The name of the optimizer in the program's source."""
     return _name(m[optimizer].variable)
+
+
+def _call(m: Metrics, name: str) -> CallFact | None:
+    return next((call for call in m[primary_rank].calls if call.id == name), None)
 
 
 def _name(written: str | None) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from advisor.metrics.base import Metrics, Missing, Need, metric
+from advisor.metrics.base import Metrics, Missing, Need, known, metric
 from advisor.runs.profile import Rank
 from profiler.schema import FlagsFact, ModelFact, OptimizerFact, ScalerFact
 
@@ -72,10 +72,8 @@ def optimizer(m: Metrics) -> OptimizerFact:
 @metric(None)
 def flags(m: Metrics) -> FlagsFact:
     """The program's settings: autocast, compile, debug modes, backends."""
-    fact = m[primary_rank].flags
-    if fact is None:
-        raise Missing("The program's settings were not read", "Let the run continue for more than ten steps.")
-    return fact
+    settings = m[primary_rank].flags
+    return known(settings, "The program's settings were not read", "Let the run continue for more than ten steps.")
 
 
 @metric(None, "ranks")
@@ -108,12 +106,8 @@ def shard_size(m: Metrics) -> int:
 @metric(None)
 def scaler(m: Metrics) -> ScalerFact:
     """The state of the GradScaler."""
-    fact = m[primary_rank].scaler
-    if fact is None:
-        raise Missing(
-            "No GradScaler was seen", "Nothing to do, unless the program trains in fp16; then scale its loss."
-        )
-    return fact
+    remedy = "Nothing to do, unless the program trains in fp16; then scale its loss."
+    return known(m[primary_rank].scaler, "No GradScaler was seen", remedy)
 
 
 @metric(None)
@@ -125,10 +119,8 @@ def packs_sequences(m: Metrics) -> bool:
 @metric(None)
 def evaluation_grad(m: Metrics) -> bool:
     """Whether evaluation ran with gradients enabled."""
-    enabled = m[flags].evaluation_grad
-    if enabled is None:
-        raise Missing("No evaluation was seen", "Record a run long enough to include one evaluation.")
-    return enabled
+    remedy = "Record a run long enough to include one evaluation."
+    return known(m[flags].evaluation_grad, "No evaluation was seen", remedy)
 
 
 @metric(None)

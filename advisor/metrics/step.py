@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from advisor.metrics.base import Metrics, Missing, Need, Threshold, metric
 from advisor.metrics.settings import UNTIMED, gpu_need, is_trace, primary_rank, untimed, world_size
-from advisor.metrics.weighted import quantile, quantile_of_run, weighted_mean
+from advisor.metrics.weighted import measured, quantile, quantile_of_run, weighted_mean
 from advisor.runs.profile import latest
 from advisor.stats import significance
 from profiler.schema import (
@@ -272,7 +272,7 @@ def typical_step_uncertainty(m: Metrics) -> float:
 def typical_step(m: Metrics) -> tuple[float, float]:
     """Return the 10 % trimmed mean of the step time and half the width of its 95 % interval, in seconds."""
     steps = m[steady_steps]
-    weighted = [(step.duration, step.count) for step in steps]
+    weighted = measured(steps, "duration")
     least, most = (quantile(weighted, q) for q in (TRIMMED, 1 - TRIMMED))
     kept = [(duration, count) for duration, count in weighted if least <= duration <= most]
     low, high = mean_interval(m, steps, [min(max(step.duration, least), most) for step in steps])
@@ -477,8 +477,8 @@ def _with_phases(steps: Sequence[Step]) -> Sequence[Step]:
 
 def summed(steps: Sequence[Step], name: str) -> float | None:
     """Return the sum of a column over all steps of all rows; None if no row has it."""
-    values = [step.count * value for step in steps if (value := getattr(step, name)) is not None]
-    return math.fsum(values) if values else None
+    values = measured(steps, name)
+    return math.fsum(value * count for value, count in values) if values else None
 
 
 def _timed(m: Metrics) -> None:
@@ -580,4 +580,4 @@ def time_between(step: Step) -> float:
 
 def _quantile(m: Metrics, q: float) -> float:
     sketches = [sketch for sketch in m[primary_rank].sketches if sketch.quantity == "duration"]
-    return quantile_of_run([(step.duration, step.count) for step in m[steady_steps]], sketches, q)
+    return quantile_of_run(measured(m[steady_steps], "duration"), sketches, q)

@@ -12,7 +12,7 @@ from advisor.metrics.lines import HotPlace, places_of
 from advisor.metrics.operators import is_computing
 from advisor.metrics.settings import world_size
 from advisor.metrics.step import step_time_mean
-from advisor.metrics.weighted import weighted_mean
+from advisor.metrics.weighted import column_mean
 from advisor.runs.profile import Rank, latest
 from advisor.units import digits, seconds, share
 
@@ -191,8 +191,7 @@ def _batches(m: Metrics, pair: Pair, slow: Rank, middle: Rank) -> Cause | None:
 
 def _samples(rank: Rank) -> float | None:
     trained = {fact.id for fact in rank.loaders if fact.training is not False}
-    batches = [(batch.samples, batch.count) for batch in rank.batches if batch.loader in trained]
-    return weighted_mean(batches) if batches else None
+    return column_mean([batch for batch in rank.batches if batch.loader in trained], "samples")
 
 
 def _tokens(rank: Rank) -> float | None:

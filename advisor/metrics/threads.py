@@ -2,7 +2,7 @@
 
 import math
 
-from advisor.metrics.base import Metrics, Missing, Threshold, metric
+from advisor.metrics.base import Metrics, Missing, Threshold, known, metric
 from advisor.metrics.host import cores_per_rank, local_ranks, worker_cpu
 from advisor.metrics.settings import flags, on_cpu, primary_rank
 from advisor.metrics.step import backward_fraction, forward_fraction, optimizer_fraction
@@ -20,19 +20,15 @@ The smallest of them is best, because it leaves more cores to the loader.
 @metric("count", "CPU threads of a rank")
 def threads(m: Metrics) -> int:
     """Number of threads that torch uses within an operator."""
-    number = m[flags].threads
-    if number is None:
-        raise Missing("The number of threads was not read", "Let the run continue for more than ten steps.")
-    return number
+    remedy = "Let the run continue for more than ten steps."
+    return known(m[flags].threads, "The number of threads was not read", remedy)
 
 
 @metric(None)
 def threads_from(m: Metrics) -> str:
     """Who set the number of threads: "program" (torch.set_num_threads), "environment" or "default"."""
-    source = m[flags].threads_from
-    if source is None:
-        raise Missing("The origin of the number of threads was not observed", "Start the program with profile-train.")
-    return source
+    remedy = "Start the program with profile-train."
+    return known(m[flags].threads_from, "The origin of the number of threads was not observed", remedy)
 
 
 @metric("count", "threads of all ranks on this machine")
@@ -56,13 +52,11 @@ def compute_fraction(m: Metrics) -> float:
 @metric(None)
 def largest_matmul(m: Metrics) -> MatmulFact:
     """The largest matmul of a linear layer."""
-    fact = m[primary_rank].matmul
-    if fact is None:
-        raise Missing(
-            "No matmul of a linear layer was observed",
-            "Nothing to do, if the model has none or is compiled: try other values of torch.set_num_threads yourself.",
-        )
-    return fact
+    return known(
+        m[primary_rank].matmul,
+        "No matmul of a linear layer was observed",
+        "Nothing to do, if the model has none or is compiled: try other values of torch.set_num_threads yourself.",
+    )
 
 
 @metric(None)

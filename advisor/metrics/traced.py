@@ -1,6 +1,6 @@
 """What an imported torch.profiler trace shows about its program."""
 
-from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.base import Metrics, Missing, known, metric
 from advisor.metrics.peaks import peak_rates
 from advisor.metrics.settings import is_trace, primary_rank
 from advisor.metrics.step import gpu_windows
@@ -25,10 +25,8 @@ def trace(m: Metrics) -> TraceFact:
 @metric(None)
 def traced_workers(m: Metrics) -> bool:
     """Whether the traced program's DataLoader has worker processes."""
-    workers = m[trace].workers
-    if workers is None:
-        raise Missing("The trace contains no DataLoader fetch", "Nothing to do, if the program loads data without one.")
-    return workers
+    remedy = "Nothing to do, if the program loads data without one."
+    return known(m[trace].workers, "The trace contains no DataLoader fetch", remedy)
 
 
 @metric("s", "time of a fused update")

@@ -1,15 +1,34 @@
 """Means and quantiles of weighted values: pairs (value, weight), at least one."""
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from profiler.schema import Sketch
 from profiler.sketch import Quantiles
+
+
+class Merged(Protocol):
+    """A row that stands for `count` merged ones, with their means."""
+
+    @property
+    def count(self) -> int: ...  # noqa: D102
+
+
+def measured(rows: Iterable[Merged], column: str) -> list[tuple[float, float]]:
+    """Return the value of a column in each row that has one, weighted with the row's count."""
+    return [(value, row.count) for row in rows if (value := getattr(row, column)) is not None]
 
 
 def weighted_mean(weighted: Iterable[tuple[float, float]]) -> float:
     """Return the mean in which each value counts by its weight."""
     pairs = list(weighted)
     return sum(value * weight for value, weight in pairs) / sum(weight for _, weight in pairs)
+
+
+def column_mean(rows: Iterable[Merged], column: str) -> float | None:
+    """Return the mean of a column; None if no row has a value."""
+    values = measured(rows, column)
+    return weighted_mean(values) if values else None
 
 
 def quantile(weighted: Iterable[tuple[float, float]], q: float) -> float:
