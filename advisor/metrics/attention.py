@@ -2,7 +2,7 @@
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from advisor.metrics.base import Metrics, Missing, known, metric
@@ -47,16 +47,12 @@ class Attention:
     head: int
     """Size of a head."""
     keys: int
-    scores: int
-    """Elements of the scores per call: batch x heads x queries x keys."""
-    dropout: bool
-    """Whether dropout is applied to the scores; known only if they are written to memory."""
-    element: int
-    """Bytes per element."""
-    calls: int
-    """Calls of the forward pass in all windows."""
     seconds: float
     """Seconds of forward and backward; if fused, of forward only."""
+    kept: float = 0.0
+    """Bytes of scores that all forward passes of the windows keep for the backward pass; 0 if fused."""
+    dropout: bool = False
+    """Whether dropout is applied to the scores; known only if they are written to memory."""
 
 
 @metric(None)
@@ -119,17 +115,16 @@ def slower_backend(m: Metrics) -> Backend | None:
             "flash2": (gpu.capability or (0, 0))[0] == HOPPER and "sm90" not in operator.kernel,
         }[name]
         if slow and keys >= LONG:
-            found.append((name, any(mask), keys, operator))
+            found.append(Backend(name=name, masked=any(mask), keys=keys, seconds=operator.total, flop=operator.flop))
     if not found:
         return None
-    name, _, keys, _ = max(found, key=lambda each: each[3].total)
-    those = [each for each in found if each[0] == name]
-    return Backend(
-        name=name,
-        masked=any(masked for _, masked, _, _ in those),
-        keys=keys,
-        seconds=sum(operator.total for *_, operator in those),
-        flop=sum(operator.flop or 0.0 for *_, operator in those),
+    longest = max(found, key=lambda each: each.seconds)
+    alike = [each for each in found if each.name == longest.name]
+    return replace(
+        longest,
+        masked=any(each.masked for each in alike),
+        seconds=sum(each.seconds for each in alike),
+        flop=sum(each.flop for each in alike),
     )
 
 
@@ -155,10 +150,7 @@ def attention_is_flash(m: Metrics) -> bool:
 
     That kernel is flash attention, memory-efficient attention or cuDNN's.
     """
-    share = m[attention_share]
-    if not share:
-        raise Missing(_NONE.what, _NONE.remedy)
-    return m[materialized_attention_share] < share / 2
+    return m[materialized_attention_share] < known(m[attention_share] or None, *_NONE) / 2
 
 
 @metric("count", "tokens of a sequence")
@@ -192,22 +184,14 @@ def scores_bytes(m: Metrics) -> float:
 
     These are the result of the softmax and, with dropout, also the dropout's result and mask.
     """
-    steps = m[shaped_operators].steps * m[micro_steps_per_step]
-    written = (each for each in m[attentions] if not each.fused)
-    return math.fsum(
-        each.calls / steps * each.scores * (each.element * (2 if each.dropout else 1) + each.dropout)
-        for each in written
-    )
+    return math.fsum(each.kept for each in m[attentions]) / (m[shaped_operators].steps * m[micro_steps_per_step])
 
 
-_NONE = Missing("No attention was recorded", "Nothing to do, unless the model's attention is compiled.")
+_NONE = ("No attention was recorded", "Nothing to do, unless the model's attention is compiled.")
 
 
 def _dearest(m: Metrics) -> Attention:
-    found = m[attentions]
-    if not found:
-        raise Missing(_NONE.what, _NONE.remedy)
-    return found[0]
+    return known(next(iter(m[attentions]), None), *_NONE)
 
 
 def _written(operators: tuple[Operator, ...]) -> list[Attention]:
@@ -222,17 +206,18 @@ def _written(operators: tuple[Operator, ...]) -> list[Attention]:
 
 def _attention(scores: Stack, softmaxes: list[Operator], head: int, operators: tuple[Operator, ...]) -> Attention:
     parts = [operator for operator in operators if _touches(operator, scores)]
+    dropout = any(_DROPOUT.search(part.name) for part in parts)
+    element = BYTES.get(softmaxes[0].dtype or "", 4)
     shape = softmaxes[0].inputs[0]
     return Attention(
         fused=False,
         heads=shape[1] if len(shape) == 4 else None,
         head=head,
         keys=scores[2],
-        scores=math.prod(scores),
-        dropout=any(_DROPOUT.search(part.name) for part in parts),
-        element=BYTES.get(softmaxes[0].dtype or "", 4),
-        calls=sum(softmax.calls for softmax in softmaxes),
         seconds=sum(part.total for part in parts),
+        # The softmax's result; with dropout also that of the dropout, and its mask.
+        kept=sum(one.calls for one in softmaxes) * math.prod(scores) * (2 * element + 1 if dropout else element),
+        dropout=dropout,
     )
 
 
@@ -262,17 +247,7 @@ def _fused(operator: Operator) -> Attention | None:
         return None
     heads, sequence, size = places
     query, key = shapes
-    return Attention(
-        fused=True,
-        heads=query[heads],
-        head=query[size],
-        keys=key[sequence],
-        scores=query[0] * query[heads] * query[sequence] * key[sequence],
-        dropout=False,
-        element=BYTES.get(operator.dtype or "", 4),
-        calls=operator.calls,
-        seconds=operator.total,
-    )
+    return Attention(fused=True, heads=query[heads], head=query[size], keys=key[sequence], seconds=operator.total)
 
 
 def _hidden(m: Metrics) -> bool:

@@ -26,7 +26,7 @@ Gains of 5 % are the least that about 20 steps can confirm.
 MOSTLY_EMPTY = 0.5
 """Share of fetches with an empty queue from which workers count as behind if batches were not timed."""
 
-_UNTIMED = Missing(
+_UNTIMED = (
     "Batch preparation was not timed",
     "Record from the program's start, so that its workers are observed; only a DataLoader's batches are timed.",
 )
@@ -127,7 +127,7 @@ def files_per_sample(m: Metrics) -> float:
             "Record a run with num_workers=1. In the training process, the counting could not be turned off again.",
         )
     if not samples:
-        raise Missing("Opened files were not counted", _UNTIMED.remedy)
+        raise Missing("Opened files were not counted", _UNTIMED[1])
     return sum(batch.count * (batch.files or 0.0) for batch in counted) / samples
 
 
@@ -153,9 +153,7 @@ def wait_without_preparing(m: Metrics) -> float:
         step = steps[at] if (at := bisect_right(starts, batch.start) - 1) >= 0 else None
         if step and batch.count == 1 and batch.start < step.start + step.duration:
             found.append((step.data_wait or 0.0) - batch.duration)
-    if not found:
-        raise Missing(_UNTIMED.what, _UNTIMED.remedy)
-    return max(0.0, median(found))
+    return max(0.0, median(known(found or None, *_UNTIMED)))
 
 
 @metric("count", "ready batches in the queue")
@@ -242,10 +240,8 @@ def _epoch_starts(m: Metrics, remedy: str) -> list[Step]:
 
 def _batches(m: Metrics) -> list[Batch]:
     """Return the main loader's batches in the steady part of the run; all of them if that has none."""
-    made = m[primary_rank].batches
-    batches = [batch for batch in made if batch.loader == m[loader].id]
-    if not batches:
-        raise Missing(_UNTIMED.what, _UNTIMED.remedy)
+    made = [batch for batch in m[primary_rank].batches if batch.loader == m[loader].id]
+    batches = known(made or None, *_UNTIMED)
     start, end = m[steady_window]
     return [batch for batch in batches if start <= batch.start < end] or batches
 
