@@ -51,33 +51,24 @@ FEWEST = 5
 TRIMMED = 0.1
 """Share of the steps left out at either end for the typical step."""
 
-_NAMES = {
-    "duration": "The time of steps",
-    "micro_steps": "The number of backward passes",
-    "batches": "The number of batches",
-    "forwards": "The number of calls of a model",
-    "fetch_host": "The host's time for fetching batches",
-    "data_wait": "Waiting for data",
-    "loader_overhead": "Taking batches from the loader",
-    "h2d": "Copying to the GPU",
-    "communication": "Communication between GPUs",
-    "sync": "Synchronizing with the GPU",
-    "gc": "Garbage collection",
-    "forward": "The forward pass",
-    "backward": "The backward pass",
-    "optimizer": "The optimizer's update",
-    "other": "The rest of the step",
+_FROM_LOADER = "Feed the loop from a torch.utils.data.DataLoader."
+_ON_GPU = "Run on a GPU: on a CPU this is part of the other phases."
+_MORE_STEPS = "Record more steps; see the problems listed in the report."
+_COLUMNS = {
+    "forwards": ("The number of calls of a model", ""),
+    "fetch_host": ("The host's time for fetching batches", _FROM_LOADER),
+    "data_wait": ("Waiting for data", _FROM_LOADER),
+    "loader_overhead": ("Taking batches from the loader", _FROM_LOADER),
+    "h2d": ("Copying to the GPU", _ON_GPU),
+    "communication": ("Communication between GPUs", "Run on several ranks, on GPUs."),
+    "sync": ("Synchronizing with the GPU", _ON_GPU),
+    "gc": ("Garbage collection", _MORE_STEPS),
+    "forward": ("The forward pass", _MORE_STEPS),
+    "backward": ("The backward pass", _MORE_STEPS),
+    "optimizer": ("The optimizer's update", _MORE_STEPS),
+    "other": ("The rest of the step", _MORE_STEPS),
 }
-"""Names of a step's columns, as they begin a sentence."""
-
-_GPU_REMEDY = "Run on a GPU: on a CPU this is part of the other phases."
-_REMEDIES = {
-    "data_wait": "Feed the loop from a torch.utils.data.DataLoader.",
-    "loader_overhead": "Feed the loop from a torch.utils.data.DataLoader.",
-    "h2d": _GPU_REMEDY,
-    "communication": "Run on several ranks, on GPUs.",
-    "sync": _GPU_REMEDY,
-}
+"""Columns of a step that may be without a value: their name at the start of a sentence, and how to measure them."""
 
 
 @metric(None)
@@ -199,7 +190,7 @@ def step_time_mean(m: Metrics) -> float:
 
     The cost of a run is proportional to the mean, not the median.
     """
-    return _mean(m, "duration")
+    return _total(m, "duration") / m[steady_step_count]
 
 
 @metric("s", "median step time")
@@ -299,19 +290,19 @@ def mean_interval(m: Metrics, steps: Sequence[Step], values: Sequence[float]) ->
 @metric("count", "backward passes per step")
 def micro_steps_per_step(m: Metrics) -> float:
     """Backward passes per optimizer update. Above 1, gradients are accumulated."""
-    return _mean(m, "micro_steps")
+    return _total(m, "micro_steps") / m[steady_step_count]
 
 
 @metric("count", "batches per step")
 def batches_per_step(m: Metrics) -> float:
     """Training batches fetched per optimizer update."""
-    return _mean(m, "batches")
+    return _total(m, "batches") / m[steady_step_count]
 
 
 @metric("count", "model calls per step")
 def forwards_per_step(m: Metrics) -> float:
     """Model calls per optimizer update, without evaluation."""
-    return _mean(m, "forwards")
+    return _total(m, "forwards") / m[steady_step_count]
 
 
 @metric("1", "share of the step waiting for data")
@@ -331,7 +322,7 @@ def loader_overhead_fraction(m: Metrics) -> float:
 @metric("1", "share of the step that the host spends fetching")
 def data_wait_host_fraction(m: Metrics) -> float:
     """Share of the step that the host spends in `next(loader)`. This is not a stall while the GPU has queued work."""
-    return _part(m, "fetch_host", _REMEDIES["data_wait"]) / _part(m, "duration", "")
+    return _total(m, "fetch_host") / _total(m, "duration")
 
 
 @metric("1", "share of the step copying to the GPU")
@@ -392,7 +383,7 @@ def sync_causes(m: Metrics) -> dict[str, float]:
         sums[row.cause] = sums.get(row.cause, 0.0) + row.idle
     total = math.fsum(sums.values())
     if total <= 0:
-        raise Missing("The recording does not show why the host waited for the GPU", _REMEDIES["sync"], gpu_need(m))
+        raise Missing("The recording does not show why the host waited for the GPU", _ON_GPU, gpu_need(m))
     waiting = m[sync_fraction]
     return {cause: waiting * seconds / total for cause, seconds in sums.items()}
 
@@ -491,30 +482,23 @@ def _timed(m: Metrics) -> None:
         )
 
 
-def _part(m: Metrics, name: str, remedy: str) -> float:
-    steps = m[steady_steps]
-    total = summed(steps, name)
+def _total(m: Metrics, name: str) -> float:
+    """Return the sum of a column over the steady steps."""
+    total = summed(m[steady_steps], name)
     if total is None:
-        raise Missing(f"{_NAMES[name]} was not measured", remedy, _need(m, name))
+        what, remedy = _COLUMNS[name]
+        need = gpu_need(m) if name in ("h2d", "sync", "communication") else Need.RUN
+        alone = name == "communication" and m.get(world_size) == 1
+        raise Missing(f"{what} was not measured", remedy, Need.RANKS if alone else need)
     return total
 
 
-def _need(m: Metrics, name: str) -> Need:
-    if name == "communication" and m.get(world_size) == 1:
-        return Need.RANKS
-    return gpu_need(m) if name in ("h2d", "sync", "communication") else Need.RUN
-
-
-def _mean(m: Metrics, name: str) -> float:
-    return _part(m, name, "") / m[steady_step_count]
-
-
 def _fraction(m: Metrics, phase: str) -> float:
-    if _part(m, "duration", "") <= 0:
+    if _total(m, "duration") <= 0:
         raise Missing("The steps took no time", "Record the run again; if this happens again, report it as a bug.")
     if phase not in ("data_wait", "loader_overhead"):  # the host's own
         _timed(m)
-    part = _part(m, phase, _REMEDIES.get(phase, "Record more steps; see the problems listed in the report."))
+    part = _total(m, phase)
     return part / (summed(_with_phases(m[steady_steps]), "duration") or part)
 
 
