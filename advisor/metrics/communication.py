@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 from advisor.metrics.base import Metrics, Missing, Need, known, metric
 from advisor.metrics.hardware import busy_clock
-from advisor.metrics.no_window import no_window
-from advisor.metrics.settings import data_parallel_size, primary_rank, world_size
+from advisor.metrics.settings import data_parallel_size, no_window, primary_rank, world_size
 from advisor.metrics.step import (
     exposed_comm_fraction,
     gpu_windows,

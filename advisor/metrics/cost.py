@@ -7,8 +7,7 @@ from advisor.metrics.base import Metrics, Missing, Need, known, metric
 from advisor.metrics.gpu import device
 from advisor.metrics.hardware import gpu_energy
 from advisor.metrics.host import run
-from advisor.metrics.no_window import no_window
-from advisor.metrics.settings import primary_rank, world_size
+from advisor.metrics.settings import no_window, primary_rank, world_size
 from advisor.metrics.step import WARM_UP, ordinary
 from advisor.metrics.weighted import measured, quantile
 from profiler.schema import Step

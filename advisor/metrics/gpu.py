@@ -5,9 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from advisor.metrics.base import Metrics, Missing, known, metric
-from advisor.metrics.no_window import no_window
 from advisor.metrics.operators import is_computing, products, shaped_operators
-from advisor.metrics.settings import flags, is_trace, no_gpu, on_cpu, primary_rank
+from advisor.metrics.settings import flags, is_trace, no_gpu, no_window, on_cpu, primary_rank
 from advisor.metrics.step import exposed_comm_fraction, gpu_windows, require_kernel_times, steady_steps, unprofiled
 from advisor.metrics.weighted import column_mean
 from advisor.runs.profile import Rank

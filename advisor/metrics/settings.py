@@ -177,6 +177,32 @@ def no_gpu(m: Metrics, what: str) -> Missing:
     return Missing(what, "Record the program itself, on a machine with NVIDIA's driver and nvidia-ml-py.", need)
 
 
+WINDOW_REMEDIES = {
+    "off": "Record without --no-windows and with a budget above 0.",
+    "too_few_steps": "Record at least 60 steps: profiler windows open once the step time settles.",
+    "budget": "Record for longer, or allow more overhead: --budget 0.05.",
+    "steps_too_long": "Record with smaller steps: one step of this run exceeds the limit of a window.",
+    "program_profiler": "Turn off the program's own profiler: torch.profiler supports one user at a time.",
+    "other_tool": (
+        "Record without Nsight Systems and other injected libraries: GPU tracing supports one user at a time."
+    ),
+    "kineto_daemon": "Unset KINETO_USE_DAEMON: profiler windows would end the traces that its daemon requests.",
+    "cuda_graphs": "Use torch for CUDA 12 or newer: profiling CUDA graphs may hang on older ones.",
+    "memory": "Leave 1 GiB of the GPU's memory free, for example with a smaller batch.",
+    "failed": "See the problems listed in the report.",
+}
+"""How to get profiler windows, by `schema.WindowsFact.reason`."""
+
+
+def no_window(m: Metrics) -> Missing:
+    """Return the error to raise if a metric needs profiler windows and the run has none."""
+    need, state = gpu_need(m), m[primary_rank].window_state
+    remedy = "Run on a GPU, for at least 60 steps, with windows enabled."
+    if need is not Need.GPU and state is not None and state.reason is not None:
+        remedy = WINDOW_REMEDIES.get(state.reason, WINDOW_REMEDIES["failed"])
+    return Missing("No kernels were recorded", remedy, need)
+
+
 @metric(None, "enabled debugging modes")
 def debug_modes(m: Metrics) -> tuple[str, ...]:
     """Debugging modes that are turned on.

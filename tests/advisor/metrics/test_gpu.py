@@ -37,7 +37,7 @@ from advisor.metrics.gpu import (
 )
 from advisor.metrics.hardware import gpu_energy, gpu_utilization, sm_clock_ratio
 from advisor.metrics.memory import mem_params, oom_count
-from advisor.metrics.no_window import REMEDIES
+from advisor.metrics.settings import WINDOW_REMEDIES
 from advisor.metrics.stack import stack_mismatches
 from advisor.metrics.step import data_wait_fraction, exposed_comm_fraction, h2d_fraction
 from profiler.schema import DeviceFact, Gpu, GpuSample, Kernel, ModelFact, TraceFact, Window, WindowsFact
@@ -149,12 +149,12 @@ def test_a_gpu_that_the_program_leaves_alone_is_none_of_its_devices():
             m[metric]
 
 
-@pytest.mark.parametrize("reason", [*REMEDIES, "some other"])
+@pytest.mark.parametrize("reason", [*WINDOW_REMEDIES, "some other"])
 def test_the_remedy_for_no_window_fits_the_reason_there_is_none(reason):
     on_gpu = rank(devices=(DeviceFact(id=0),), window_state=WindowsFact(reason=reason))
     with pytest.raises(Missing) as caught:
         metrics(on_gpu)[kernels_per_step]
-    assert caught.value.remedy == REMEDIES.get(reason, REMEDIES["failed"])
+    assert caught.value.remedy == WINDOW_REMEDIES.get(reason, WINDOW_REMEDIES["failed"])
     assert caught.value.need is Need.RUN
 
 
@@ -162,7 +162,7 @@ def test_without_a_gpu_no_reason_is_given_but_that():
     with pytest.raises(Missing) as caught:
         metrics(rank(window_state=WindowsFact(reason="budget")))[kernels_per_step]
     assert caught.value.need is Need.GPU
-    assert caught.value.remedy not in REMEDIES.values()
+    assert caught.value.remedy not in WINDOW_REMEDIES.values()
 
 
 def test_no_gpu():
