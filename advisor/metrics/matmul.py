@@ -24,14 +24,10 @@ class Misaligned:
     """A dimension that is misaligned for tensor cores, and the matmuls that have it."""
 
     length: int
-    products: tuple[Product, ...]
-    peers: tuple[float | None, ...]
-    """FLOP/s of each matmul's peers; None if it has none."""
-
-    @property
-    def seconds(self) -> float:
-        """Return the seconds of all calls."""
-        return sum(product.seconds for product in self.products)
+    seconds: float
+    """Seconds of all calls."""
+    efficiency: float | None
+    """Their FLOP/s divided by those of their peers; None if they have none."""
 
 
 @metric(None)
@@ -46,15 +42,15 @@ def misaligned(m: Metrics) -> Misaligned | None:
     for product in found:
         for length in set(_odd(product)):
             by_length[length].append(product)
+    seconds = {length: sum(p.seconds for p in those) for length, those in by_length.items() if length >= SHORTEST}
+    if not seconds:
+        return None
+    length = max(seconds, key=lambda length: (seconds[length], length))
     aligned = [product for product in found if product.dtype in MULTIPLES and not _odd(product)]
-    lengths = [
-        Misaligned(
-            length=length, products=tuple(those), peers=tuple(_rate(_peers(product, aligned)) for product in those)
-        )
-        for length, those in by_length.items()
-        if length >= SHORTEST
-    ]
-    return max(lengths, key=lambda each: (each.seconds, each.length), default=None)
+    pairs = [(product, rate) for product in by_length[length] if (rate := _peer_rate(product, aligned))]
+    compared = sum(product.seconds for product, _ in pairs)
+    ideal = sum(product.flop * product.calls / rate for product, rate in pairs)
+    return Misaligned(length=length, seconds=seconds[length], efficiency=ideal / compared if compared else None)
 
 
 @metric("count", "length that is misaligned for tensor cores")
@@ -76,12 +72,8 @@ def misaligned_efficiency(m: Metrics) -> float:
 
     Aligned matmuls are comparable if they should not be faster.
     """
-    found = m[misaligned]
-    pairs = [] if found is None else [(p, r) for p, r in zip(found.products, found.peers, strict=True) if r is not None]
-    seconds = sum(product.seconds for product, _ in pairs)
-    if not seconds:
-        raise Missing("There are no aligned matmuls to compare with", "Nothing automatic: time a padded size yourself.")
-    return sum(product.flop * product.calls / rate for product, rate in pairs) / seconds
+    found, remedy = m[misaligned], "Nothing automatic: time a padded size yourself."
+    return known(found.efficiency if found else None, "There are no aligned matmuls to compare with", remedy)
 
 
 @metric(None)
@@ -149,14 +141,9 @@ def _odd(product: Product) -> list[int]:
     return [length for length in product.lengths if length % multiple]
 
 
-def _peers(product: Product, aligned: list[Product]) -> list[Product]:
-    return [
-        peer
-        for peer in aligned
-        if peer.dtype == product.dtype and peer.flop <= product.flop and peer.intensity <= product.intensity
-    ]
-
-
-def _rate(peers: list[Product]) -> float | None:
+def _peer_rate(product: Product, aligned: list[Product]) -> float | None:
+    """Return the FLOP/s of the matmul's peers; None if it has none."""
+    alike = (peer for peer in aligned if peer.dtype == product.dtype)
+    peers = [peer for peer in alike if peer.flop <= product.flop and peer.intensity <= product.intensity]
     seconds = sum(peer.seconds for peer in peers)
     return sum(peer.flop * peer.calls for peer in peers) / seconds if seconds > 0 else None
