@@ -23,6 +23,7 @@ from advisor.metrics.step import (
 )
 from advisor.metrics.stretches import in_stretches
 from advisor.metrics.weighted import measured, quantile, weighted_mean
+from advisor.models.sharding import all_reduce_bytes
 from advisor.runs.profile import Rank, latest
 from profiler.schema import PHASES, DdpFact, Exchange, Step
 from profiler.store import Stretches
@@ -82,7 +83,7 @@ def comm_bytes(m: Metrics) -> float:
             "A communication hook changes how gradients are reduced",
             "Nothing to do: only the hook knows what it sends.",
         )
-    return 2 * (ranks - 1) / ranks * fact.gradient_bytes * m[reductions_per_step]
+    return all_reduce_bytes(fact.gradient_bytes, ranks) * m[reductions_per_step]
 
 
 @metric("s", "exposed communication per step")

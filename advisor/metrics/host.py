@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 
 from advisor.metrics.base import Metrics, Missing, known, metric
-from advisor.metrics.cores import cores
 from advisor.metrics.settings import primary_rank
 from advisor.metrics.step import in_steady_steps, other_fraction, step_time_mean
 from advisor.metrics.weighted import column_mean
@@ -18,6 +17,9 @@ BUSY = 0.25
 
 This is an assumption.
 """
+
+MOST_CORES = 1 << 16
+"""More cores than Linux can be built for; a list with a larger number is corrupt."""
 
 _REMEDY = "Let the run last for a few seconds, on a system where psutil may inspect its processes."
 
@@ -161,6 +163,20 @@ def writes_per_step(m: Metrics) -> float:
             "Record once on one rank, with num_workers=0.",
         )
     return output.writes / output.steps
+
+
+def cores(listed: str) -> frozenset[int] | None:
+    """Return the cores of a list: 0, 1, 2 and 5 for "0-2,5".
+
+    None if the text is not such a list, or names a core beyond `MOST_CORES`.
+    """
+    found: set[int] = set()
+    for part in listed.split(",") if listed else ():
+        low, _, high = part.partition("-")
+        if not (low.isdecimal() and (high or low).isdecimal()) or int(high or low) >= MOST_CORES:
+            return None
+        found.update(range(int(low), int(high or low) + 1))
+    return frozenset(found)
 
 
 def _output(m: Metrics) -> OutputFact:

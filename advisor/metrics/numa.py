@@ -1,8 +1,7 @@
 """The placement of a training process relative to its GPU, on machines with several NUMA nodes."""
 
 from advisor.metrics.base import Metrics, Missing, Need, metric
-from advisor.metrics.cores import cores
-from advisor.metrics.host import run
+from advisor.metrics.host import cores, run
 from advisor.metrics.memory import memory_peak
 from advisor.metrics.settings import on_cpu, primary_rank
 from profiler.schema import Gpu

@@ -6,8 +6,8 @@ from statistics import median_low
 
 from advisor.metrics.base import Metrics, Missing, Need, metric
 from advisor.metrics.communication import OwnWork, own_work
-from advisor.metrics.cores import cores
 from advisor.metrics.hardware import busy_clock
+from advisor.metrics.host import cores
 from advisor.metrics.lines import HotPlace, places_of
 from advisor.metrics.operators import is_computing
 from advisor.metrics.settings import world_size

@@ -208,3 +208,15 @@ def checkpoint_throughput(fixed: float, each: float, batch: int, larger: int, re
     if min(batch, larger) < 1 or min(fixed, each) < 0 or fixed + each <= 0 or recompute < 1:
         raise ValueError(f"no step: {fixed} + {each} x {batch}, then {recompute} x for {larger}")
     return larger * (fixed + each * batch) / (batch * (fixed + recompute * each * larger))
+
+
+def pieces(batch: int, largest: int) -> tuple[int, int]:
+    """Return (k, micro-batch) so that k micro-batches of at most `largest` samples hold at least `batch`.
+
+    Raises:
+        ValueError: a size is below 1.
+    """
+    if batch < 1 or largest < 1:
+        raise ValueError(f"cannot make {batch} samples out of at most {largest} at once")
+    k = math.ceil(batch / largest)
+    return k, math.ceil(batch / k)

@@ -1,4 +1,4 @@
-"""The memory that ZeRO, FSDP and offloading need on a GPU and its host.
+"""The memory that ZeRO, FSDP and offloading need on a GPU and its host, and what data-parallel ranks send.
 
 Sizes are in bytes, rates in bytes/s, times in seconds. `States.sharded` (advisor/models/memory.py) follows the paper;
 this module follows the frameworks.
@@ -23,6 +23,13 @@ OFFLOAD_BUS, OFFLOAD_HOST = 4, 28
 
 # Bytes/s that one GPU's PCIe 4.0 x16 link moves in practice (assumption).
 PCIE = 25e9
+
+# torch's DistributedDataParallel: bucket_cap_mb=25, in MiB.
+BUCKET = 25 * 1024**2
+
+# Rajbhandari et al., "ZeRO", SC 2020: stages 1 and 2 move what an all-reduce moves, stage 3 half as much again, for the
+# weights are gathered for the backward pass once more.
+ZERO_3_VOLUME = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +110,27 @@ def offload_time(parameters: float, ranks: int, *, bus: float, host: float) -> f
     if parameters < 0 or ranks < 1 or bus <= 0 or host <= 0:
         raise ValueError(f"cannot move {parameters} parameters of {ranks} ranks at {bus} and {host} bytes/s")
     return parameters / ranks * (OFFLOAD_BUS / bus + OFFLOAD_HOST / host)
+
+
+def all_reduce_bytes(size: float, ranks: int) -> float:
+    """Return 2 (D-1)/D x size, the bytes each rank sends in a ring all-reduce.
+
+    Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 2009.
+
+    Raises:
+        ValueError: the size is negative, or there is no rank.
+    """
+    if size < 0 or ranks < 1:
+        raise ValueError(f"nothing to reduce: {size} bytes over {ranks} ranks")
+    return 2 * (ranks - 1) / ranks * size
+
+
+def zero_bytes(size: float, ranks: int, stage: int) -> float:
+    """Return the bytes each rank sends per step at a ZeRO stage; 0 is plain data-parallel training.
+
+    Raises:
+        ValueError: the stage is none of 0 to 3.
+    """
+    if stage not in (0, 1, 2, 3):
+        raise ValueError(f"ZeRO has no stage {stage}")
+    return all_reduce_bytes(size, ranks) * (ZERO_3_VOLUME if stage == 3 else 1.0)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from advisor.models.accumulation import pieces
+from advisor.models.memory import pieces
 from advisor.plan.activations import NONE, ActivationCheckpointing, Activations, every
 from advisor.plan.cluster import Cluster
 from advisor.plan.model import Model

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from advisor.models.communication import zero_bytes
 from advisor.models.memory import States
-from advisor.models.sharding import DeepSpeedEstimate, Estimate, fsdp_states, offload_time
+from advisor.models.sharding import DeepSpeedEstimate, Estimate, fsdp_states, offload_time, zero_bytes
 from advisor.plan.cluster import Cluster
 from advisor.plan.model import OPTIMIZERS, PRECISIONS, Model
 

@@ -17,9 +17,9 @@ from advisor.metrics.communication import comm_total, ddp, exposed_comm_seconds,
 from advisor.metrics.gpu import device
 from advisor.metrics.settings import flags, on_cpu, world_size
 from advisor.metrics.step import step_time_mean
-from advisor.models.communication import BUCKET
 from advisor.models.effects import PARTLY
 from advisor.models.gpus import AMPERE
+from advisor.models.sharding import BUCKET
 from advisor.rules._exposed import remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure, python
 from advisor.units import seconds, share, size

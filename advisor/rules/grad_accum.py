@@ -20,8 +20,7 @@ from advisor.metrics.input import batch_size, loader
 from advisor.metrics.memory import mem_activations, mem_grads, memory_pressure, used
 from advisor.metrics.settings import data_parallel_size
 from advisor.metrics.step import micro_steps_per_step
-from advisor.models.accumulation import pieces
-from advisor.models.memory import Slope, slope_of_one
+from advisor.models.memory import Slope, pieces, slope_of_one
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._pressure import pressure
 from advisor.rules._spelling import spelling

@@ -18,9 +18,9 @@ from advisor.metrics.memory import filled, mem_headroom, memory_pressure
 from advisor.metrics.settings import data_parallel_size, flags, world_size
 from advisor.metrics.sharding import data_parallel, states
 from advisor.metrics.step import data_wait_fraction, step_time_mean
-from advisor.models.communication import all_reduce_bytes
 from advisor.models.effects import Triple
 from advisor.models.memory import FILL
+from advisor.models.sharding import all_reduce_bytes
 from advisor.rules._exposed import exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, bash, measure
 from advisor.units import seconds, share

@@ -18,10 +18,9 @@ from advisor.metrics.gpu import device
 from advisor.metrics.memory import mem_params, memory_pressure
 from advisor.metrics.settings import data_parallel_size, flags, model, shard_size, world_size
 from advisor.metrics.sharding import data_parallel, filled_at, hybrid, stage, unit, whole
-from advisor.models.communication import ZERO_3_VOLUME
 from advisor.models.effects import COMPUTE
 from advisor.models.memory import FILL
-from advisor.models.sharding import fsdp_states
+from advisor.models.sharding import ZERO_3_VOLUME, fsdp_states
 from advisor.models.state import Effect
 from advisor.rules._exposed import exposed, remove_exposed
 from advisor.rules._pressure import pressure

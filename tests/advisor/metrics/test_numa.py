@@ -4,7 +4,7 @@ import pytest
 from profiles import RUN, metrics, nvml_uuid, rank, torch_uuid
 
 from advisor.metrics.base import Missing
-from advisor.metrics.cores import cores
+from advisor.metrics.host import cores
 from advisor.metrics.numa import gpu_node, near_cores, numa_nodes
 from profiler.schema import DeviceFact, Gpu, MemoryFact, ModelFact
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.models.accumulation import pieces
+from advisor.models.memory import pieces
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from advisor.models.communication import all_reduce_bytes, zero_bytes
+from advisor.models.sharding import all_reduce_bytes, zero_bytes
 
 GRADIENTS, RANKS = 350e6 * 4, 8
 
