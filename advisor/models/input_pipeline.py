@@ -7,6 +7,7 @@ measured come from profile-train's own measurements on 2 cores.
 """
 
 import math
+from dataclasses import dataclass
 
 # How much slower workers get side by side, for the low, expected and high gain: measured 1.0 where they sleep on I/O
 # (1, 2 and 5 workers, then 8: 80 ms a batch, 10.1 a step) and 1.5 where a worker and the training process filled two
@@ -36,17 +37,6 @@ PREFETCH_LIMITS = (2, 8)
 
 # Keeps 0.1 / 0.1, which may come out a hair above 1, from being rounded up to 2.
 ROUNDING = 1e-9
-
-
-def needed_workers(t_w: float, t_g: float, *, u_w: float, available: int, cores: int) -> int:
-    """Return W*: enough workers to keep up with a step of `t_g`, plus one spare, within the cores.
-
-    `u_w` is a worker's CPU seconds per second, `available` the cores the workers may use, `cores` those of the rank.
-    """
-    most = WORKERS_PER_CORE * cores
-    wanted = math.ceil(t_w / t_g - ROUNDING) + SPARE_WORKERS if t_g > 0 else most
-    affordable = math.floor(available / max(u_w, LEAST_CPU_SHARE) + ROUNDING)
-    return max(1, min(wanted, affordable, most))
 
 
 def contention(workers: int, cores: float, u_w: float = 1.0) -> tuple[float, float, float]:
@@ -80,6 +70,49 @@ def supply(
         raise ValueError(f"{workers} workers on {cores} cores deliver nothing")
     shared = (t_w * u_w + t_g * threads) / cores
     return max(contention * t_w / workers, shared)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workers:
+    """DataLoader workers, with their number chosen to match the rest of the step."""
+
+    t_w: float
+    """Seconds in which one worker prepares a batch."""
+    u_w: float
+    """CPU seconds per second of `t_w`."""
+    cores: int
+    """C_avail, the cores that the workers of this rank may use."""
+    host_cores: int
+    """All cores that the rank may use."""
+    batches: float = 1.0
+    """Batches per step, more than one under gradient accumulation."""
+    compute_threads: float = 0.0
+    """Cores that the training process keeps busy while computing."""
+    contention: float = 1.0
+    """kappa, the slowdown of workers that run side by side."""
+
+    def number(self, compute: float) -> int:
+        """Return W* for a step that takes `compute` seconds once its batches are ready.
+
+        These are enough workers to keep up, plus one spare, within the cores.
+        """
+        most = WORKERS_PER_CORE * self.host_cores
+        t_g = compute / self.batches
+        wanted = math.ceil(self.t_w / t_g - ROUNDING) + SPARE_WORKERS if t_g > 0 else most
+        affordable = math.floor(self.cores / max(self.u_w, LEAST_CPU_SHARE) + ROUNDING)
+        return max(1, min(wanted, affordable, most))
+
+    def supply(self, compute: float) -> float:
+        """Return the seconds that W* workers take for the batches of one step."""
+        return self.batches * supply(
+            self.t_w,
+            self.number(compute),
+            t_g=compute / self.batches,
+            u_w=self.u_w,
+            cores=self.host_cores,
+            threads=self.compute_threads,
+            contention=self.contention,
+        )
 
 
 def prefetch_factor(t_w_p99: float, t_g: float, workers: int) -> int:

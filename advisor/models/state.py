@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from advisor.models.input_pipeline import needed_workers, supply
+from advisor.models.input_pipeline import Workers
 
 
 class Scenario(Enum):
@@ -24,44 +24,6 @@ class Scenario(Enum):
     def of(self, values: tuple[float, float, float]) -> float:
         """Return the value of (low, expected, high) for this scenario."""
         return values[self.value]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workers:
-    """DataLoader workers, with their number chosen to match the rest of the step."""
-
-    t_w: float
-    """Seconds in which one worker prepares a batch."""
-    u_w: float
-    """CPU seconds per second of `t_w`."""
-    cores: int
-    """C_avail, the cores that the workers of this rank may use."""
-    host_cores: int
-    """All cores that the rank may use."""
-    batches: float = 1.0
-    """Batches per step, more than one under gradient accumulation."""
-    compute_threads: float = 0.0
-    """Cores that the training process keeps busy while computing."""
-    contention: float = 1.0
-    """kappa, the slowdown of workers that run side by side."""
-
-    def number(self, compute: float) -> int:
-        """Return W* for a step that takes `compute` seconds once its batches are ready."""
-        return needed_workers(
-            self.t_w, compute / self.batches, u_w=self.u_w, available=self.cores, cores=self.host_cores
-        )
-
-    def supply(self, compute: float) -> float:
-        """Return the seconds that W* workers take for the batches of one step."""
-        return self.batches * supply(
-            self.t_w,
-            self.number(compute),
-            t_g=compute / self.batches,
-            u_w=self.u_w,
-            cores=self.host_cores,
-            threads=self.compute_threads,
-            contention=self.contention,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

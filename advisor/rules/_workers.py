@@ -17,8 +17,8 @@ from advisor.metrics.input import (
     workers_are_behind,
 )
 from advisor.metrics.step import batches_per_step, data_wait_fraction, step_time_mean
-from advisor.models.input_pipeline import FEW_TENSORS, contention, transfer_time
-from advisor.models.state import Effect, Scenario, State, Workers, removed
+from advisor.models.input_pipeline import FEW_TENSORS, Workers, contention, transfer_time
+from advisor.models.state import Effect, Scenario, State, removed
 from advisor.rules.base import Change, Intervention, Safety, python
 from profiler.schema import LoaderFact
 

@@ -32,7 +32,8 @@ from advisor.metrics.step import (
     sync_fraction,
     typical_step_uncertainty,
 )
-from advisor.models.state import Effect, Workers
+from advisor.models.input_pipeline import Workers
+from advisor.models.state import Effect
 from advisor.rules import all_rules
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity, Source
 

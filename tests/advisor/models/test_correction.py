@@ -4,7 +4,8 @@ import pytest
 
 from advisor.models.correction import corrected, nothing
 from advisor.models.effects import divide, in_turn, relieve_host, remove, remove_seconds
-from advisor.models.state import Scenario, State, Workers, removed
+from advisor.models.input_pipeline import Workers
+from advisor.models.state import Scenario, State, removed
 
 START = State(phases={"forward": 0.06, "other": 0.02}, load=0.02)
 FOUND = (0.05, 0.1, 0.15)

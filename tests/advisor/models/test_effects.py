@@ -23,7 +23,8 @@ from advisor.models.effects import (
     shares_of,
     up_to,
 )
-from advisor.models.state import Effect, Scenario, State, Workers, removed
+from advisor.models.input_pipeline import Workers
+from advisor.models.state import Effect, Scenario, State, removed
 
 STEP = State(
     phases={"forward": 0.03, "backward": 0.05, "optimizer": 0.01, "other": 0.01},

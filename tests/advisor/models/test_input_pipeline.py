@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.models.input_pipeline import (
+    Workers,
     contention,
-    needed_workers,
     prefetch_factor,
     supply,
     transfer_time,
@@ -19,7 +19,7 @@ def step_time(t_w: float, t_g: float, workers: int, **how: float) -> float:
 
 
 def advised(t_w: float, t_g: float, cores: int, u_w: float) -> int:
-    return needed_workers(t_w, t_g, u_w=u_w, available=max(1, cores - 1), cores=cores)
+    return Workers(t_w=t_w, u_w=u_w, cores=max(1, cores - 1), host_cores=cores).number(t_g)
 
 
 @pytest.mark.parametrize(

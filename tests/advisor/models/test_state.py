@@ -6,8 +6,9 @@ import pytest
 
 from advisor.models.effects import divide, remove
 from advisor.models.gpus import peaks
+from advisor.models.input_pipeline import Workers
 from advisor.models.precision import ATTAINED_HALF, MEMBOUND_SPEEDUP, MatmulPart, faster, speedup
-from advisor.models.state import Scenario, State, Workers, removed
+from advisor.models.state import Scenario, State, removed
 
 A100 = peaks("NVIDIA A100-SXM4-80GB")
 
