@@ -188,32 +188,21 @@ def peaks(name: str) -> Peaks | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Generation:
-    """Dense FLOP per multiprocessor and cycle by kind of arithmetic, and the clock data sheets assume."""
-
-    fp32: int
-    tf32: int | None
-    half: int
-    fp8: int | None
-    fp4: int | None
-    clock: int
-    """MHz, the highest boost clock of its boards; on GeForce, NVML's maximum is up to a quarter higher."""
-
-
-# Multiply-adds a cycle, twice: from NVIDIA's architecture whitepapers (Volta to Blackwell) and, for fp32, the table of
-# arithmetic throughput in the CUDA C++ Programming Guide.
-_GENERATIONS = {
-    (7, 0): _Generation(128, None, 1024, None, None, 1530),
-    (7, 5): _Generation(128, None, 1024, None, None, 1770),
-    (8, 0): _Generation(128, 1024, 2048, None, None, 1440),
-    (8, 6): _Generation(256, 512, 1024, None, None, 1860),
-    (8, 9): _Generation(256, 512, 1024, 2048, None, 2520),
-    (9, 0): _Generation(256, 2048, 4096, 8192, None, 1980),
-    (10, 0): _Generation(256, 4096, 8192, 16384, 32768, 1965),
-    (10, 3): _Generation(256, 4096, 8192, 16384, 49152, 1965),
-    (12, 0): _Generation(256, 512, 1024, 2048, 4096, 2617),
-    (12, 1): _Generation(256, 512, 1024, 2048, 4096, 2520),
+# Dense FLOP per multiprocessor and cycle (multiply-adds, twice): from NVIDIA's architecture whitepapers (Volta to
+# Blackwell) and, for fp32, the table of arithmetic throughput in the CUDA C++ Programming Guide. The clock in MHz that
+# data sheets assume is the highest boost clock of its boards; on GeForce, NVML's maximum is up to a quarter higher.
+_GENERATIONS: dict[tuple[int, int], tuple[int, int | None, int, int | None, int | None, int]] = {
+    # capability: fp32, TF32, half, fp8, fp4, clock
+    (7, 0): (128, None, 1024, None, None, 1530),
+    (7, 5): (128, None, 1024, None, None, 1770),
+    (8, 0): (128, 1024, 2048, None, None, 1440),
+    (8, 6): (256, 512, 1024, None, None, 1860),
+    (8, 9): (256, 512, 1024, 2048, None, 2520),
+    (9, 0): (256, 2048, 4096, 8192, None, 1980),
+    (10, 0): (256, 4096, 8192, 16384, 32768, 1965),
+    (10, 3): (256, 4096, 8192, 16384, 49152, 1965),
+    (12, 0): (256, 512, 1024, 2048, 4096, 2617),
+    (12, 1): (256, 512, 1024, 2048, 4096, 2520),
 }
 
 
@@ -238,9 +227,9 @@ def derived(
     known = [each for each in _GENERATIONS if each <= capability]
     if not known:
         return None
-    per_cycle = _GENERATIONS[max(known)]
-    cycles = multiprocessors * MEGA * min(clock or per_cycle.clock, per_cycle.clock)
-    cut = 0.5 if "geforce" in name.lower() else 1.0
-    tf32, fp8 = (None if rate is None else cut * rate * cycles for rate in (per_cycle.tf32, per_cycle.fp8))
-    fp4 = None if per_cycle.fp4 is None else per_cycle.fp4 * cycles
-    return Peaks(per_cycle.fp32 * cycles, tf32, cut * per_cycle.half * cycles, fp8, fp4, bandwidth, None, derived=True)
+    fp32, tf32, half, fp8, fp4, highest = _GENERATIONS[max(known)]
+    cycles = multiprocessors * MEGA * min(clock or highest, highest)
+    cut = 0.5 * cycles if "geforce" in name.lower() else cycles
+    tf32_rate, fp8_rate = (None if rate is None else cut * rate for rate in (tf32, fp8))
+    fp4_rate = None if fp4 is None else fp4 * cycles
+    return Peaks(fp32 * cycles, tf32_rate, cut * half, fp8_rate, fp4_rate, bandwidth, None, derived=True)

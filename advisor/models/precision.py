@@ -60,13 +60,8 @@ class MatmulCall:
     """Elements that one call reads and writes; 0 if the shapes are unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class MatmulPart:
-    """Some of the matmuls, and their speed-up."""
-
-    share: float
-    """Share of the time of all matmuls."""
-    speedup: Triple
+MatmulPart = tuple[float, Triple]
+"""Some of the matmuls: their share of the time of all matmuls, and their speed-up."""
 
 
 def speedup(attained: Triple, peak: float, achieved: Triple) -> Triple:
@@ -123,13 +118,13 @@ def _parts(share: float, by: Triple, calls: Sequence[MatmulCall], peaks: Peaks, 
     No call becomes shorter than its bytes take to move, or than any kernel is.
     """
     if not calls:
-        return [MatmulPart(share, by)]
-    parts = []
+        return [(share, by)]
+    parts: list[MatmulPart] = []
     for call in calls:
         moving = width * call.numbers / peaks.bandwidth if peaks.bandwidth else 0.0
         most = max(1.0, call.seconds / max(EMPTY_KERNEL, moving))
         low, expected, high = (min(most, each) for each in by)
-        parts.append(MatmulPart(share * call.share, (low, expected, high)))
+        parts.append((share * call.share, (low, expected, high)))
     return parts
 
 
@@ -139,14 +134,14 @@ def faster(parts: list[MatmulPart], membound: Triple) -> Effect:
     Raises:
         ValueError: a share is negative, or the shares sum to more than 1.
     """
-    touched = sum(part.share for part in parts)
-    if any(part.share < 0 for part in parts) or touched > 1 + ROUNDING:
+    touched = sum(share for share, _ in parts)
+    if any(share < 0 for share, _ in parts) or touched > 1 + ROUNDING:
         raise ValueError(f"parts that make up {touched} of the matrix products")
 
     def effect(state: State, scenario: Scenario) -> State:
         return faster_kernels(
             state,
-            matmul=state.matmul * (touched - sum(part.share / scenario.of(part.speedup) for part in parts)),
+            matmul=state.matmul * (touched - sum(share / scenario.of(by) for share, by in parts)),
             membound=state.membound * (touched - touched / scenario.of(membound)),
         )
 

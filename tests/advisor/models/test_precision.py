@@ -13,7 +13,6 @@ from advisor.models.precision import (
     MEMBOUND_SPEEDUP,
     UNCHANGED,
     MatmulCall,
-    MatmulPart,
     faster,
     fp8_speedup,
     memory_change,
@@ -63,7 +62,7 @@ def test_speedup(state: State, achieved: float, peak: float, kind: tuple, produc
     attained, membound = kind
     of_products = speedup(attained, peak, (achieved * 1e12,) * 3)
     assert of_products == pytest.approx(products, rel=0.005)
-    effect = faster([MatmulPart(1, of_products)], membound)
+    effect = faster([(1, of_products)], membound)
     assert [state.time / effect(state, s).time for s in Scenario] == pytest.approx(whole, abs=0.01)
 
 
@@ -152,8 +151,8 @@ def test_half_the_bits_never_slow_a_step_nor_beat_its_floor(m, b, idle, floor, a
     "nonsense",
     [
         lambda: speedup(ATTAINED_HALF, 1e12, (0, 1, 1)),
-        lambda: faster([MatmulPart(0.7, (1, 1, 1)), MatmulPart(0.7, (1, 1, 1))], UNCHANGED),
-        lambda: faster([MatmulPart(-0.1, (1, 1, 1))], UNCHANGED),
+        lambda: faster([(0.7, (1, 1, 1)), (0.7, (1, 1, 1))], UNCHANGED),
+        lambda: faster([(-0.1, (1, 1, 1))], UNCHANGED),
     ],
 )
 def test_nonsense_is_refused(nonsense):

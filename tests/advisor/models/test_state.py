@@ -7,7 +7,7 @@ import pytest
 from advisor.models.effects import divide, remove
 from advisor.models.gpus import peaks
 from advisor.models.input_pipeline import Workers
-from advisor.models.precision import ATTAINED_HALF, MEMBOUND_SPEEDUP, MatmulPart, faster, speedup
+from advisor.models.precision import ATTAINED_HALF, MEMBOUND_SPEEDUP, faster, speedup
 from advisor.models.state import Scenario, State, removed
 
 A100 = peaks("NVIDIA A100-SXM4-80GB")
@@ -52,7 +52,7 @@ def test_a_chain_of_loader_precision_and_optimizer():
     start = State(
         phases={"forward": 0.040, "backward": 0.070, "optimizer": 0.010}, supply=0.200, matmul=0.070, membound=0.025
     )
-    half = faster([MatmulPart(1, speedup(ATTAINED_HALF, A100.half, (16e12, 16e12, 16e12)))], MEMBOUND_SPEEDUP)
+    half = faster([(1, speedup(ATTAINED_HALF, A100.half, (16e12, 16e12, 16e12)))], MEMBOUND_SPEEDUP)
     assert start.time == 0.200
     assert removed(start, half(start, Scenario.EXPECTED)) == 0
 
