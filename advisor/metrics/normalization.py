@@ -48,12 +48,27 @@ def unfused_norm(m: Metrics) -> Unfused | None:
     bandwidth = m[peak_rates].bandwidth
     if not bandwidth:
         raise Missing(f"The memory bandwidth of {m[device].name} is unknown", "Add it to advisor/models/gpus.py.")
-    trained = any(one.phase == "backward" for one in operators)
     found = [
-        _unfused(root, shape, list(_parts(root, shape, operators)), bandwidth, kernels, steps, trained)
+        (sum(one.total * part for one, part in parts), root, shape, parts)
         for root, shape in _roots(operators)
+        if (parts := list(_parts(root, shape, operators))) and prod(shape) * root.calls
     ]
-    return max((one for one in found if one.least), key=lambda one: one.share, default=None)
+    if not found:
+        return None
+    seconds, root, shape, parts = max(found, key=lambda one: one[0])
+    halved = root.dtype in ("bf16", "fp16") or any(one.name == "aten::copy_" for one, _ in parts)
+    least = 2.0 * prod(shape) * (HALF if halved else WIDE) * root.calls
+    fused = max(least / (TYPICAL["normalization"].memory * bandwidth), EMPTY_KERNEL * root.calls)
+    return Unfused(
+        calls=root.calls / steps,
+        operators=sum((one.kernels or one.calls) * part for one, part in parts) / root.calls,
+        bytes=sum((one.bytes or 0.0) * part for one, part in parts) / steps,
+        least=least / steps,
+        share=seconds / kernels,
+        saved=max(0.0, 1 - fused / seconds) if seconds else 0.0,
+        trained=any(one.phase == "backward" for one in operators),
+        own=_OWN in root.path,
+    )
 
 
 @metric("1", "share of GPU time in normalizations that are not fused")
@@ -94,28 +109,3 @@ def _parts(root: Operator, shape: tuple[int, ...], operators: list[Operator]) ->
         ):
             most = 2 if one.name == "aten::copy_" else 1
             yield one, min(1.0, most * root.calls / one.calls)
-
-
-def _unfused(
-    root: Operator,
-    shape: tuple[int, ...],
-    parts: list[tuple[Operator, float]],
-    bandwidth: float,
-    kernels: float,
-    steps: float,
-    trained: bool,
-) -> Unfused:
-    cast = any(one.name == "aten::copy_" for one, _ in parts)
-    least = 2.0 * prod(shape) * (HALF if cast or root.dtype in ("bf16", "fp16") else WIDE) * root.calls
-    seconds = sum(one.total * part for one, part in parts)
-    fused = max(least / (TYPICAL["normalization"].memory * bandwidth), EMPTY_KERNEL * root.calls)
-    return Unfused(
-        calls=root.calls / steps,
-        operators=sum((one.kernels or one.calls) * part for one, part in parts) / root.calls,
-        bytes=sum((one.bytes or 0.0) * part for one, part in parts) / steps,
-        least=least / steps,
-        share=seconds / kernels,
-        saved=max(0.0, 1 - fused / seconds) if seconds else 0.0,
-        trained=trained,
-        own=_OWN in root.path,
-    )
