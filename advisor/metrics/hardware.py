@@ -232,18 +232,12 @@ def _of_the_run(m: Metrics) -> list[GpuSample]:
     samples = m.profile.gpu_samples
     if not samples or m[on_cpu]:
         raise no_gpu(m, "The GPU was not sampled")
-    used = {sample.gpu for sample in samples if sample.process_memory} or _held_by_torch(m)
+    used = {sample.gpu for sample in samples if sample.process_memory}
+    if not used:
+        for rank in m.profile.ranks:
+            holding = {fact.id for fact in rank.memory_peaks or rank.devices}
+            used |= {gpu.index for gpu in m.profile.gpus_of(rank, holding)}
     return [sample for sample in samples if not used or sample.gpu in used]
-
-
-def _held_by_torch(m: Metrics) -> set[int]:
-    """Return the indices of the GPUs on which a rank holds memory; if not measured, of all it sees."""
-    gpus = set()
-    for rank in m.profile.ranks:
-        holding = {peak.id for peak in rank.memory_peaks}
-        devices = [fact for fact in rank.devices if fact.id in holding or not holding]
-        gpus |= {gpu.index for fact in devices if (gpu := m.profile.gpu_of(fact)) is not None}
-    return gpus
 
 
 def _samples(m: Metrics) -> list[GpuSample]:
@@ -257,9 +251,7 @@ def is_busy(sample: GpuSample) -> bool:
 
 def busy_clock(profile: Profile, rank: Rank, least: int = 1) -> float | None:
     """Return the mean SM clock in MHz of the rank's GPU while that is busy; None with fewer than `least` samples."""
-    used = {fact.id for fact in rank.memory_peaks}
-    devices = [fact for fact in rank.devices if fact.id in used]
-    indices = {gpu.index for fact in devices if (gpu := profile.gpu_of(fact)) is not None}
+    indices = {gpu.index for gpu in profile.gpus_of(rank, {fact.id for fact in rank.memory_peaks})}
     # An idle GPU's clock is low on purpose.
     busy = [sample for sample in profile.gpu_samples if sample.gpu in indices and sample.sm_clock and is_busy(sample)]
     return column_mean(busy, "sm_clock") if sum(sample.count for sample in busy) >= least else None

@@ -5,7 +5,7 @@ from advisor.metrics.gpu import device
 from advisor.metrics.settings import gpu_need, primary_rank, require_sized
 from advisor.metrics.step import steady_window
 from advisor.models.memory import FILL
-from profiler.schema import GpuSample, MemoryFact, MemorySample
+from profiler.schema import MemoryFact, MemorySample
 
 _REMEDY = "Record a training run on a CUDA GPU, for a few seconds."
 
@@ -59,10 +59,13 @@ def mem_nontorch(m: Metrics) -> int:
     The value comes from NVML. If NVML did not sample the GPU, it comes from the driver (cudaMemGetInfo), which counts
     the memory of every process on the GPU.
     """
-    held = [bytes_ for sample in _gpu_samples(m) if (bytes_ := _held(sample)) is not None]
-    if held:
-        return max(0, max(held) - max(sample.reserved for sample in _samples(m)))
     fact = m[memory_peak]
+    gpus = {gpu.index for gpu in m.profile.gpus_of(m[primary_rank], (fact.id,))}
+    samples = [sample for sample in m.profile.gpu_samples if sample.gpu in gpus]
+    # What the run's own processes hold, or what anyone uses if the driver does not say.
+    held = [sample.memory_used if sample.process_memory is None else sample.process_memory for sample in samples]
+    if known := [bytes_ for bytes_ in held if bytes_ is not None]:
+        return max(0, max(known) - max(sample.reserved for sample in _samples(m)))
     if fact.free is None or fact.total is None:
         raise Missing("The GPU's memory was not sampled", "Run with an NVIDIA driver and nvidia-ml-py.")
     return max(0, fact.total - fact.free - fact.reserved)
@@ -144,14 +147,6 @@ def filled(m: Metrics, grown: float) -> float:
     return 1 - m[mem_headroom] + grown / m[device].memory_total
 
 
-def _gpu_samples(m: Metrics) -> list[GpuSample]:
-    """Return NVML's samples of the GPU that `memory_peak` describes."""
-    index = m[memory_peak].id
-    facts = [fact for fact in m[primary_rank].devices if fact.id == index]
-    gpus = {gpu.index for fact in facts if (gpu := m.profile.gpu_of(fact)) is not None}
-    return [sample for sample in m.profile.gpu_samples if sample.gpu in gpus]
-
-
 def _samples(m: Metrics) -> list[MemorySample]:
     """Return the samples of the device that `memory_peak` describes; of the fullest one without it."""
     samples = m[primary_rank].memory_samples
@@ -169,8 +164,3 @@ def _since_steady(m: Metrics, counter: str) -> int:
     counts = [(sample.time, int(getattr(sample, counter))) for sample in _samples(m)]
     before = max((count for time, count in counts if window is not None and time <= window[0]), default=0)
     return max(count for _, count in counts) - before
-
-
-def _held(sample: GpuSample) -> int | None:
-    """Return the bytes held by the run's own processes; those in use by anyone if the driver does not say."""
-    return sample.process_memory if sample.process_memory is not None else sample.memory_used

@@ -49,5 +49,4 @@ def _gpus(m: Metrics) -> tuple[Gpu, ...]:
             "The program does not train on a GPU", "Nothing to do: a CPU run has no GPU to be near.", Need.GPU
         )
     peak = m.get(memory_peak)
-    held = [device for device in m[primary_rank].devices if peak is not None and device.id == peak.id]
-    return tuple(gpu for device in held if (gpu := m.profile.gpu_of(device)) is not None) or m.profile.gpus
+    return (m.profile.gpus_of(m[primary_rank], (peak.id,)) if peak else ()) or m.profile.gpus

@@ -1,7 +1,7 @@
 """A read-only, typed view of one run: every node's tables, with the ranks side by side."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from advisor.runs.clocks import OWN, Clock
@@ -101,6 +101,11 @@ class Profile:
         """
         uuid = bare_uuid(device.uuid or "")
         return next((gpu for gpu in self.gpus if uuid and bare_uuid(gpu.uuid) == uuid), None)
+
+    def gpus_of(self, rank: Rank, devices: Container[int]) -> tuple[schema.Gpu, ...]:
+        """Return NVML's records of the rank's devices with these numbers; those that were not sampled are left out."""
+        found = (self.gpu_of(fact) for fact in rank.devices if fact.id in devices)
+        return tuple(gpu for gpu in found if gpu is not None)
 
 
 def bare_uuid(uuid: str) -> str:
