@@ -151,14 +151,8 @@ def between_seconds(m: Metrics) -> dict[str, float]:
 
 
 def _seen(m: Metrics) -> Sequence[Step]:
-    """Return all steps.
-
-    Raises:
-        Missing: there are none.
-    """
-    if steps := m[primary_rank].steps:
-        return steps
-    raise Missing("No training step was seen", "Let the run reach an optimizer step.")
+    steps = m[primary_rank].steps or None
+    return known(steps, "No training step was seen", "Let the run reach an optimizer step.")
 
 
 def _recompiling(m: Metrics, after: int) -> list[tuple[Step, int]]:

@@ -58,13 +58,12 @@ Their total times differ by at most 2 %, or by at most half of the difference in
 @metric(None)
 def ddp(m: Metrics) -> DdpFact:
     """The DistributedDataParallel model with the most gradients."""
-    facts = [fact for fact in m[primary_rank].ddp if fact.passes]
-    if not facts:
-        raise Missing(
-            "No DistributedDataParallel model was seen in training",
-            "Let the run continue for more than ten steps, with DistributedDataParallel as the outermost module.",
-        )
-    return max(facts, key=lambda fact: fact.gradient_bytes)
+    facts = (fact for fact in m[primary_rank].ddp if fact.passes)
+    return known(
+        max(facts, key=lambda fact: fact.gradient_bytes, default=None),
+        "No DistributedDataParallel model was seen in training",
+        "Let the run continue for more than ten steps, with DistributedDataParallel as the outermost module.",
+    )
 
 
 @metric("count", "gradient reductions per step")
@@ -102,10 +101,9 @@ def exposed_comm_seconds(m: Metrics) -> float:
 def exposed_collective(m: Metrics) -> Exchange:
     """The kind of collective (and process group) with the most exposed time in a profiler window or trace."""
     require_kernel_times(m)
-    found = _exchanges(m[primary_rank])
-    if not found:
-        raise Missing("No collective on a GPU was recorded", "Run on several ranks, on GPUs, with windows enabled.")
-    return max(found, key=lambda each: each.exposed)
+    longest = max(_exchanges(m[primary_rank]), key=lambda each: each.exposed, default=None)
+    remedy = "Run on several ranks, on GPUs, with windows enabled."
+    return known(longest, "No collective on a GPU was recorded", remedy)
 
 
 @metric("count", "collectives per step of the kind that is exposed longest")

@@ -401,9 +401,7 @@ def _delayed(m: Metrics) -> float:
 
 def _sum(m: Metrics, name: str) -> float:
     values = [value for window in _windows(m) if (value := getattr(window, name)) is not None]
-    if not values:
-        raise Missing("The profiler windows do not contain this", _LONGER)
-    return float(sum(values))
+    return float(sum(known(values or None, "The profiler windows do not contain this", _LONGER)))
 
 
 def _kernels(m: Metrics) -> list[Kernel]:

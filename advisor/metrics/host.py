@@ -27,9 +27,7 @@ _REMEDY = "Let the run last for a few seconds, on a system where psutil may insp
 @metric(None)
 def run(m: Metrics) -> Run:
     """The recording of the primary rank's node."""
-    if not m.profile.runs:
-        raise Missing("The run's own row is missing", "Record the run again.")
-    return m.profile.runs[0]
+    return known(next(iter(m.profile.runs), None), "The run's own row is missing", "Record the run again.")
 
 
 @metric("count", "cores the program may use")
@@ -199,6 +197,4 @@ def _mean(m: Metrics, name: str) -> float:
 
 def _values(m: Metrics, name: str) -> list[int]:
     values = [value for sample in m.profile.host_samples if (value := getattr(sample, name)) is not None]
-    if not values:
-        raise Missing("Host memory use was not sampled", _REMEDY)
-    return values
+    return known(values or None, "Host memory use was not sampled", _REMEDY)

@@ -233,9 +233,7 @@ def epoch_restart_share(m: Metrics) -> float:
 
 def _epoch_starts(m: Metrics, remedy: str) -> list[Step]:
     starts = [s for s in m[primary_rank].steps if s.tags & TAG_EPOCH_START and s.epoch_start is not None]
-    if not starts:
-        raise Missing("No start of an epoch was seen", remedy)
-    return starts
+    return known(starts or None, "No start of an epoch was seen", remedy)
 
 
 def _batches(m: Metrics) -> list[Batch]:

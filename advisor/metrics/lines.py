@@ -187,10 +187,7 @@ def sampled(m: Metrics) -> tuple[Stack, ...]:
 
     If a run has no such steps (an evaluation or a checkpoint in each step), all stacks.
     """
-    rows = _in_steps(m[primary_rank])
-    if not rows:
-        raise Missing("No Python stacks were sampled", _REMEDY)
-    return rows
+    return known(_in_steps(m[primary_rank]) or None, "No Python stacks were sampled", _REMEDY)
 
 
 def _in_steps(rank: Rank) -> tuple[Stack, ...]:

@@ -4,7 +4,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from math import prod
 
-from advisor.metrics.base import Metrics, Missing, known, metric
+from advisor.metrics.base import Metrics, known, metric
 from advisor.metrics.operators import Product, products, shaped_operators
 from advisor.models.activations import LOGIT_BYTES
 
@@ -105,11 +105,8 @@ def logits(m: Metrics) -> Logits:
         for operator in m[shaped_operators].operators
         if operator.name == "aten::_log_softmax" and len(operator.inputs[0]) >= 2 and min(operator.inputs[0]) > 0
     ]
-    if not shapes:
-        raise Missing(
-            "No cross-entropy over classes was recorded", "Nothing to do, unless the loss is compiled or fused."
-        )
-    largest = max(shapes, key=prod)
+    remedy = "Nothing to do, unless the loss is compiled or fused."
+    largest = known(max(shapes, key=prod, default=None), "No cross-entropy over classes was recorded", remedy)
     return Logits(prod(largest) // largest[1], largest[1])
 
 

@@ -1,6 +1,6 @@
 """The contents of GPU memory, for the fullest device of the primary rank."""
 
-from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.base import Metrics, Missing, known, metric
 from advisor.metrics.gpu import device
 from advisor.metrics.settings import gpu_need, primary_rank, require_sized
 from advisor.metrics.step import steady_window
@@ -13,10 +13,8 @@ _REMEDY = "Record a training run on a CUDA GPU, for a few seconds."
 @metric(None)
 def memory_peak(m: Metrics) -> MemoryFact:
     """Memory at the peak of a step, by content."""
-    peaks = m[primary_rank].memory_peaks
-    if not peaks:
-        raise Missing("The parts of GPU memory were not measured", _REMEDY, gpu_need(m))
-    return max(peaks, key=lambda fact: fact.allocated_peak)
+    fullest = max(m[primary_rank].memory_peaks, key=lambda fact: fact.allocated_peak, default=None)
+    return known(fullest, "The parts of GPU memory were not measured", _REMEDY, gpu_need(m))
 
 
 def _parts(m: Metrics) -> MemoryFact:

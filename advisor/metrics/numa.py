@@ -1,6 +1,6 @@
 """The placement of a training process relative to its GPU, on machines with several NUMA nodes."""
 
-from advisor.metrics.base import Metrics, Missing, Need, metric
+from advisor.metrics.base import Metrics, Missing, Need, known, metric
 from advisor.metrics.host import cores, run
 from advisor.metrics.memory import memory_peak
 from advisor.metrics.settings import on_cpu, primary_rank
@@ -10,9 +10,8 @@ from profiler.schema import Gpu
 @metric("count", "NUMA nodes with cores")
 def numa_nodes(m: Metrics) -> int:
     """NUMA nodes with cores on the primary rank's machine; a socket has one or more."""
-    if not m[run].numa_nodes:
-        raise Missing("The machine's NUMA nodes are unknown", "Record on Linux, with a readable /sys.")
-    return len(m[run].numa_nodes)
+    remedy = "Record on Linux, with a readable /sys."
+    return known(len(m[run].numa_nodes) or None, "The machine's NUMA nodes are unknown", remedy)
 
 
 @metric(None)
@@ -20,12 +19,8 @@ def gpu_node(m: Metrics) -> int:
     """NUMA node of the primary rank's GPU."""
     nodes = {gpu.numa_node for gpu in _gpus(m)}
     node = nodes.pop() if len(nodes) == 1 else None
-    if node is None:
-        raise Missing(
-            "The NUMA node of the GPU is unknown",
-            "Record on a machine that reports it under /sys (few virtual machines do).",
-        )
-    return node
+    remedy = "Record on a machine that reports it under /sys (few virtual machines do)."
+    return known(node, "The NUMA node of the GPU is unknown", remedy)
 
 
 @metric("1", "share of the process's cores on its GPU's node")

@@ -1,6 +1,6 @@
 """Regions of the data set that the program has named "preprocess"."""
 
-from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.base import Metrics, Missing, known, metric
 from advisor.metrics.input import loader
 from advisor.metrics.settings import primary_rank
 from advisor.metrics.step import summed
@@ -34,6 +34,4 @@ def preprocess_share(m: Metrics) -> float:
 def epochs_begun(m: Metrics) -> int:
     """Number of the loader's epochs whose start was recorded."""
     begun = sum(step.count for step in m[primary_rank].steps if step.tags & TAG_EPOCH_START)
-    if not begun:
-        raise Missing("No start of an epoch was seen", "Record a run that includes one.")
-    return begun
+    return known(begun or None, "No start of an epoch was seen", "Record a run that includes one.")

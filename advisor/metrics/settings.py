@@ -34,11 +34,8 @@ def require_sized(facts: Iterable[ModelFact | OptimizerFact]) -> None:
 @metric(None)
 def model(m: Metrics) -> ModelFact:
     """The model that is trained; if there are several, the one with the most trainable parameters."""
-    models = m[primary_rank].models
-    if not models:
-        raise Missing(
-            "No model was seen in training", "Let the run reach a step that calls an nn.Module with gradients."
-        )
+    remedy = "Let the run reach a step that calls an nn.Module with gradients."
+    models = known(m[primary_rank].models or None, "No model was seen in training", remedy)
     require_sized(models)
     return max(models, key=lambda fact: fact.trainable)
 
@@ -53,12 +50,8 @@ def fp64_parameters(m: Metrics) -> float:
 @metric(None)
 def optimizers(m: Metrics) -> tuple[OptimizerFact, ...]:
     """All torch optimizers that made a step."""
-    facts = m[primary_rank].optimizers
-    if not facts:
-        raise Missing(
-            "No torch optimizer was seen", "Let the run reach an optimizer step; torch.optim optimizers are recognized."
-        )
-    return facts
+    remedy = "Let the run reach an optimizer step; torch.optim optimizers are recognized."
+    return known(m[primary_rank].optimizers or None, "No torch optimizer was seen", remedy)
 
 
 @metric(None)

@@ -6,8 +6,6 @@ this module follows the frameworks.
 
 from dataclasses import dataclass
 
-from advisor.models.memory import States
-
 # What DeepSpeed's estimators reckon a parameter: 16-bit weights and gradients, fp32 weights, momentum and variance, and
 # at the update of the weights 2 bytes more. From "Memory Requirements" of DeepSpeed's documentation.
 WEIGHTS, WEIGHTS_AND_GRADIENTS, OPTIMIZER, ALL = 2, 4, 16, 18
@@ -85,8 +83,8 @@ class DeepSpeedEstimate:
         return Estimate(gpu, self.parameters * host_each * HOST_BUFFER)
 
 
-def fsdp_states(states: States, ranks: int, largest_unit: float, *, element: int = 2) -> float:
-    """Return the bytes of one rank's states under FSDP: its part, and two gathered units.
+def gathered(largest_unit: float, element: int = 2) -> float:
+    """Return the bytes of the two units of weights that FSDP holds gathered, besides the rank's part of the states.
 
     `largest_unit` is in parameters. `element` is the bytes per number of the dtype in which units are gathered: 2 for
     bf16.
@@ -96,7 +94,7 @@ def fsdp_states(states: States, ranks: int, largest_unit: float, *, element: int
     """
     if largest_unit < 0 or element < 1:
         raise ValueError(f"no unit of {largest_unit} parameters at {element} bytes")
-    return states.sharded(3, ranks).total + GATHERED_UNITS * largest_unit * element
+    return GATHERED_UNITS * largest_unit * element
 
 
 def offload_time(parameters: float, ranks: int, *, bus: float, host: float) -> float:

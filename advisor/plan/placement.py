@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from advisor.models.memory import States
-from advisor.models.sharding import DeepSpeedEstimate, Estimate, fsdp_states, offload_time, zero_bytes
+from advisor.models.sharding import DeepSpeedEstimate, Estimate, gathered, offload_time, zero_bytes
 from advisor.plan.cluster import Cluster
 from advisor.plan.model import OPTIMIZERS, PRECISIONS, Model
 
@@ -82,7 +82,7 @@ def account(model: Model, cluster: Cluster, placement: Placement) -> Account:
         placement=placement,
         optimizer=model.optimizer,
         states=_on_gpu(model, placement, ranks),
-        transient=_transient(model, placement, states, ranks),
+        transient=_transient(model, placement),
         host=own.host if own and offloaded else None,
         deepspeed=own if _estimable(model, placement) else None,
         sent=zero_bytes(states.gradients, ranks, placement.stage),
@@ -126,12 +126,9 @@ def _gathered(model: Model, placement: Placement) -> bool:
     return placement == Placement(2) and PRECISIONS[model.precision] != "mixed"
 
 
-def _transient(model: Model, placement: Placement, states: States, ranks: int) -> float | None:
+def _transient(model: Model, placement: Placement) -> float | None:
     if placement.stage == 3:
-        if model.unit is None:
-            return None
-        whole = fsdp_states(states, ranks, model.unit, element=model.element)
-        return whole - states.sharded(3, ranks).total
+        return None if model.unit is None else gathered(model.unit, model.element)
     if _gathered(model, placement):
         return model.element * model.parameters
     return model.cast if placement.offload is Offload.NOTHING else 0.0

@@ -20,7 +20,7 @@ from advisor.metrics.settings import data_parallel_size, flags, model, shard_siz
 from advisor.metrics.sharding import data_parallel, filled_at, hybrid, stage, unit, whole
 from advisor.models.effects import COMPUTE
 from advisor.models.memory import FILL
-from advisor.models.sharding import ZERO_3_VOLUME, fsdp_states
+from advisor.models.sharding import ZERO_3_VOLUME, gathered
 from advisor.models.state import Effect
 from advisor.rules._exposed import exposed, remove_exposed
 from advisor.rules._pressure import pressure
@@ -90,8 +90,7 @@ def in_place_of_ddp(m: Metrics) -> Intervention | None:
 
 def _sharded_total(m: Metrics) -> float:
     """Return the bytes of one rank at stage 3, including the gathered blocks."""
-    largest, element = unit(m)
-    return fsdp_states(whole(m), m[shard_size], largest, element=element)
+    return whole(m).sharded(3, m[shard_size]).total + gathered(*unit(m))
 
 
 def _freed_by_weights(m: Metrics) -> float:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.models.memory import States, states
-from advisor.models.sharding import DeepSpeedEstimate, fsdp_states, offload_time
+from advisor.models.sharding import DeepSpeedEstimate, gathered, offload_time
 
 GIB = 2**30
 FP32_ADAM, MIXED_ADAM = (4, 4, 8), (2, 2, 12)
@@ -37,7 +37,7 @@ def test_one_gpu_asks_the_host_for_its_state_only():
 def test_llama_8b_under_fsdp():
     whole = states(8.03e9, FP32_ADAM)
     assert whole.sharded(3, 8).total / 1e9 == pytest.approx(16.06)
-    assert fsdp_states(whole, 8, 218e6) / 1e9 == pytest.approx(16.93, abs=0.005)
+    assert (whole.sharded(3, 8).total + gathered(218e6)) / 1e9 == pytest.approx(16.93, abs=0.005)
 
 
 def test_the_time_of_an_offloaded_optimizer():
@@ -80,7 +80,7 @@ def test_the_papers_formulas(parameters: float, ranks: int, nodes: int):
     [
         lambda: DeepSpeedEstimate(parameters=1, largest=2, gpus=1),
         lambda: DeepSpeedEstimate(parameters=1, gpus=0),
-        lambda: fsdp_states(states(1, FP32_ADAM), 1, -1),
+        lambda: gathered(-1),
         lambda: offload_time(1, 1, bus=0, host=1),
         lambda: states(1, FP32_ADAM).sharded(4, 2),
         lambda: states(1, FP32_ADAM).sharded(1, 0),
