@@ -187,9 +187,8 @@ def kernels_per_step(m: Metrics) -> float:
 @metric(None)
 def replays_graphs(m: Metrics) -> bool:
     """Whether the program replays CUDA graphs: a call then launches many kernels."""
-    calls = sum(fact.launches.calls for fact in m[primary_rank].traces if fact.launches)
-    if not calls:
-        raise Missing("No launch was recorded", "Record for longer: profiler windows show them.")
+    launched = sum(fact.launches.calls for fact in m[primary_rank].traces if fact.launches)
+    calls = known(launched or None, "No launch was recorded", "Record for longer: profiler windows show them.")
     return _sum(m, "kernels") > GRAPHS * calls
 
 

@@ -89,26 +89,24 @@ def throttled_gpu(m: Metrics) -> Gpu:
     """
     busy = _by_gpu(sample for sample in m[busy_samples] if sample.throttle is not None)
     candidates = [gpu for gpu in m.profile.gpus if gpu.index in busy]
-    if not candidates:
-        raise Missing(
-            "Throttle reasons were not sampled", "Run on a GPU whose driver reports clocks event reasons.", gpu_need(m)
-        )
 
     def rank(gpu: Gpu) -> tuple[float, float]:
         samples = busy[gpu.index]
         return -_throttled_share(samples, gpu), column_mean(samples, "sm_clock") or math.inf
 
-    return min(candidates, key=rank)
+    remedy = "Run on a GPU whose driver reports clocks event reasons."
+    return known(min(candidates, key=rank, default=None), "Throttle reasons were not sampled", remedy, gpu_need(m))
 
 
 @metric("1", "GPU clock divided by its maximum")
 def sm_clock_ratio(m: Metrics) -> float:
     """Clock of the most throttled GPU while it is busy, divided by its maximum."""
     gpu = m[throttled_gpu]
-    if not gpu.sm_clock_max:
-        raise Missing("The GPU's highest clock is unknown", "Run with a driver that reports it.")
+    highest = known(
+        gpu.sm_clock_max or None, "The GPU's highest clock is unknown", "Run with a driver that reports it."
+    )
     samples = [sample for sample in m[busy_samples] if sample.gpu == gpu.index]
-    return known(column_mean(samples, "sm_clock"), "The GPU's clock was not sampled", NVML) / gpu.sm_clock_max
+    return known(column_mean(samples, "sm_clock"), "The GPU's clock was not sampled", NVML) / highest
 
 
 @metric("1", "share of the time throttled by heat or power brake")
@@ -152,11 +150,8 @@ def power_cap(m: Metrics) -> float:
     used = {sample.gpu for sample in m[busy_samples]}
     sold = [(gpu, peaks(gpu.name)) for gpu in m.profile.gpus if gpu.index in used and gpu.power_limit]
     ratios = [(gpu.power_limit or 0.0) / board.watts for gpu, board in sold if board and board.watts]
-    if not ratios:
-        raise Missing(
-            "The power that this GPU is sold with is unknown", "Nothing to do, unless somebody lowered its limit."
-        )
-    return min(ratios)
+    remedy = "Nothing to do, unless somebody lowered its limit."
+    return known(min(ratios, default=None), "The power that this GPU is sold with is unknown", remedy)
 
 
 @metric("1", "GPU clock under the power cap divided by its maximum")
@@ -199,9 +194,7 @@ def pcie_ratio(m: Metrics) -> float:
             sample.pcie_generation or 0
         )  # a generation doubles the speed of a lane
         best[sample.gpu] = max(best.get(sample.gpu, 0.0), now / ((width or 1) * 2.0 ** (generation or 0)))
-    if not best:
-        raise Missing("The PCIe link was not sampled", NVML)
-    return min(best.values())
+    return known(min(best.values(), default=None), "The PCIe link was not sampled", NVML)
 
 
 @metric("W", "GPU power")
@@ -263,13 +256,11 @@ def busy_samples(m: Metrics) -> list[GpuSample]:
 
     If NVML reports no utilization (MIG), SM activity decides. A sample with neither does not count as busy.
     """
-    busy = [sample for sample in _samples(m) if is_busy(sample)]
-    if not busy:
-        raise Missing(
-            f"No sample showed a GPU busy for {BUSY:.0%} of the time",
-            "Nothing to do, if the GPU is meant to be idle; otherwise give it more work, or record for longer.",
-        )
-    return busy
+    return known(
+        [sample for sample in _samples(m) if is_busy(sample)] or None,
+        f"No sample showed a GPU busy for {BUSY:.0%} of the time",
+        "Nothing to do, if the GPU is meant to be idle; otherwise give it more work, or record for longer.",
+    )
 
 
 def _by_gpu(samples: Iterable[GpuSample]) -> dict[int, list[GpuSample]]:

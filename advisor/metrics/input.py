@@ -195,9 +195,8 @@ def worker_efficiency(m: Metrics) -> float:
     divided by the step time and the number of workers. Evaluations and epoch starts are excluded, because there may be
     no workers then.
     """
-    workers = m[loader].num_workers
-    if not workers:
-        raise Missing("The loader has no workers", "Nothing to do: the training process prepares the batches itself.")
+    remedy = "Nothing to do: the training process prepares the batches itself."
+    workers = known(m[loader].num_workers or None, "The loader has no workers", remedy)
     return m[t_w] * m[batches_per_step] / (workers * m[step_time_mean])
 
 

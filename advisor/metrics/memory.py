@@ -147,9 +147,8 @@ def filled(m: Metrics, grown: float) -> float:
 
 def _samples(m: Metrics) -> list[MemorySample]:
     """Return the samples of the device that `memory_peak` describes; of the fullest one without it."""
-    samples = m[primary_rank].memory_samples
-    if not samples:
-        raise Missing("torch's CUDA allocator was not sampled", _REMEDY, gpu_need(m))
+    seen = m[primary_rank].memory_samples or None
+    samples = known(seen, "torch's CUDA allocator was not sampled", _REMEDY, gpu_need(m))
     peak = m.get(memory_peak)
     own = [sample for sample in samples if peak is not None and sample.device == peak.id]
     fullest = max(samples, key=lambda sample: sample.reserved_peak).device

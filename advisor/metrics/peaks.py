@@ -1,6 +1,6 @@
 """The peak rates of the GPU, from its data sheet or from its generation and clock."""
 
-from advisor.metrics.base import Metrics, Missing, metric
+from advisor.metrics.base import Metrics, Missing, known, metric
 from advisor.metrics.gpu import FEW_CONVOLUTIONS, conv_share, device, matmul_share
 from advisor.metrics.operators import products, shaped_operators
 from advisor.metrics.settings import primary_rank
@@ -16,15 +16,11 @@ def peak_rates(m: Metrics) -> Peaks:
     multiprocessors and clock.
     """
     gpu = m[device]
-    known = peaks(gpu.name)
-    if known is None and not gpu.is_amd and gpu.capability and gpu.multiprocessors:
-        known = derived(gpu.name, gpu.capability, gpu.multiprocessors, gpu.sm_clock_max, gpu.bandwidth)
-    if known is None:
-        raise Missing(
-            f"The peak rates of {gpu.name} are unknown",
-            "Add the dense rates from its data sheet to advisor/models/gpus.py.",
-        )
-    return known
+    rates = peaks(gpu.name)
+    if rates is None and not gpu.is_amd and gpu.capability and gpu.multiprocessors:
+        rates = derived(gpu.name, gpu.capability, gpu.multiprocessors, gpu.sm_clock_max, gpu.bandwidth)
+    remedy = "Add the dense rates from its data sheet to advisor/models/gpus.py."
+    return known(rates, f"The peak rates of {gpu.name} are unknown", remedy)
 
 
 @metric(None)

@@ -13,12 +13,11 @@ NVML = "Run on a machine with an NVIDIA GPU, its driver and nvidia-ml-py."
 @metric(None)
 def primary_rank(m: Metrics) -> Rank:
     """The training process with the lowest rank. Metrics of a single rank describe this one."""
-    if not m.profile.ranks:
-        raise Missing(
-            "No training process was seen",
-            "Start the program with profile-train, in a Python that reads PYTHONPATH (not python -I or -S).",
-        )
-    return min(m.profile.ranks, key=lambda rank: rank.process.rank)
+    return known(
+        min(m.profile.ranks, key=lambda rank: rank.process.rank, default=None),
+        "No training process was seen",
+        "Start the program with profile-train, in a Python that reads PYTHONPATH (not python -I or -S).",
+    )
 
 
 def require_sized(facts: Iterable[ModelFact | OptimizerFact]) -> None:
