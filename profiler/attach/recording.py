@@ -133,13 +133,13 @@ def record(wanted: Wanted) -> tuple[Path, tuple[str, ...]]:
     with _stop_signals() as asked:
         try:
             notes += _begin(wanted, settings, hooked, asked)
+            recorder = _recorder(wanted, seat.folder, rings, words)
         except BaseException:
             _unhook(hooked)
             place.leave(seat, rings)
             raise
         ended = False
         try:
-            recorder = _recorder(wanted, seat.folder, rings, words)
             if wanted.outside:
                 recorder.problem("attach", OUTSIDE)
             say(f"recording process {pid}" + _until(wanted) + "; Ctrl-C ends the recording, not the program.")

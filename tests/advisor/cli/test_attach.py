@@ -12,7 +12,8 @@ import pytest
 from programs import COMMAND, PATIENCE, ROOT
 
 from advisor.cli import main
-from profiler.attach import rights
+from profiler.attach import recording, rights
+from profiler.errors import ProfilerError
 from profiler.launch import VARIABLE
 from profiler.recorder.stacks import sampler
 
@@ -125,6 +126,27 @@ def test_outside_nothing_is_put_in_and_what_is_missing_is_said(tmp_path, capsys)
     assert result["advice"] == []
     assert "attach" in {problem["source"] for problem in result["environment"]["problems"]}
     assert str(program.pid) in capsys.readouterr().err
+
+
+@pytest.mark.process
+def test_a_recorder_that_cannot_begin_leaves_nothing(tmp_path, monkeypatch, capsys):
+    def full(*_args, **_options):
+        raise ProfilerError("The disk is full.", "Make room.")
+
+    made = []
+    rings = recording.place.make_rings
+    monkeypatch.setattr(recording.place, "make_rings", lambda *words: made.append(rings(*words)) or made[-1])
+    monkeypatch.setattr(recording, "Recorder", full)
+    program = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    try:
+        status = main(["attach", str(program.pid), "--no-inject", "--out", str(tmp_path / "run")])
+    finally:
+        program.communicate()
+
+    assert status == 1
+    assert "The disk is full" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    assert [folder for folder in made if folder.exists()] == []
 
 
 @pytest.mark.parametrize(
