@@ -29,13 +29,15 @@ class Quantiles:
         self.bins: dict[int, int] = {}
 
     @classmethod
-    def from_sketch(cls, sketch: Sketch) -> Quantiles:
-        """Return the distribution of a stored row, to be continued."""
+    def from_sketch(cls, *sketches: Sketch) -> Quantiles:
+        """Return the distribution of all values in stored rows, to be continued; bins may come from anyone."""
         quantiles = cls()
-        quantiles.zeros = max(0, sketch.zeros)
-        for k, count in sketch.bins.items():
-            if count > 0:
-                quantiles._fill(k, count)
+        for sketch in sketches:
+            quantiles.zeros += max(0, sketch.zeros)
+            for k, count in sketch.bins.items():
+                if count > 0:
+                    k = min(EDGE, max(-EDGE, k))
+                    quantiles.bins[k] = quantiles.bins.get(k, 0) + count
         return quantiles
 
     def to_sketch(self, pid: int, quantity: str) -> Sketch:
@@ -47,30 +49,21 @@ class Quantiles:
         """Return the number of values added."""
         return self.zeros + sum(self.bins.values())
 
-    def add(self, value: float, count: int = 1) -> None:
-        """Add the value `count` times; NaN is not a measurement and is left out."""
-        if value > 0:
-            k = EDGE if value == math.inf else math.ceil(math.log(value) * _SCALE)
-            self._fill(k, count)
-        elif value <= 0:
-            self.zeros += count
+    def add(self, value: float) -> None:
+        """Add a value; NaN is not a measurement and is left out."""
+        self.extend((value,))
 
     def extend(self, values: Iterable[float]) -> None:
         """Add many values as `add` does, but faster: a fast loop has thousands of steps per second."""
         bins = self.bins
         for value in values:
-            if 0 < value < math.inf:
-                k = math.ceil(math.log(value) * _SCALE)
-                if -EDGE <= k <= EDGE:
-                    bins[k] = bins.get(k, 0) + 1
-                    continue
-            self.add(value)
-
-    def merge(self, other: Quantiles) -> None:
-        """Add all values of `other`."""
-        self.zeros += other.zeros
-        for k, count in other.bins.items():
-            self._fill(k, count)
+            if value > 0:
+                k = math.ceil(math.log(value) * _SCALE) if value < math.inf else EDGE
+                if not -EDGE <= k <= EDGE:
+                    k = EDGE if k > 0 else -EDGE
+                bins[k] = bins.get(k, 0) + 1
+            elif value <= 0:
+                self.zeros += 1
 
     def quantile(self, q: float) -> float | None:
         """Return the smallest value that a share `q` (0 to 1) of all values do not exceed, or None.
@@ -91,7 +84,3 @@ class Quantiles:
             below += self.bins[k]
             value = GROWTH**k * _CENTRE
         return value
-
-    def _fill(self, k: int, count: int) -> None:
-        k = min(EDGE, max(-EDGE, k))
-        self.bins[k] = self.bins.get(k, 0) + count

@@ -45,10 +45,5 @@ def quantile(weighted: Iterable[tuple[float, float]], q: float) -> float:
 
 def quantile_of_run(weighted: Sequence[tuple[float, float]], sketches: Iterable[Sketch], q: float) -> float:
     """Return a quantile of all values of the run, from their sketches if rows were merged."""
-    if any(weight > 1 for _, weight in weighted):
-        merged = Quantiles()
-        for sketch in sketches:
-            merged.merge(Quantiles.from_sketch(sketch))
-        if (value := merged.quantile(q)) is not None:
-            return value
-    return quantile(weighted, q)
+    merged = Quantiles.from_sketch(*sketches).quantile(q) if any(weight > 1 for _, weight in weighted) else None
+    return quantile(weighted, q) if merged is None else merged

@@ -29,8 +29,7 @@ def test_quantiles_are_right_to_one_percent(values, q):
 
 @given(st.lists(VALUES | st.just(0.0)), st.lists(VALUES | st.just(0.0)))
 def test_merged_sketches_are_the_sketch_of_all_values(some, others):
-    merged = filled(some)
-    merged.merge(filled(others))
+    merged = Quantiles.from_sketch(*(filled(values).to_sketch(1, "duration") for values in (some, others)))
     together = filled(some + others)
     assert (merged.zeros, merged.bins) == (together.zeros, together.bins)
     assert merged.count == len(some) + len(others)
@@ -59,7 +58,7 @@ def test_bins_are_those_the_schema_promises(value):
 def test_memory_is_bounded_whatever_comes():
     quantiles = Quantiles()
     for exponent in range(-308, 309):
-        quantiles.add(10.0**exponent, 2)
+        quantiles.extend([10.0**exponent] * 2)
     quantiles.add(math.inf)
     quantiles.add(5e-324)
     assert quantiles.count == 2 * 617 + 2
@@ -67,9 +66,7 @@ def test_memory_is_bounded_whatever_comes():
 
 
 def test_a_count_weighs():
-    quantiles = Quantiles()
-    quantiles.add(1.0, 9)
-    quantiles.add(100.0)
+    quantiles = filled([*[1.0] * 9, 100.0])
     assert quantiles.quantile(0.9) == pytest.approx(1.0, rel=0.01)
     assert quantiles.quantile(0.91) == pytest.approx(100.0, rel=0.01)
 

@@ -49,7 +49,7 @@ from profiler.schema import (
     Sync,
     Window,
 )
-from profiler.sketch import Quantiles
+from profiler.sketch import EDGE
 from profiler.store import Tables, Writer, decode_fact, find, read, reader, with_columns
 from profiler.store.merge import MERGES
 from profiler.store.values import made_of, parse
@@ -395,10 +395,8 @@ def test_a_day_of_steps_of_a_millisecond_takes_a_few_megabytes(tmp_path):
             if at % 100 == 0:
                 assert writer.commit()
         for quantity in ("duration", "batch", *PHASES):
-            quantiles = Quantiles()
-            for power in range(-1300, 1300):
-                quantiles.add(1.02**power, count=day * 1000)
-            writer.put(quantiles.to_sketch(1, quantity))
+            bins = dict.fromkeys(range(-EDGE, EDGE + 1), day * 1000)
+            writer.put(Sketch(pid=1, quantity=quantity, zeros=0, bins=bins))
         assert writer.close()
     assert writer.path.stat().st_size < 24e6
     with contextlib.closing(sqlite3.connect(writer.path)) as connection:

@@ -102,9 +102,8 @@ def test_the_slowest_batches():
 
 def test_the_slowest_of_merged_batches_come_from_all_workers_sketches():
     first, second = Quantiles(), Quantiles()
-    first.add(0.1, 98)
-    second.add(0.1, 98)
-    second.add(0.8, 4)
+    first.extend([0.1] * 98)
+    second.extend([0.1] * 98 + [0.8] * 4)
     sketches = (first.to_sketch(2, "batch"), second.to_sketch(3, "batch"))
     made = batches(*[0.1] * 40, count=5)
 

@@ -128,8 +128,7 @@ def test_quantiles_of_single_steps():
 
 def test_quantiles_of_merged_steps_come_from_the_sketch():
     seen = Quantiles()
-    seen.add(0.1, 900)
-    seen.add(0.5, 100)
+    seen.extend([0.1] * 900 + [0.5] * 100)
     merged = steps(*[0.14] * 100, count=10)
     m = metrics(rank(steps=merged, sketches=(seen.to_sketch(1, "duration"),)))
 
