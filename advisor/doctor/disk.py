@@ -99,7 +99,8 @@ def read(data: Path, longest: float = LONGEST) -> DiskRate:
     Raises:
         OSError: none of them can be read.
     """
-    files = [data] if data.is_file() else list(itertools.islice(_files(data), FILES))
+    paths = (Path(root, name) for root, _, names in os.walk(data) for name in names)
+    files = [data] if data.is_file() else list(itertools.islice(filter(Path.is_file, paths), FILES))
     random.Random(0).shuffle(files)
     done, volume, begin, failure = 0, 0, time.perf_counter(), None
     for file in files:
@@ -114,14 +115,6 @@ def read(data: Path, longest: float = LONGEST) -> DiskRate:
     if failure is not None and not done:
         raise failure
     return DiskRate(done, volume, time.perf_counter() - begin, filesystem(data) or "an unknown filesystem")
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    for root, _, names in os.walk(folder):
-        for name in names:
-            path = Path(root, name)
-            if path.is_file():
-                yield path
 
 
 def _whole(path: Path, until: float, most: int) -> int:

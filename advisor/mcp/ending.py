@@ -46,18 +46,11 @@ def _below(pids: Sequence[int]) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if _session(process.pid) in pids or any(parent.pid in pids for parent in process.parents()):
+            if os.getsid(process.pid) in pids or any(parent.pid in pids for parent in process.parents()):
                 found.append(process)
-        except psutil.Error:
+        except (psutil.Error, OSError):  # it has ended meanwhile
             continue
     return found
-
-
-def _session(pid: int) -> int:
-    try:
-        return os.getsid(pid)
-    except OSError:
-        return 0
 
 
 def _runs(process: psutil.Process) -> bool:

@@ -83,7 +83,9 @@ def configure(
         raise top.wrong(
             "rules_path", f"names {named!r}, but there is no {rules_path}", "Give a path as seen from there."
         )
-    goals = _goals(top.table("goals"))
+    declared = top.table("goals")
+    declared.knows([each.name for each in fields(Goals)])
+    goals = {name: _goal(declared, name) for name in declared.values}
     fleet = None if (name := top.get("fleet", "a text")) is None else file.parent / name
     if not judging:
         return Config(goals=goals, rules=RuleSet(()), fleet=fleet)
@@ -165,11 +167,6 @@ def _read(file: Path) -> _Table:
     if not ours.values:
         raise ProfilerError(f"{file} has no [tool.profile-train].", "Write one, or give another file.")
     return ours
-
-
-def _goals(table: _Table) -> dict[str, Any]:
-    table.knows([each.name for each in fields(Goals)])
-    return {name: _goal(table, name) for name in table.values}
 
 
 def _goal(table: _Table, name: str) -> object:

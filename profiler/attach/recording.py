@@ -133,7 +133,10 @@ def record(wanted: Wanted) -> tuple[Path, tuple[str, ...]]:
     with _stop_signals() as asked:
         try:
             notes += _begin(wanted, settings, hooked, asked)
-            recorder = _recorder(wanted, seat.folder, rings, words)
+            origin = time.perf_counter_ns()
+            run = new_run(redact_command(words), origin, wanted.budget, cwd=target.folder(pid))
+            run = replace(run, user=None, commit=None)  # ours are not the program's, and the commit may have changed
+            recorder = Recorder(seat.folder, rings, run, pid, wanted, origin=origin)
         except BaseException:
             _unhook(hooked)
             place.leave(seat, rings)
@@ -175,13 +178,6 @@ def _begin(wanted: Wanted, settings: dict[str, object], hooked: list[Injector], 
     if not hooked:
         raise ProfilerError(" ".join(notes) or f"There is no rank below process {wanted.pid}.", "Nothing was recorded.")
     return notes if not wanted.tree else [note for note in notes if "left out" in note or "could not" in note]
-
-
-def _recorder(wanted: Wanted, folder: Path, rings: Path, words: tuple[str, ...]) -> Recorder:
-    origin = time.perf_counter_ns()
-    run = new_run(redact_command(words), origin, wanted.budget, cwd=target.folder(wanted.pid))
-    run = replace(run, user=None, commit=None)  # ours are not the program's, and the commit may have changed since
-    return Recorder(folder, rings, run, wanted.pid, wanted, origin=origin)
 
 
 def _watch(recorder: Recorder, wanted: Wanted, asked: list[int]) -> bool:
