@@ -65,7 +65,7 @@ def can_be_made(rule: Rule, case: Case) -> None:
     """Check that the intervention exists, takes these settings, and that they survive JSON."""
     if isinstance(case, Fires) and (found := judged(rule, case.metrics)) and (change := found[1].intervention):
         assert json.loads(json.dumps(change.settings)) == change.settings
-        interventions.change_of(change.name, change.settings)
+        inspect.signature(interventions.change_of(change.name)).bind(None, **change.settings)
 
 
 def test_every_limit_a_rule_reads_can_be_set(subtests: pytest.Subtests, monkeypatch: pytest.MonkeyPatch):

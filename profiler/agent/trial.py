@@ -14,10 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from . import interventions
-from .dynamo import not_for_dynamo
-from .patching import patch
+from .interventions._modification import Modification
 from .session import Agent
-from .tracebacks import step_aside
 
 # A loss is kept as a tensor until the end: to read it would make the program wait for the GPU.
 MOST_LOSSES = 10_000
@@ -116,22 +114,14 @@ class Trial:
         self._agent.fact("trial", {"steps": self._taken, "losses": [_number(loss) for loss in self._losses]})
 
     def _watch_losses(self) -> Callable[[], None]:
-        Tensor = self._agent.torch.Tensor
-        plain = Tensor.backward
         losses = self._losses
 
-        def backward(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if len(losses) < MOST_LOSSES and self.numel() == 1:
-                losses.append(self.detach())
-            try:
-                return plain(self, *args, **kwargs)
-            except BaseException as error:
-                step_aside(error)
-                raise
+        def backward(plain: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
+            if len(losses) < MOST_LOSSES and loss.numel() == 1:
+                losses.append(loss.detach())
+            return plain(loss, *args, **kwargs)
 
-        backward.__wrapped__ = plain  # type: ignore[attr-defined]
-        not_for_dynamo(self._agent.torch, backward)
-        return patch("backward", plain, backward, Tensor)
+        return Modification(self._agent).replace(self._agent.torch.Tensor, "backward", backward)
 
 
 def _number(loss: Any) -> float | None:

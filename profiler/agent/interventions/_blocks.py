@@ -4,10 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..facts import written
-from ..patching import each_of
-from ..session import Agent
-from ._expected import expect
-from ._replace import replace_forward
+from ._modification import Modification
 
 
 def blocks(model: Any, name: str) -> list[Any]:
@@ -15,18 +12,18 @@ def blocks(model: Any, name: str) -> list[Any]:
     return [module for module in model.modules() if written(module).__name__ == name]
 
 
-def replace_in_blocks(agent: Agent, name: str, forward: Callable[..., Any], every: int = 1) -> Callable[[], None]:
-    """Run every `every`-th block of each model as `forward(module, plain, ...)`; return the undo function.
+def replace_in_blocks(change: Modification, name: str, forward: Callable[..., Any], every: int = 1) -> None:
+    """Run every `every`-th block of each model as `forward(module, plain, ...)`.
 
-    The change is in place before the model's first call.
+    The change is in place before the model's first call: the first step may be the one that does not fit in memory.
     """
-    undo: dict[Any, Callable[[], None]] = {}
+    known: set[Any] = set()
 
     def act(model: Any) -> None:
         for module in blocks(model, name)[::every]:
-            if module not in undo:  # a wrapper and the model in it can both be roots
-                undo[module] = replace_forward(module, forward)
+            if module not in known:  # a wrapper and the model in it can both be roots
+                known.add(module)
+                change.replace_forward(module, forward)
 
-    agent.on_call.append(act)
-    expect(agent, lambda: undo, f"No model has a block {name}.")
-    return each_of(undo.values())
+    change.agent.on_call.append(act)
+    change.expect(f"No model has a block {name}.")

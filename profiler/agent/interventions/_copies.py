@@ -1,21 +1,17 @@
 """Non-blocking copies of pinned tensors to a GPU."""
 
-from collections.abc import Callable
 from typing import Any
 
-from ..dynamo import not_for_dynamo
-from ..patching import each_of
-from ..session import Agent
-from ._replace import replace_attribute
+from ._modification import Modification
 
 
-def without_waiting(agent: Agent, copied: list[bool]) -> Callable[[], None]:
-    """Make `Tensor.to` and `Tensor.cuda` of pinned tensors non-blocking; return the undo function.
+def copy_without_waiting(change: Modification, copied: list[bool]) -> None:
+    """Make `Tensor.to` and `Tensor.cuda` of pinned tensors non-blocking.
 
     A call that passes non_blocking by position is left alone. `copied` is filled by the first copy to a GPU. A copy
     within the host still waits, and a copy from a GPU is unchanged.
     """
-    torch = agent.torch
+    torch = change.torch
     is_compiling, is_initialized = torch.compiler.is_compiling, torch.cuda.is_initialized
 
     def copy(plain: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
@@ -29,5 +25,5 @@ def without_waiting(agent: Agent, copied: list[bool]) -> Callable[[], None]:
             copied[:] = [True]
         return result
 
-    not_for_dynamo(torch, copy)
-    return each_of([replace_attribute(torch.Tensor, name, copy) for name in ("to", "cuda")])
+    for name in ("to", "cuda"):
+        change.replace(torch.Tensor, name, copy)

@@ -6,26 +6,20 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
-from ..session import Agent
 from ..stack import is_users
-from ._expected import NotMade
-from ._replace import replace_attribute
+from ._modification import Modification
 
 # Steps that are looked at, and calls of a function that must have returned nothing: all of that is warm-up.
 WATCHED = 5
 CALLS = 2
 
 
-def is_trial(agent: Agent) -> bool:
-    """Return whether the process is a trial whose output is thrown away."""
-    return agent.settings["trial"]["steps"] is not None
-
-
 class LogFunctions:
     """The logging functions that the training loop calls; `left_out` grows with each call that is skipped."""
 
-    def __init__(self, agent: Agent, every: int, left_out: list[bool]) -> None:
-        self._agent = agent
+    def __init__(self, change: Modification, every: int, left_out: list[bool]) -> None:
+        self._change = change
+        self._agent = change.agent
         self._every = every
         self._left_out = left_out
         self._loop: set[CodeType] = set()
@@ -34,11 +28,10 @@ class LogFunctions:
         """The steps at which code called by the loop wrote, and that code's globals, by code object."""
         self._synced: set[int] = set()
         """Steps after which the loop itself called os.fsync."""
-        self._stop: list[Callable[[], None]] = []
-        self._undo: list[Callable[[], None]] = []
+        self._stop: list[Callable[[], object]] = []
 
-    def watch(self) -> Callable[[], None]:
-        """Watch the first steps; return the function that undoes everything that follows from them."""
+    def watch(self) -> None:
+        """Watch the first steps, and then replace what writes at every one."""
         from torch.optim.optimizer import register_optimizer_step_post_hook  # type: ignore[import-not-found,unused-ignore]
 
         def backward(plain: Any, *args: Any, **kwargs: Any) -> Any:
@@ -50,19 +43,14 @@ class LogFunctions:
                 self._synced.add(self._agent.steps)
             return plain(*args, **kwargs)
 
-        handle = register_optimizer_step_post_hook(lambda *_: self._trains())
+        stop = register_optimizer_step_post_hook(lambda *_: self._trains()).remove
+        self._change.undoing.append(stop)
         self._stop = [
-            handle.remove,
-            replace_attribute(self._agent.torch.autograd, "backward", backward),
-            replace_attribute(os, "fsync", fsync),
+            stop,
+            self._change.replace(self._change.torch.autograd, "backward", backward),
+            self._change.replace(os, "fsync", fsync),
         ]
         self._agent.on_step.append(self._at_step)
-
-        def undo() -> None:
-            for each in (*self._stop, *self._undo):
-                each()
-
-        return undo
 
     def wrote(self) -> bool:
         """Record that something is being written; return whether the loop itself writes it."""
@@ -94,15 +82,16 @@ class LogFunctions:
         for each in self._stop:
             each()
         self._stop = []
-        if len(self._synced) >= WATCHED - 2 and is_trial(self._agent):
-            self._agent.problem("trial", NotMade("The training loop itself writes its log to the disk.", "unsuitable"))
+        if len(self._synced) >= WATCHED - 2 and self._change.is_trial:
+            self._change.fail("The training loop itself writes its log to the disk.")
         # The first step's writing came before anything was known, the last one's is to come.
         often = [(code, names) for code, (steps, names) in self._writers.items() if len(steps) >= WATCHED - 2]
         for code, names in often:
             if code in self._loop:
                 continue
-            if is_trial(self._agent):
-                self._undo += [replace_attribute(*found, self._gate()) for found in _named(code, names)]
+            if self._change.is_trial:
+                for owner in _owners(code, names):
+                    self._change.replace(owner, code.co_name, self._gate())
             else:  # it may write what is needed again
                 message = f"{code.co_name} writes at every step, and was left to: log less often there by hand."
                 self._agent.problem("logging", RuntimeError(message))
@@ -123,12 +112,12 @@ class LogFunctions:
         return gate
 
 
-def _named(code: CodeType, names: dict[str, Any]) -> list[tuple[Any, str]]:
+def _owners(code: CodeType, names: dict[str, Any]) -> list[Any]:
     """Return where the function is found by its name: its module, or a class in that module."""
     module = sys.modules.get(names.get("__name__", ""))
     owners = [module, *(value for value in names.values() if isinstance(value, type))]
     return [
-        (owner, code.co_name)
+        owner
         for owner in owners
         if owner is not None and getattr(vars(owner).get(code.co_name), "__code__", None) is code
     ]

@@ -7,8 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ..patching import each_of, patch
-from ._replace import replace_attribute
+from ._modification import Modification
 
 
 class Optimizers:
@@ -17,15 +16,12 @@ class Optimizers:
     `plain()` makes the update with the program's own arguments.
     """
 
-    def __init__(self, step: Callable[..., Any]) -> None:
+    def __init__(self, change: Modification, step: Callable[..., Any]) -> None:
         self._step = step
         self._made: weakref.WeakSet[Any] = weakref.WeakSet()
         self._undone = False
-
-    def install(self, torch: Any) -> Callable[[], None]:
-        """Replace the updates of all optimizers made from now on; return the undo function."""
-        back = replace_attribute(torch.optim.Optimizer, "_patch_step_function", self._replace_step)
-        return each_of([back, self._undo])
+        change.replace(change.torch.optim.Optimizer, "_patch_step_function", self._replace_step)
+        change.undoing.append(self._undo)
 
     def with_gradients(self) -> list[Any]:
         """Return the parameters that have gradients."""
@@ -58,12 +54,13 @@ class Optimizers:
                 del optimizer.__dict__["step"]
 
 
-def replace_optimizer(torch: Any, name: str, cls: type) -> Callable[[], None]:
-    """Let torch.optim's class of that name be `cls`, which goes by the name of its base; return the undo function."""
-    plain = getattr(torch.optim, name)
+def replace_optimizer(change: Modification, name: str, cls: type) -> None:
+    """Let torch.optim's class of that name be `cls`, which goes by the name of its base."""
+    plain = getattr(change.torch.optim, name)
     for attribute in ("__name__", "__qualname__", "__module__"):
         setattr(cls, attribute, getattr(cls.__base__, attribute))
-    return patch(name, plain, cls, torch.optim, sys.modules[plain.__module__])
+    for module in (change.torch.optim, sys.modules[plain.__module__]):
+        change.put(module, name, cls)
 
 
 def with_gradients(optimizer: Any) -> list[Any]:
@@ -71,7 +68,8 @@ def with_gradients(optimizer: Any) -> list[Any]:
     return [each for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
 
 
-def replace_clipping(torch: Any, function: Callable[..., Any]) -> Callable[[], None]:
-    """Call `function(plain, ...)` in place of each function that clips gradients; return the undo function."""
-    modules, names = (torch.nn.utils, torch.nn.utils.clip_grad), ("clip_grad_norm_", "clip_grad_value_")
-    return each_of([replace_attribute(module, name, function) for module in modules for name in names])
+def replace_clipping(change: Modification, function: Callable[..., Any]) -> None:
+    """Call `function(plain, ...)` in place of each function that clips gradients."""
+    for module in (change.torch.nn.utils, change.torch.nn.utils.clip_grad):
+        for name in ("clip_grad_norm_", "clip_grad_value_"):
+            change.replace(module, name, function)

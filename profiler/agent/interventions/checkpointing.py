@@ -5,29 +5,17 @@ forward pass is counted twice: running statistics of a batch normalization in it
 evaluation sees.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from ..session import Agent
 from ._blocks import replace_in_blocks
+from ._modification import Modification
 
 
-@dataclass(frozen=True)
-class Checkpointing:
-    """The checkpointing change: every `every`-th module of a class named `block`, in the model's order."""
+def apply(change: Modification, block: str, every: int = 1) -> None:
+    """Change every `every`-th module of a class named `block`, in the model's order."""
+    from torch.utils.checkpoint import checkpoint  # type: ignore[import-not-found,unused-ignore]
 
-    block: str
-    every: int = 1
+    def forward(module: Any, plain: Any, *args: Any, **kwargs: Any) -> Any:
+        return checkpoint(plain, *args, use_reentrant=False, **kwargs)
 
-    def apply(self, agent: Agent) -> Callable[[], None]:
-        """Change every model with such blocks before its first call.
-
-        The first step may be the one that does not fit in memory.
-        """
-        from torch.utils.checkpoint import checkpoint  # type: ignore[import-not-found,unused-ignore]
-
-        def forward(module: Any, plain: Any, *args: Any, **kwargs: Any) -> Any:
-            return checkpoint(plain, *args, use_reentrant=False, **kwargs)
-
-        return replace_in_blocks(agent, self.block, forward, self.every)
+    replace_in_blocks(change, block, forward, every)

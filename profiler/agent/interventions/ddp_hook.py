@@ -3,63 +3,48 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import wraps
 from typing import Any
 
-from ..patching import patch
-from ..session import Agent
-from ._expected import NotMade, expect
+from ._modification import Modification, NotMade
 
 _HOOKS = {"bfloat16": "bf16_compress_hook", "float16": "fp16_compress_hook"}
 
 
-@dataclass(frozen=True)
-class DdpHook:
-    """The DistributedDataParallel change.
+def apply(change: Modification, dtype: str | None = None, arguments: dict[str, Any] | None = None) -> None:
+    """Override the arguments of new wrappers, and give each model the hook for `dtype` once it is known.
 
-    `dtype` is "bfloat16", "float16" or None; `arguments` are the arguments of DistributedDataParallel to override.
+    `dtype` is "bfloat16", "float16" or None. Anything that torch refuses, such as bfloat16 without NCCL or a second
+    hook, is reported as a problem.
+
+    Raises:
+        NotMade: there is nothing to change.
+        TypeError: `arguments` names no argument of DistributedDataParallel.
     """
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks  # type: ignore[import-not-found,unused-ignore]
 
-    dtype: str | None = None
-    arguments: dict[str, Any] = field(default_factory=dict)
+    wanted = arguments or {}
+    if dtype is None and not wanted:
+        raise NotMade("There is nothing to change.", "no-target")
+    cls = change.torch.nn.parallel.DistributedDataParallel
+    hook = None if dtype is None else getattr(default_hooks, _HOOKS[dtype])
+    signature = inspect.signature(cls.__init__)
+    signature.bind_partial(**wanted)  # raises for what is no argument
+    hooked: list[Any] = []
 
-    def apply(self, agent: Agent) -> Callable[[], None]:
-        """Override the arguments of new wrappers, and give each model the hook once it is known.
+    def made(plain: Any, *args: Any, **kwargs: Any) -> None:
+        given = signature.bind(*args, **kwargs)
+        given.arguments.update(wanted)
+        plain(*given.args, **given.kwargs)
+        change.made = change.made or hook is None
 
-        Anything that torch refuses, such as bfloat16 without NCCL or a second hook, is reported as a problem.
+    def act(root: Any) -> None:
+        for model in root.modules():
+            if isinstance(model, cls) and model not in hooked:
+                hooked.append(model)
+                change.made = True
+                model.register_comm_hook(None, hook)
 
-        Raises:
-            NotMade: there is nothing to change.
-            TypeError: `arguments` names no argument of DistributedDataParallel.
-        """
-        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks  # type: ignore[import-not-found,unused-ignore]
-
-        if self.dtype is None and not self.arguments:
-            raise NotMade("There is nothing to change.", "no-target")
-        cls = agent.torch.nn.parallel.DistributedDataParallel
-        hook = None if self.dtype is None else getattr(default_hooks, _HOOKS[self.dtype])
-        changed: list[Any] = []
-        plain = cls.__init__
-        signature = inspect.signature(plain)
-        signature.bind_partial(**self.arguments)  # raises for what is no argument
-
-        @wraps(plain)
-        def __init__(module: Any, *args: Any, **kwargs: Any) -> None:
-            given = signature.bind(module, *args, **kwargs)
-            given.arguments.update(self.arguments)
-            plain(*given.args, **given.kwargs)
-            if hook is None:
-                changed.append(module)
-
-        def act(root: Any) -> None:
-            for model in root.modules():
-                if isinstance(model, cls) and model not in changed:
-                    changed.append(model)
-                    model.register_comm_hook(None, hook)
-
-        if hook is not None:
-            agent.on_model.append(act)
-        expect(agent, lambda: changed, "No model is under DistributedDataParallel.")
-        return patch("__init__", plain, __init__, cls)
+    if hook is not None:
+        change.agent.on_model.append(act)
+    change.replace(cls, "__init__", made)
+    change.expect("No model is under DistributedDataParallel.")

@@ -6,32 +6,23 @@ profiler/trial.py sets them before the program starts; this change only checks t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
 
-from ..session import Agent
-from ._expected import NotMade, expect
+from ._modification import Modification, NotMade
 
 
-@dataclass(frozen=True)
-class Environment:
-    """The environment change; None marks a variable that must not be set."""
+def apply(change: Modification, variables: dict[str, str | None]) -> None:
+    """Check that the variables have their values, now and after the first steps; None: it must not be set.
 
-    variables: dict[str, str | None]
+    A variable that the program changes after importing torch is reported as a problem.
 
-    def apply(self, agent: Agent) -> Callable[[], None]:
-        """Check that the variables have their values, now and after the first steps.
+    Raises:
+        NotMade: the program changed one before it imported torch.
+    """
+    otherwise = f"The program itself sets what is to be changed of {', '.join(variables)}."
 
-        A variable that the program changes after importing torch is reported as a problem.
+    def hold() -> bool:
+        return all(os.environ.get(name) == value for name, value in variables.items())
 
-        Raises:
-            NotMade: the program changed one before it imported torch.
-        """
-        otherwise = f"The program itself sets what is to be changed of {', '.join(self.variables)}."
-        if not self._holds():
-            raise NotMade(otherwise, "program-does")
-        expect(agent, self._holds, otherwise, code="program-does")
-        return lambda: None
-
-    def _holds(self) -> bool:
-        return all(os.environ.get(name) == value for name, value in self.variables.items())
+    if not hold():
+        raise NotMade(otherwise, "program-does")
+    change.expect(otherwise, hold, code="program-does")

@@ -11,56 +11,44 @@ without trainable parameters. Containers other than lists, tuples and dictionari
 then require no gradients.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from ..patching import each_of
-from ..session import Agent
-from ._expected import NotMade, expect
-from ._replace import replace_forward
+from ._modification import Modification
 from ._tensors import replaced, tensors
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """The evaluation change, made to every model once it is known."""
+def apply(change: Modification) -> None:
+    """Change the forward passes of every known model that are made in eval mode with gradients enabled."""
+    torch = change.torch
+    changed: list[bool] = []
+    anchor = torch.empty(0, requires_grad=True)
 
-    def apply(self, agent: Agent) -> Callable[[], None]:
-        """Change the forward passes made in eval mode with gradients enabled."""
-        torch = agent.torch
-        changed: list[bool] = []
-        undo: list[Callable[[], None]] = []
-        anchor = torch.empty(0, requires_grad=True)
+    class Needless(torch.autograd.Function):  # type: ignore[misc,name-defined,unused-ignore]
+        """A function whose output requires gradients but passes none on."""
 
-        class Needless(torch.autograd.Function):  # type: ignore[misc,name-defined,unused-ignore]
-            """A function whose output requires gradients but passes none on."""
+        @staticmethod
+        def forward(context: Any, anchor: Any, tensor: Any) -> Any:
+            return tensor.detach()
 
-            @staticmethod
-            def forward(context: Any, anchor: Any, tensor: Any) -> Any:
-                return tensor.detach()
+        @staticmethod
+        def backward(context: Any, gradient: Any) -> Any:
+            change.fail("A backward pass needs what a model computed in eval mode.")
+            return None, None
 
-            @staticmethod
-            def backward(context: Any, gradient: Any) -> Any:
-                error = NotMade("A backward pass needs what a model computed in eval mode.", "unsuitable")
-                agent.problem("trial", error)
-                return None, None
+    def with_nothing_behind(tensor: Any) -> Any:
+        return Needless.apply(anchor, tensor) if tensor.is_floating_point() or tensor.is_complex() else tensor
 
-        def with_nothing_behind(tensor: Any) -> Any:
-            return Needless.apply(anchor, tensor) if tensor.is_floating_point() or tensor.is_complex() else tensor
+    def forward(module: Any, plain: Any, *args: Any, **kwargs: Any) -> Any:
+        if module.training or not torch.is_grad_enabled() or _is_left_alone(torch, module, (args, kwargs)):
+            return plain(*args, **kwargs)
+        changed[:] = [True]
+        with torch.no_grad():
+            result = plain(*args, **kwargs)
+        return replaced(torch, result, with_nothing_behind)
 
-        def forward(module: Any, plain: Any, *args: Any, **kwargs: Any) -> Any:
-            if module.training or not torch.is_grad_enabled() or _is_left_alone(torch, module, (args, kwargs)):
-                return plain(*args, **kwargs)
-            changed[:] = [True]
-            with torch.no_grad():
-                result = plain(*args, **kwargs)
-            return replaced(torch, result, with_nothing_behind)
-
-        agent.on_model.append(lambda model: undo.append(replace_forward(model, forward)))
-        expect(agent, lambda: changed, "No model computed in eval mode with gradients enabled.", by_the_end=True)
-
-        return each_of(undo)
+    change.agent.on_model.append(lambda model: change.replace_forward(model, forward))
+    missing = "No model computed in eval mode with gradients enabled."
+    change.expect(missing, lambda: changed, by_the_end=True)
 
 
 def _is_left_alone(torch: Any, module: Any, inputs: Any) -> bool:

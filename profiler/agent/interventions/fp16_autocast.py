@@ -6,52 +6,41 @@ adapts; the first updates search for it. A program that changes the gradients in
 reported as a problem.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from ..patching import each_of
-from ..session import Agent
 from ..tracebacks import step_aside
-from ._expected import NotMade, expect
-from ._replace import replace_attribute
+from . import autocast
+from ._modification import Modification
 from ._updates import Optimizers, replace_clipping, with_gradients
-from .autocast import Autocast
 
 # Updates before which it is looked whether the gradients are as the backward pass has left them.
 LOOKED_AT = 10
 
 
-@dataclass(frozen=True)
-class Fp16Autocast:
-    """The float16 change; `initial_scale` is the `init_scale` of torch.amp.GradScaler."""
+def apply(change: Modification, initial_scale: float = 65536.0) -> None:
+    """Change every model before its first call, and every optimizer made from now on.
 
-    initial_scale: float = 65536.0
-
-    def apply(self, agent: Agent) -> Callable[[], None]:
-        """Change every model before its first call, and every optimizer made from now on."""
-        torch = agent.torch
-        scaling = _Scaling(agent, self.initial_scale)
-        undo = [
-            replace_attribute(torch.amp.GradScaler, "scale", scaling.scaled),
-            replace_attribute(torch.Tensor, "backward", scaling.backward),
-            replace_attribute(torch.autograd, "backward", scaling.of_anything),
-            scaling.optimizers.install(torch),
-            replace_clipping(torch, scaling.clipped),
-            Autocast("float16").apply(agent),
-        ]
-        expect(agent, lambda: scaling.updates, "No update was made by an optimizer of torch.")
-        return each_of(undo)
+    `initial_scale` is the `init_scale` of torch.amp.GradScaler.
+    """
+    torch = change.torch
+    scaling = _Scaling(change, initial_scale)
+    change.replace(torch.amp.GradScaler, "scale", scaling.scaled)
+    change.replace(torch.Tensor, "backward", scaling.backward)
+    change.replace(torch.autograd, "backward", scaling.of_anything)
+    replace_clipping(change, scaling.clipped)
+    autocast.apply(change, "float16")
+    change.expect("No update was made by an optimizer of torch.", lambda: scaling.updates)
 
 
 class _Scaling:
     """The scaler, and which gradients are scaled. Its methods replace the functions that they receive as `plain`."""
 
-    def __init__(self, agent: Agent, initial_scale: float) -> None:
-        self._agent = agent
+    def __init__(self, change: Modification, initial_scale: float) -> None:
+        self._torch = change.torch
+        self._fail = change.fail
         self._initial_scale = initial_scale
         self._scaler: Any = None
-        self.optimizers = Optimizers(self._step)
+        self._optimizers = Optimizers(change, self._step)
         self._unscaled: set[int] = set()
         """Optimizers whose gradients have been unscaled, by `id`."""
         self._passing = self._stepping = self._stepped = False
@@ -65,7 +54,7 @@ class _Scaling:
     def backward(self, plain: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
         """Run the backward pass of the scaled loss."""
         if self._scaler is None:
-            self._scaler = self._agent.torch.amp.GradScaler(loss.device.type, init_scale=self._initial_scale)
+            self._scaler = self._torch.amp.GradScaler(loss.device.type, init_scale=self._initial_scale)
         if self._stepped:
             self._scaler.update()
             self._unscaled.clear()
@@ -75,15 +64,12 @@ class _Scaling:
         self._passing = True
         try:
             result = plain(self._scaler.scale(loss), *args, **kwargs)
-        except BaseException as error:
-            step_aside(error)
-            raise
         finally:
             self._passing = False
         if self.updates < LOOKED_AT:
             self._seen = {
                 id(parameter): (parameter.grad, parameter.grad._version)
-                for parameter in self.optimizers.with_gradients()
+                for parameter in self._optimizers.with_gradients()
             }
         return result
 
@@ -100,20 +86,19 @@ class _Scaling:
         return plain(scaler, *args, **kwargs)
 
     def clipped(self, plain: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
-        every = [parameters] if isinstance(parameters, self._agent.torch.Tensor) else list(parameters)
-        for optimizer in self.optimizers.of(every):
+        every = [parameters] if isinstance(parameters, self._torch.Tensor) else list(parameters)
+        for optimizer in self._optimizers.of(every):
             self._unscale(optimizer)
         return plain(every, *args, **kwargs)
 
     def _step(self, plain: Any, optimizer: Any, closure: Any, *args: Any, **kwargs: Any) -> Any:
         if self._stepping:
             return plain()
-        torch = self._agent.torch
-        if isinstance(optimizer, torch.optim.LBFGS):
+        if isinstance(optimizer, self._torch.optim.LBFGS):
             self._fail("LBFGS looks at its closure several times an update, which no scaler can.")
         loss = None
         if closure is not None:
-            with torch.enable_grad():
+            with self._torch.enable_grad():
                 loss = closure()
         if not self._unscale(optimizer):  # nothing to update
             return loss
@@ -149,6 +134,3 @@ class _Scaling:
             if parameter.grad is not grad or grad._version != version:
                 self._fail("Its gradients are changed between backward pass and update.")
                 return
-
-    def _fail(self, why: str, code: str = "unsuitable") -> None:
-        self._agent.problem("trial", NotMade(why, code))

@@ -11,94 +11,78 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
-from ..patching import each_of, patch
-from ..session import Agent
 from ._blocks import blocks
-from ._expected import NotMade, expect
-from ._replace import replace_attribute
+from ._modification import Modification
 
 _WRAPPER = "DistributedDataParallel"
 
 
-@dataclass(frozen=True)
-class Fsdp2:
-    """The FSDP2 change.
+def apply(change: Modification, block: str | None = None) -> None:
+    """Shard every model that is wrapped from now on.
 
     `block` is the class of the modules that are gathered one by one; None makes the model one unit.
+
+    Raises:
+        ImportError: torch is older than 2.6.
     """
+    from torch.distributed.fsdp import fully_shard  # type: ignore[import-not-found,unused-ignore]
 
-    block: str | None = None
+    torch = change.torch
+    parallel = torch.nn.parallel
+    plain = parallel.DistributedDataParallel
+    signature = inspect.signature(plain)
+    optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def apply(self, agent: Agent) -> Callable[[], None]:
-        """Shard every model that is wrapped from now on.
+    def shard(module: Any) -> None:
+        before = dict(module.named_parameters(remove_duplicate=False))
+        for tensor in (*module.parameters(), *module.buffers()):
+            torch.distributed.broadcast(tensor.detach(), 0)
+        kind = next(module.parameters()).device.type
+        mesh = torch.distributed.init_device_mesh(kind, (torch.distributed.get_world_size(),))
+        for each in blocks(module, block) if block else ():
+            fully_shard(each, mesh=mesh)
+        fully_shard(module, mesh=mesh)
+        after = dict(module.named_parameters(remove_duplicate=False))
+        new = {id(old): after[path] for path, old in before.items()}
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["params"] = [new.get(id(parameter), parameter) for parameter in group["params"]]
+        change.made = True
 
-        Raises:
-            ImportError: torch is older than 2.6.
-        """
-        from torch.distributed.fsdp import fully_shard  # type: ignore[import-not-found,unused-ignore]
+    class Sharded(torch.nn.Module):  # type: ignore[misc,name-defined,unused-ignore]
+        """A sharding wrapper that takes the arguments of DistributedDataParallel."""
 
-        torch = agent.torch
-        parallel = torch.nn.parallel
-        plain = parallel.DistributedDataParallel
-        signature = inspect.signature(plain)
-        optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
-        sharded: list[bool] = []
-        name = self.block
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__()
+            given = signature.bind(*args, **kwargs).arguments
+            if given.get("process_group") is not None:
+                change.fail("The program chooses the ranks that train the model.", "program-does")
+            self.module = given["module"]
+            shard(self.module)
 
-        def shard(module: Any) -> None:
-            before = dict(module.named_parameters(remove_duplicate=False))
-            for tensor in (*module.parameters(), *module.buffers()):
-                torch.distributed.broadcast(tensor.detach(), 0)
-            kind = next(module.parameters()).device.type
-            mesh = torch.distributed.init_device_mesh(kind, (torch.distributed.get_world_size(),))
-            for each in blocks(module, name) if name else ():
-                fully_shard(each, mesh=mesh)
-            fully_shard(module, mesh=mesh)
-            after = dict(module.named_parameters(remove_duplicate=False))
-            new = {id(old): after[path] for path, old in before.items()}
-            for optimizer in optimizers:
-                for group in optimizer.param_groups:
-                    group["params"] = [new.get(id(parameter), parameter) for parameter in group["params"]]
-            sharded[:] = [True]
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            """Call the sharded model in place of the one that the program wrapped."""
+            return self.module(*args, **kwargs)
 
-        class Sharded(torch.nn.Module):  # type: ignore[misc,name-defined,unused-ignore]
-            """A sharding wrapper that takes the arguments of DistributedDataParallel."""
+        @contextmanager
+        def no_sync(self) -> Iterator[None]:
+            """Keep gradients unreduced, whole and on their rank."""
+            self.module.set_requires_gradient_sync(False)
+            try:
+                yield
+            finally:
+                self.module.set_requires_gradient_sync(True)
 
-            def __init__(self, *args: Any, **kwargs: Any) -> None:
-                super().__init__()
-                given = signature.bind(*args, **kwargs).arguments
-                if given.get("process_group") is not None:
-                    error = NotMade("The program chooses the ranks that train the model.", "program-does")
-                    agent.problem("trial", error)
-                self.module = given["module"]
-                shard(self.module)
+    def made(known: Any, optimizer: Any) -> Any:
+        optimizers.add(optimizer)
+        return known(optimizer)
 
-            def forward(self, *args: Any, **kwargs: Any) -> Any:
-                """Call the sharded model in place of the one that the program wrapped."""
-                return self.module(*args, **kwargs)
-
-            @contextmanager
-            def no_sync(self) -> Iterator[None]:
-                """Keep gradients unreduced, whole and on their rank."""
-                self.module.set_requires_gradient_sync(False)
-                try:
-                    yield
-                finally:
-                    self.module.set_requires_gradient_sync(True)
-
-        def made(known: Any, optimizer: Any) -> Any:
-            optimizers.add(optimizer)
-            return known(optimizer)
-
-        modules = [module for module in (parallel, parallel.distributed) if getattr(module, _WRAPPER) is plain]
-        undo = (
-            patch(_WRAPPER, plain, Sharded, *modules),
-            replace_attribute(torch.optim.Optimizer, "_patch_step_function", made),
-        )
-        expect(agent, lambda: sharded, f"No model was wrapped in {_WRAPPER}.")
-        return each_of(undo)
+    for module in (parallel, parallel.distributed):
+        if getattr(module, _WRAPPER) is plain:
+            change.put(module, _WRAPPER, Sharded)
+    change.replace(torch.optim.Optimizer, "_patch_step_function", made)
+    change.expect(f"No model was wrapped in {_WRAPPER}.")

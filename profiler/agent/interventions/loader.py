@@ -3,68 +3,58 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from ..importing import when_imported
-from ..patching import each_of, patch
-from ..session import Agent
 from ..stack import place
-from ._copies import without_waiting
-from ._expected import expect
+from ._copies import copy_without_waiting
+from ._modification import Modification
 
 # What DataLoader refuses where there are no workers.
 _OF_WORKERS = ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context")
 
 
-@dataclass(frozen=True)
-class Loader:
-    """The change to loaders made at that line of the program; None leaves an argument as it is."""
+def apply(
+    change: Modification,
+    file: str,
+    line: int,
+    num_workers: int | None = None,
+    prefetch_factor: int | None = None,
+    persistent_workers: bool | None = None,
+    pin_memory: bool | None = None,
+    non_blocking: bool = False,
+) -> None:
+    """Change every loader that is made from now on at that line of the program; None leaves an argument as it is.
 
-    file: str
-    line: int
-    num_workers: int | None = None
-    prefetch_factor: int | None = None
-    persistent_workers: bool | None = None
-    pin_memory: bool | None = None
-    non_blocking: bool = False
-    """Whether copies of pinned batches to a GPU are non-blocking, for any loader."""
+    With `non_blocking`, copies of pinned batches to a GPU are non-blocking, for any loader.
+    """
+    arguments = {
+        "num_workers": num_workers,
+        "prefetch_factor": prefetch_factor,
+        "persistent_workers": persistent_workers,
+        "pin_memory": pin_memory,
+    }
+    wanted = {name: value for name, value in arguments.items() if value is not None}
 
-    def apply(self, agent: Agent) -> Callable[[], None]:
-        """Change every loader made from now on."""
-        undo: list[Callable[[], None]] = []
-        made_otherwise: list[bool] = []
-        expect(agent, lambda: made_otherwise, f"No DataLoader was made at {self.file}:{self.line}.")
-        when_imported("torch.utils.data.dataloader", lambda: undo.append(self._patch(agent, made_otherwise)))
-        if self.non_blocking:
-            copied: list[bool] = []
-            undo.append(without_waiting(agent, copied))
-            expect(agent, lambda: copied, "No pinned batch was copied to a GPU by its `to` or `cuda`.")
+    def made(plain: Any, *args: Any, **kwargs: Any) -> None:
+        where = place()
+        if where is None or (where["file"], where["line"]) != (file, line):
+            plain(*args, **kwargs)
+            return
+        given = inspect.signature(plain).bind(*args, **kwargs)
+        change.made = True
+        given.arguments.update(wanted)
+        if not given.arguments.get("num_workers"):
+            for name in _OF_WORKERS:
+                given.arguments.pop(name, None)
+        plain(*given.args, **given.kwargs)
 
-        return each_of(undo)
+    def watch() -> None:
+        change.replace(change.torch.utils.data.DataLoader, "__init__", made)
 
-    def _patch(self, agent: Agent, made_otherwise: list[bool]) -> Callable[[], None]:
-        cls = agent.torch.utils.data.DataLoader
-        plain = cls.__init__
-        signature = inspect.signature(plain)
-        wanted = {
-            name: getattr(self, name)
-            for name in ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
-            if getattr(self, name) is not None
-        }
-
-        def __init__(loader: Any, *args: Any, **kwargs: Any) -> None:
-            made = place()
-            if made is None or (made["file"], made["line"]) != (self.file, self.line):
-                plain(loader, *args, **kwargs)
-                return
-            given = signature.bind(loader, *args, **kwargs)
-            made_otherwise.append(True)
-            given.arguments.update(wanted)
-            if not given.arguments.get("num_workers"):
-                for name in _OF_WORKERS:
-                    given.arguments.pop(name, None)
-            plain(*given.args, **given.kwargs)
-
-        return patch("__init__", plain, __init__, cls)
+    when_imported("torch.utils.data.dataloader", watch)
+    change.expect(f"No DataLoader was made at {file}:{line}.")
+    if non_blocking:
+        copied: list[bool] = []
+        copy_without_waiting(change, copied)
+        change.expect("No pinned batch was copied to a GPU by its `to` or `cuda`.", lambda: copied)

@@ -12,75 +12,64 @@ import builtins
 import logging
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from ..importing import when_imported
-from ..patching import each_of, patch
-from ..session import Agent
-from ._expected import NotMade, expect
-from ._log_functions import LogFunctions, is_trial
+from ._log_functions import LogFunctions
+from ._modification import Modification, NotMade
 
 _TENSORBOARD = "torch.utils.tensorboard.writer"
 _WANDB = "wandb.sdk.wandb_run"
 _TQDM = "tqdm.std"
 
 
-@dataclass(frozen=True)
-class Logging:
-    """The logging change. Logs appear before the first step and whenever `every` divides the number of steps taken."""
+def apply(change: Modification, every: int) -> None:
+    """Let logs appear before the first step and whenever `every` divides the number of steps taken.
 
-    every: int
+    Handlers and prints change at once, the others when they are imported.
 
-    def apply(self, agent: Agent) -> Callable[[], None]:
-        """Change handlers and prints at once, the others when they are imported.
+    Raises:
+        NotMade: `every` is less than 2.
+    """
+    if every < 2:
+        raise NotMade("Every step is logged already.", "no-target")
+    agent = change.agent
+    left_out: list[bool] = []
+    printed: list[bool] = []
+    functions = LogFunctions(change, every, left_out)
 
-        Raises:
-            NotMade: `every` is less than 2.
-        """
-        if self.every < 2:
-            raise NotMade("Every step is logged already.", "no-target")
-        left_out: list[bool] = []
-        printed: list[bool] = []
-        undo: list[Callable[[], None]] = []
-        functions = LogFunctions(agent, self.every, left_out)
-        wrote = functions.wrote
+    def thin(
+        cls: Any,
+        name: str,
+        matters: Callable[..., bool] = lambda *args, **kwargs: False,
+        counted: list[bool] = left_out,
+    ) -> None:
+        def thinned(plain: Any, *args: Any, **kwargs: Any) -> Any:
+            functions.wrote()
+            if agent.steps % every == 0 or matters(*args, **kwargs):
+                return plain(*args, **kwargs)
+            counted.append(True)
+            return None
 
-        def thin(
-            cls: Any,
-            name: str,
-            matters: Callable[..., bool] = lambda *args, **kwargs: False,
-            counted: list[bool] = left_out,
-        ) -> None:
-            plain = getattr(cls, name)
+        change.replace(cls, name, thinned)
 
-            def thinned(*args: Any, **kwargs: Any) -> Any:
-                wrote()
-                if agent.steps % self.every == 0 or matters(*args, **kwargs):
-                    return plain(*args, **kwargs)
-                counted.append(True)
-                return None
+    def tensorboard() -> None:
+        writer = sys.modules[_TENSORBOARD].SummaryWriter
+        for name in [name for name in vars(writer) if name.startswith("add_")]:
+            thin(writer, name)
 
-            undo.append(patch(name, plain, thinned, cls))
+    def made() -> bool:
+        # A line now and then costs nothing: what does is then elsewhere.
+        return bool(left_out) or len(printed) >= agent.steps / 4
 
-        def tensorboard() -> None:
-            writer = sys.modules[_TENSORBOARD].SummaryWriter
-            for name in [name for name in vars(writer) if name.startswith("add_")]:
-                thin(writer, name)
-
-        def made() -> bool:
-            # A line now and then costs nothing: what does is then elsewhere.
-            return bool(left_out) or len(printed) >= agent.steps / 4
-
-        thin(logging.Handler, "handle", lambda handler, record: record.levelno >= logging.WARNING)
-        when_imported(_TENSORBOARD, tensorboard)
-        when_imported(_WANDB, lambda: thin(sys.modules[_WANDB].Run, "log"))
-        undo.append(functions.watch())
-        if is_trial(agent):
-            thin(builtins, "print", _into_a_file, printed)
-            when_imported(_TQDM, lambda: thin(sys.modules[_TQDM].tqdm, "refresh", counted=printed))
-        expect(agent, made, "Nothing was logged that could be left out.", by_the_end=True)
-        return each_of(undo)
+    thin(logging.Handler, "handle", lambda handler, record: record.levelno >= logging.WARNING)
+    when_imported(_TENSORBOARD, tensorboard)
+    when_imported(_WANDB, lambda: thin(sys.modules[_WANDB].Run, "log"))
+    functions.watch()
+    if change.is_trial:
+        thin(builtins, "print", _into_a_file, printed)
+        when_imported(_TQDM, lambda: thin(sys.modules[_TQDM].tqdm, "refresh", counted=printed))
+    change.expect("Nothing was logged that could be left out.", made, by_the_end=True)
 
 
 def _into_a_file(*args: Any, file: Any = None, **kwargs: Any) -> bool:

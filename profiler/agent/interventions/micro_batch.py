@@ -16,83 +16,69 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ..importing import when_imported
-from ..patching import each_of
-from ..session import Agent
 from ..stack import place
-from ..tracebacks import step_aside
-from ._expected import NotMade, expect
-from ._replace import replace_attribute
+from ._modification import Modification, NotMade
 from ._tensors import tensors
 from ._updates import Optimizers, replace_clipping
 
 _LIMITS = {"clip_grad_norm_": "max_norm", "clip_grad_value_": "clip_value"}
 """Functions that clip gradients, with the name of the argument that sets their limit."""
 
+_OURS = "_profile_train_split"
+"""Attribute of the loaders whose batches are split."""
 
-@dataclass(frozen=True)
-class MicroBatch:
-    """The micro-batch change: `pieces` of each batch of the loaders made at that line of the program."""
 
-    file: str
-    line: int
-    pieces: int
+def apply(change: Modification, file: str, line: int, pieces: int) -> None:
+    """Split batches of the loaders made from now on at that line of the program, and delay updates of the optimizers.
 
-    def apply(self, agent: Agent) -> Callable[[], None]:
-        """Change every loader and optimizer made from now on.
+    Raises:
+        NotMade: `pieces` is less than 2.
+    """
+    if pieces < 2:
+        raise NotMade("A batch in one piece is as it was.", "no-target")
+    torch = change.torch
+    from torch.optim import lr_scheduler  # type: ignore[import-not-found,unused-ignore]
 
-        Raises:
-            NotMade: `pieces` is less than 2.
-        """
-        if self.pieces < 2:
-            raise NotMade("A batch in one piece is as it was.", "no-target")
-        torch = agent.torch
-        from torch.optim import lr_scheduler  # type: ignore[import-not-found,unused-ignore]
+    state = _PiecewiseUpdate(change)
+    waiting = functools.partial(_unless, lambda: state.waiting)
+    accumulating = functools.partial(_unless, lambda: state.accumulating)
+    change.replace(torch.Tensor, "backward", functools.partial(_backward, torch, state))
+    replace_clipping(change, functools.partial(_clipped, state))
+    for cls in (torch.optim.Optimizer, torch.nn.Module):
+        change.replace(cls, "zero_grad", waiting)
+    for cls in [each for each in vars(lr_scheduler).values() if isinstance(each, type) and "step" in vars(each)]:
+        change.replace(cls, "step", accumulating)
+    scaler = torch.amp.GradScaler
+    change.replace(scaler, "step", functools.partial(_scaled, state))
+    for name in ("unscale_", "update"):
+        change.replace(scaler, name, accumulating)
 
-        state = _PiecewiseUpdate(agent)
-        undo = [
-            replace_attribute(torch.Tensor, "backward", functools.partial(_backward, torch, state)),
-            state.optimizers.install(torch),
-            replace_clipping(torch, functools.partial(_clipped, state)),
-        ]
-        for cls in (torch.optim.Optimizer, torch.nn.Module):
-            undo.append(replace_attribute(cls, "zero_grad", functools.partial(_unless, lambda: state.waiting)))
-        for cls in [each for each in vars(lr_scheduler).values() if isinstance(each, type) and "step" in vars(each)]:
-            undo.append(replace_attribute(cls, "step", functools.partial(_unless, lambda: state.accumulating)))
-        scaler = torch.amp.GradScaler
-        undo.append(replace_attribute(scaler, "step", functools.partial(_scaled, state)))
-        for name in ("unscale_", "update"):
-            undo.append(replace_attribute(scaler, name, functools.partial(_unless, lambda: state.accumulating)))
-        when_imported("torch.utils.data.dataloader", lambda: undo.extend(self._split(torch, state)))
-        expect(agent, lambda: state.has_split, f"No batch of a DataLoader made at {self.file}:{self.line} was split.")
-        return each_of(undo)
+    def made(plain: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+        where = place()
+        plain(loader, *args, **kwargs)
+        if where is not None and (where["file"], where["line"]) == (file, line):
+            loader.__dict__[_OURS] = True
 
-    def _split(self, torch: Any, state: _PiecewiseUpdate) -> list[Callable[[], None]]:
-        cls = torch.utils.data.DataLoader
-        ours = "_profile_train_split"
+    def iterated(plain: Any, loader: Any) -> Any:
+        iterator = plain(loader)
+        return _Pieces(torch, state, iterator, pieces) if _OURS in loader.__dict__ else iterator
 
-        def made(plain: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
-            where = place()
-            plain(loader, *args, **kwargs)
-            if where is not None and (where["file"], where["line"]) == (self.file, self.line):
-                loader.__dict__[ours] = True
+    def split() -> None:
+        change.replace(torch.utils.data.DataLoader, "__init__", made)
+        change.replace(torch.utils.data.DataLoader, "__iter__", iterated)
 
-        def iterated(plain: Any, loader: Any) -> Any:
-            iterator = plain(loader)
-            return _Pieces(torch, state, iterator, self.pieces) if ours in loader.__dict__ else iterator
-
-        return [replace_attribute(cls, "__init__", made), replace_attribute(cls, "__iter__", iterated)]
+    when_imported("torch.utils.data.dataloader", split)
+    change.expect(f"No batch of a DataLoader made at {file}:{line} was split.")
 
 
 class _PiecewiseUpdate:
     """The progress of an update through the pieces of its batch."""
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-        self.has_split = False
+    def __init__(self, change: Modification) -> None:
+        self._change = change
         self.share: float | None = None
         """The current piece's share of the batch's samples, 0 to 1; None before the first piece."""
         self.is_last = True
@@ -101,7 +87,8 @@ class _PiecewiseUpdate:
         """Whether there are gradients that no update has used."""
         self._passes = self._asked = 0
         """Backward passes and requested updates since the piece was handed out."""
-        self.optimizers = Optimizers(self._step)
+        self.fail = change.fail
+        self.optimizers = Optimizers(change, self._step)
         self._seen: list[tuple[Any, Any, int]] = []
         """Parameters, their gradients as the last pass left them, and the gradients' versions."""
 
@@ -118,7 +105,7 @@ class _PiecewiseUpdate:
             elif not self._asked:
                 self.fail("It does not update after every batch.")
         self.share, self.is_last = share, is_last
-        self.has_split = self.has_split or share < 1
+        self._change.made = self._change.made or share < 1
         self._passes = self._asked = 0
 
     def before_pass(self) -> None:
@@ -127,7 +114,7 @@ class _PiecewiseUpdate:
             self.fail("Its gradients are changed between backward pass and update.")
 
     def passed(self, loss: Any) -> None:
-        losses = self._agent.losses
+        losses = self._change.agent.losses
         if losses and losses[-1].data_ptr() == loss.data_ptr():  # the trial keeps that of a batch
             losses[-1] = loss * self.share
             if self.waiting and len(losses) > 1:
@@ -158,10 +145,6 @@ class _PiecewiseUpdate:
         self.waiting = False
         self._seen = []
 
-    def fail(self, why: str) -> None:
-        """Fail the trial: the update cannot be shown to be the same."""
-        self._agent.problem("trial", NotMade(why, "unsuitable"))
-
 
 class _Pieces:
     """A loader's iterator that hands out pieces; every other attribute is the original iterator's."""
@@ -177,7 +160,7 @@ class _Pieces:
         if not own["_left"]:
             batch = next(own["_iterator"])
             try:
-                own["_left"] = pieces(own["_torch"], batch, own["_number"])
+                own["_left"] = in_pieces(own["_torch"], batch, own["_number"])
             except ValueError as error:
                 own["_state"].fail(str(error))
                 return batch
@@ -196,7 +179,7 @@ class _Pieces:
         return len(self.__dict__["_iterator"])
 
 
-def pieces(torch: Any, batch: Any, number: int) -> list[tuple[float, Any]]:
+def in_pieces(torch: Any, batch: Any, number: int) -> list[tuple[float, Any]]:
     """Split a batch into `number` pieces, at most one per sample; return each with its share.
 
     Raises:
@@ -235,11 +218,7 @@ def _backward(torch: Any, state: _PiecewiseUpdate, plain: Any, loss: Any, *args:
         state.fail("Its backward pass does not begin at a loss.")
         return plain(loss, *args, **kwargs)
     state.before_pass()
-    try:
-        result = plain(loss, torch.full_like(loss, state.share), **kwargs)
-    except BaseException as error:
-        step_aside(error)
-        raise
+    result = plain(loss, torch.full_like(loss, state.share), **kwargs)
     state.passed(loss.detach())
     return result
 

@@ -4,72 +4,53 @@ The sums are the same, in another order. A model reduces unless its pass is cert
 after an update that a GradScaler skipped it reduces at every pass, with the same sums.
 """
 
-import functools
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from ..dynamo import not_for_dynamo
-from ..patching import patch
-from ..session import Agent
 from ..tracebacks import step_aside
-from ._expected import NotMade, expect
-from ._replace import replace_forward
+from ._modification import Modification, NotMade
 
 
-@dataclass(frozen=True)
-class NoSync:
-    """The no_sync change; an update takes `passes` backward passes."""
+def apply(change: Modification, passes: int) -> None:
+    """Change every model under DistributedDataParallel once it is known; an update takes `passes` backward passes.
 
-    passes: int
+    An update after passes that were not reduced is reported as a problem: an epoch may end with fewer.
 
-    def apply(self, agent: Agent) -> Callable[[], None]:
-        """Change every model under DistributedDataParallel once it is known.
+    Raises:
+        NotMade: `passes` is less than 2.
+    """
+    from torch.nn.parallel import DistributedDataParallel  # type: ignore[import-not-found,unused-ignore]
+    from torch.optim.optimizer import register_optimizer_step_pre_hook  # type: ignore[import-not-found,unused-ignore]
 
-        An update after passes that were not reduced is reported as a problem: an epoch may end with fewer.
+    if passes < 2:
+        raise NotMade("An update is made of one backward pass: every one has to reduce its gradients.", "no-target")
+    models: dict[Any, _DelayedReduction] = {}
 
-        Raises:
-            NotMade: `passes` is less than 2.
-        """
-        from torch.nn.parallel import DistributedDataParallel  # type: ignore[import-not-found,unused-ignore]
-        from torch.optim.optimizer import register_optimizer_step_pre_hook  # type: ignore[import-not-found,unused-ignore]
+    def act(root: Any) -> None:
+        for model in root.modules():
+            if isinstance(model, DistributedDataParallel) and model not in models:
+                models[model] = _DelayedReduction(change, model, passes)
 
-        if self.passes < 2:
-            raise NotMade("An update is made of one backward pass: every one has to reduce its gradients.", "no-target")
-        models: dict[Any, _DelayedReduction] = {}
+    def backward(plain: Any, *args: Any, **kwargs: Any) -> Any:
+        result = plain(*args, **kwargs)
+        for each in models.values():
+            each.passed()
+        return result
 
-        def act(root: Any) -> None:
-            for model in root.modules():
-                if isinstance(model, DistributedDataParallel) and model not in models:
-                    models[model] = _DelayedReduction(agent, model, self.passes)
+    def before_update(optimizer: Any, args: Any, kwargs: Any) -> None:
+        for each in models.values():
+            each.before_update(optimizer)
 
-        def after_backward() -> None:
-            for each in models.values():
-                each.passed()
-
-        def before_update(optimizer: Any, args: Any, kwargs: Any) -> None:
-            for each in models.values():
-                each.before_update(optimizer)
-
-        agent.on_model.append(act)
-        expect(agent, lambda: models, "No model is under DistributedDataParallel.")
-        handle = register_optimizer_step_pre_hook(before_update)
-        stop_counting = _after_backward(agent.torch, after_backward)
-
-        def undo() -> None:
-            stop_counting()
-            handle.remove()
-            for each in models.values():
-                each.undo()
-
-        return undo
+    change.agent.on_model.append(act)
+    change.undoing.append(register_optimizer_step_pre_hook(before_update).remove)
+    change.replace(change.torch.autograd, "backward", backward)  # which Tensor.backward calls by this name
+    change.expect("No model is under DistributedDataParallel.")
 
 
 class _DelayedReduction:
     """The progress of one model's update."""
 
-    def __init__(self, agent: Agent, model: Any, passes: int) -> None:
-        self._agent = agent
+    def __init__(self, change: Modification, model: Any, passes: int) -> None:
+        self._change = change
         self._passes = passes
         self._parameters = {id(parameter) for parameter in model.parameters()}
         self._passed = 0
@@ -78,13 +59,13 @@ class _DelayedReduction:
         """Whether a forward pass still awaits its backward pass."""
         self._reduces = self._reduced = True
         """Whether the coming pass reduces, and whether the last one did."""
-        self.undo = replace_forward(model, self._forward)
+        change.replace_forward(model, self._forward)
 
     def _forward(self, model: Any, plain: Any, *args: Any, **kwargs: Any) -> Any:
-        if not self._agent.torch.is_grad_enabled():
+        if not self._change.torch.is_grad_enabled():
             return plain(*args, **kwargs)
         if not model.require_backward_grad_sync:
-            self._fail("The program leaves out the reduction itself.", "program-does")
+            self._change.fail("The program leaves out the reduction itself.", "program-does")
             return plain(*args, **kwargs)
         self._open = True
         # The forward pass decides: it prepares the reduction, or does not.
@@ -108,26 +89,5 @@ class _DelayedReduction:
         if not any(id(each) in self._parameters for group in optimizer.param_groups for each in group["params"]):
             return
         if self._passed and not self._reduced:
-            self._fail(f"An update came after {self._passed} of {self._passes} backward passes.")
+            self._change.fail(f"An update came after {self._passed} of {self._passes} backward passes.")
         self._passed = 0
-
-    def _fail(self, why: str, code: str = "unsuitable") -> None:
-        self._agent.problem("trial", NotMade(why, code))
-
-
-def _after_backward(torch: Any, act: Callable[[], None]) -> Callable[[], None]:
-    autograd = torch.autograd
-    plain = autograd.backward  # which Tensor.backward calls by this name
-
-    @functools.wraps(plain)
-    def backward(*args: Any, **kwargs: Any) -> Any:
-        try:
-            result = plain(*args, **kwargs)
-        except BaseException as error:
-            step_aside(error)
-            raise
-        act()
-        return result
-
-    not_for_dynamo(torch, backward)
-    return patch("backward", plain, backward, autograd)

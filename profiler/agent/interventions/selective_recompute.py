@@ -7,49 +7,37 @@ pay: if the step is launch-bound, the trial is slower than the advice.
 """
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from ..session import Agent
 from ._blocks import replace_in_blocks
+from ._modification import Modification
 
 # A batched product has weights in neither of its factors: it is one of attention's own two.
 _KEPT = ("aten::mm", "aten::addmm", "aten::linear", "aten::convolution")
 _KEPT_PREFIXES = ("aten::_scaled_dot_product", "flash_attn::", "_c10d_functional::", "c10d::")
 
 
-@dataclass(frozen=True)
-class SelectiveRecompute:
-    """The selective-recomputation change, made to every module of a class named `block`."""
+def apply(change: Modification, block: str) -> None:
+    """Change every module of a class named `block`.
 
-    block: str
+    Raises:
+        ImportError: torch is older than 2.4.
+    """
+    from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts  # type: ignore[import-not-found,unused-ignore]
 
-    def apply(self, agent: Agent) -> Callable[[], None]:
-        """Change every model with such blocks before its first call.
+    @functools.cache
+    def policy_of(operator: Any) -> Any:
+        return CheckpointPolicy.MUST_SAVE if is_kept(operator.name()) else CheckpointPolicy.PREFER_RECOMPUTE
 
-        The first step may be the one that does not fit in memory.
+    def policy(context: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
+        return policy_of(operator)
 
-        Raises:
-            ImportError: torch is older than 2.4.
-        """
-        from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts  # type: ignore[import-not-found,unused-ignore]
+    contexts = functools.partial(create_selective_checkpoint_contexts, policy)
 
-        policies: dict[Any, Any] = {}
+    def forward(module: Any, plain: Any, *args: Any, **kwargs: Any) -> Any:
+        return checkpoint(plain, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
-        def policy(context: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
-            known = policies.get(operator)
-            if known is None:
-                kept = is_kept(operator.name())
-                known = policies[operator] = CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
-            return known
-
-        contexts = functools.partial(create_selective_checkpoint_contexts, policy)
-
-        def forward(module: Any, plain: Any, *args: Any, **kwargs: Any) -> Any:
-            return checkpoint(plain, *args, use_reentrant=False, context_fn=contexts, **kwargs)
-
-        return replace_in_blocks(agent, self.block, forward)
+    replace_in_blocks(change, block, forward)
 
 
 def is_kept(operator: str) -> bool:

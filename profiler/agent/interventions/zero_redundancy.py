@@ -6,53 +6,43 @@ checkpoint.
 """
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from ..session import Agent
-from ._expected import expect
+from ._modification import Modification
 from ._updates import replace_optimizer
 
 
-@dataclass(frozen=True)
-class ZeroRedundancy:
-    """The ZeRO stage 1 change; `name` is a class of torch.optim."""
+def apply(change: Modification, name: str) -> None:
+    """Replace every optimizer of class `name` of torch.optim made from now on, once there are ranks to share with.
 
-    name: str
+    The updated model must be under DistributedDataParallel, because all ranks get the weights of one.
+    """
+    from torch.distributed.optim import ZeroRedundancyOptimizer  # type: ignore[import-not-found,unused-ignore]
 
-    def apply(self, agent: Agent) -> Callable[[], None]:
-        """Replace every optimizer made from now on, once there are ranks to share with.
+    torch = change.torch
+    plain = getattr(torch.optim, name)
+    signature = inspect.signature(plain)
+    distributed = torch.distributed
+    parallel: list[bool] = []
 
-        The updated model must be under DistributedDataParallel, because all ranks get the weights of one.
-        """
-        from torch.distributed.optim import ZeroRedundancyOptimizer  # type: ignore[import-not-found,unused-ignore]
+    class ShardedOptimizer(ZeroRedundancyOptimizer):  # type: ignore[misc]
+        """The sharded optimizer with the arguments of torch's; before there are ranks it creates torch's own."""
 
-        torch = agent.torch
-        plain = getattr(torch.optim, self.name)
-        signature = inspect.signature(plain)
-        distributed = torch.distributed
-        made: list[bool] = []
-        parallel: list[bool] = []
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+            return super().__new__(cls) if distributed.is_initialized() else plain(*args, **kwargs)
 
-        class ShardedOptimizer(ZeroRedundancyOptimizer):  # type: ignore[misc]
-            """The sharded optimizer with the arguments of torch's; before there are ranks it creates torch's own."""
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            given = signature.bind(*args, **kwargs).arguments
+            super().__init__(_groups(given.pop("params")), optimizer_class=plain, **given)
+            change.made = True
 
-            def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-                return super().__new__(cls) if distributed.is_initialized() else plain(*args, **kwargs)
+    def act(root: Any) -> None:
+        if any(isinstance(model, torch.nn.parallel.DistributedDataParallel) for model in root.modules()):
+            parallel[:] = [True]
 
-            def __init__(self, *args: Any, **kwargs: Any) -> None:
-                given = signature.bind(*args, **kwargs).arguments
-                super().__init__(_groups(given.pop("params")), optimizer_class=plain, **given)
-                made[:] = [True]
-
-        def act(root: Any) -> None:
-            if any(isinstance(model, torch.nn.parallel.DistributedDataParallel) for model in root.modules()):
-                parallel[:] = [True]
-
-        agent.on_model.append(act)
-        expect(agent, lambda: made and parallel, f"No {self.name} was made by ranks that train one model.")
-        return replace_optimizer(torch, self.name, ShardedOptimizer)
+    change.agent.on_model.append(act)
+    replace_optimizer(change, name, ShardedOptimizer)
+    change.expect(f"No {name} was made by ranks that train one model.", lambda: change.made and parallel)
 
 
 def _groups(params: Any) -> list[Any]:

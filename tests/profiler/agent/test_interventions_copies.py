@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from profiler.agent.interventions._copies import without_waiting
+from profiler.agent.interventions._copies import copy_without_waiting
+from profiler.agent.interventions._modification import Modification
 
 
 class Asked(TorchFunctionMode):
@@ -32,12 +33,13 @@ def copied(monkeypatch):
         monkeypatch.setattr(torch.cuda, "is_initialized", lambda: initialized)
         monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor: pinned)
         found, asked = [], Asked()
-        undo = without_waiting(SimpleNamespace(torch=torch), found)
+        change = Modification(SimpleNamespace(torch=torch))
+        copy_without_waiting(change, found)
         try:
             with watched or asked:
                 copy(torch.ones(2))
         finally:
-            undo()
+            change.undo()
         return asked.ways, bool(found)
 
     return begin
