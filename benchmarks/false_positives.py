@@ -26,8 +26,9 @@ from advisor.verify import kept
 from advisor.verify.arm import TrialFailed, read
 from advisor.verify.judgment import judged
 from advisor.verify.pace import LEAST_STEPS, WARM_UP
-from advisor.verify.process import Program, run_once
+from advisor.verify.process import run_once
 from advisor.verify.trials import order
+from profiler.trial import Program
 
 HEALTHY = ROOT / "samples" / "healthy.py"
 BAR = 0.05

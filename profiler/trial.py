@@ -53,12 +53,24 @@ _MAIN = python("from profiler.trial import main; main(*sys.argv[1:])")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialProcess:
-    """The options of one trial process."""
+class Program:
+    """A program to run again, and what it may touch."""
 
     words: tuple[str, ...]
     """The command, as given to `profile-train`."""
     cwd: str
+    in_place: bool = False
+    """Whether to run without the sandbox: files the program writes stay."""
+    covered: tuple[str, ...] = ()
+    """Folders the program may write into, in addition to its project, the home folder and /tmp."""
+    network: bool = False
+    """Whether the sandbox keeps the network of the outside."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialProcess(Program):
+    """One process of a trial."""
+
     out: str
     """Folder of its recording."""
     steps: int
@@ -69,12 +81,6 @@ class TrialProcess:
     """Whether its weights are changed by a rounding error, to show what rounding does to its losses."""
     windows: bool = False
     """Whether to record kernel detail, as advice needs it."""
-    in_place: bool = False
-    """Whether to run without the sandbox: files the program writes stay."""
-    covered: tuple[str, ...] = ()
-    """Folders the program may write into, in addition to its project, the home folder and /tmp."""
-    network: bool = False
-    """Whether the sandbox keeps the network of the outside."""
 
 
 def variables(changes: Sequence[Mapping[str, Any]]) -> dict[str, str | None]:

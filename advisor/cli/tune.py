@@ -37,7 +37,7 @@ def tune(out: Path, yes: bool, criteria: Criteria, words: tuple[str, ...], **how
     from advisor.report.render.trial_progress import TrialProgress
     from advisor.verify.fitting import fit
     from advisor.verify.session import promise_of_harmlessness
-    from advisor.verify.tuning import NOTE, tune
+    from advisor.verify.tuning import NOTE, note, tune
     from profiler import ours
     from profiler.launch import program
     from profiler.printable import printable, say
@@ -58,14 +58,15 @@ def tune(out: Path, yes: bool, criteria: Criteria, words: tuple[str, ...], **how
     console.print()
     for line in tuning_text.story(tuned):
         console.print(Text(line), soft_wrap=True)
-    write(out / NOTE, tuning_json.render(what, tuned))
+    write(out / NOTE, tuning_json.render(note(what), tuned))
     tuning_md = keep(out, "tuning.md", tuning_text.markdown(tuned, command))
     tuned_toml = keep(out, "tuned.toml", tuning_text.toml(tuned))
     publish(tuned.profile, criteria.goals, rules=criteria.config.rules, past=criteria.past())
     ends = [("To apply", str(tuning_md)), ("Report", str(ours.where(tuned.profile, "report.html")))]
     if tuned.kept:
         with_it = shlex.join(["profile-train", "--apply", str(tuned_toml), *words])
-        but = ", but for what it prints and logs" if any(each.change.name == "logging" for each in tuned.kept) else ""
+        made = [each.finding.change.name for each in tuned.kept]
+        but = ", but for what it prints and logs" if "logging" in made else ""
         ends.insert(0, (f"To train with these changes without editing the code{but}", with_it))
     for label, what_for in ends:
         console.print(Text(printable(f"{label}: {what_for}")), soft_wrap=True)

@@ -116,9 +116,8 @@ def write_patch(session: Session, file: Path) -> str:
     if not confirmed:
         return f"No change was confirmed, so {file} was not written."
     finding, *others = confirmed
-    assert finding.advice.intervention is not None, "it was tried"
     try:
-        made = patch(finding.advice.intervention, program.words, program.cwd)
+        made = patch(finding.change, program.words, program.cwd)
     except NoPatch as no:
         return f"{finding.rule.id} was confirmed, but {file} was not written. {no}"
     write(file, made.diff)

@@ -24,7 +24,7 @@ from advisor.models.cost import Saving, saving
 from advisor.models.effects import Triple
 from advisor.models.state import Effect, Scenario, State, removed
 from advisor.rules import all_rules
-from advisor.rules.base import Advice, Area, Change, Evidence, Rule, Severity
+from advisor.rules.base import Advice, Area, Change, Evidence, Intervention, Rule, Severity
 
 # At a step-to-step variation of 5 %, a gain of 5 % needs 16 to 25 steps an arm to be confirmed; less drowns in noise.
 ACTION_EXPECTED = 0.05
@@ -98,6 +98,12 @@ class Finding:
     """Why this is information only although its gain deserves more, in sentences; empty if that is not so."""
     modeled: Triple | None = None
     """The prediction of the rule's model alone, before past trials make `alone` wider or narrower."""
+
+    @property
+    def change(self) -> Intervention:
+        """Return the change that a trial makes; only for advice that can be tried."""
+        assert self.advice.intervention is not None, "the caller has asked why_not"
+        return self.advice.intervention
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

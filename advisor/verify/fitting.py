@@ -13,7 +13,7 @@ from itertools import combinations
 from pathlib import Path
 from signal import SIGKILL
 
-from advisor.judging.judge import judge
+from advisor.judging.judge import Finding, judge
 from advisor.judging.verdict import Verdict
 from advisor.metrics.base import Metrics
 from advisor.metrics.memory import ran_out_of_memory
@@ -25,16 +25,17 @@ from advisor.units import count, inline
 from advisor.verify import kept
 from advisor.verify.arm import TrialFailed
 from advisor.verify.kept import Verified
-from advisor.verify.process import Program, run_once
-from advisor.verify.remedies import Ladder, Remedy, ladders
+from advisor.verify.process import run_once
+from advisor.verify.remedies import Ladder, ladders, remedy_name, weight
 from advisor.verify.trials import TrialChoices, why_not
 from advisor.verify.tuning import PROFILE_PATIENCE, KeptChange, TuningWatcher, claim
 from profiler.errors import ProfilerError
+from profiler.trial import Program
 
 # That a program takes: its memory has reached its peak by then, unless lengths vary or something leaks (assumption).
 STEPS = 60
 
-Remedies = tuple[Remedy, ...]
+Remedies = tuple[Finding, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,24 +90,26 @@ def fit(program: Program, folder: Path, how: TrialChoices, watcher: TuningWatche
     watcher.show(f"  {before.why}")
     metrics = Metrics(load(plain), how.goals)
     known, left_out = _sorted_out(ladders(metrics, judge(metrics, how.rules).findings), (*how.allowed, Safety.MEMORY))
-    tried: dict[Remedies, Ending] = {}
+    tried: dict[Path, tuple[Remedies, Ending]] = {}
+
+    def out(chosen: Remedies) -> Path:
+        return place / "+".join(remedy_name(remedy).replace(" ", "-") for remedy in chosen)
 
     def attempt(chosen: Remedies) -> Ending:
-        if chosen not in tried:
-            watcher.show(" + ".join(each.name for each in chosen))
-            changes = tuple(each.change for each in chosen)
-            tried[chosen] = _run(program, changes, place / _folder(chosen), steps)
-            watcher.show(f"  it takes its {steps} steps" if tried[chosen].fits else f"  {tried[chosen].why}")
-        return tried[chosen]
+        if out(chosen) not in tried:
+            watcher.show(" + ".join(map(remedy_name, chosen)))
+            ending = _run(program, [remedy.change for remedy in chosen], out(chosen), steps)
+            tried[out(chosen)] = chosen, ending
+            watcher.show(f"  it takes its {steps} steps" if ending.fits else f"  {ending.why}")
+        return tried[out(chosen)][1]
 
     working = [_that_can_be_made(ladder, attempt) for ladder in known]
     found = smallest(working, lambda chosen: attempt(chosen).fits)
     made = tuple(
         KeptChange(
-            each.finding,
-            each.change,
+            remedy,
             Verified(
-                rule=each.finding.rule.id,
+                rule=remedy.rule.id,
                 verdict=Verdict.CONFIRMED,
                 predicted=None,
                 steps=steps,
@@ -116,15 +119,15 @@ def fit(program: Program, folder: Path, how: TrialChoices, watcher: TuningWatche
                 applied=True,
             ),
         )
-        for each in found
+        for remedy in found
     )
-    profile = place / _folder(found) if found else plain
+    profile = out(found) if found else plain
     kept.write(profile, {each.verified.rule: each.verified for each in made})
     return Fitted(
         before=before,
         kept=made,
-        after=tried.get(found),
-        tried=tuple(tried.items()),
+        after=attempt(found) if found else None,
+        tried=tuple(tried.values()),
         left_out=left_out,
         profile=profile,
     )
@@ -156,7 +159,7 @@ def _eased(chosen: Sequence[Ladder], fits: Callable[[Remedies], bool]) -> Remedi
     The most expensive change is replaced first.
     """
     now = [ladder[-1] for ladder in chosen]
-    for place in sorted(range(len(now)), key=lambda each: now[each].weight, reverse=True):
+    for place in sorted(range(len(now)), key=lambda each: weight(now[each]), reverse=True):
         for cheaper in chosen[place][:-1]:
             if fits((*now[:place], cheaper, *now[place + 1 :])):
                 now[place] = cheaper
@@ -169,8 +172,8 @@ def _least(chosen: Sequence[Ladder]) -> tuple[float, int]:
     return _weight([ladder[0] for ladder in chosen])
 
 
-def _weight(chosen: Sequence[Remedy]) -> tuple[float, int]:
-    weights = [each.weight for each in chosen]
+def _weight(chosen: Sequence[Finding]) -> tuple[float, int]:
+    weights = [weight(remedy) for remedy in chosen]
     return (sum(time for time, _ in weights), max(risk for _, risk in weights))
 
 
@@ -179,9 +182,9 @@ def _sorted_out(known: Sequence[Ladder], allowed: Sequence[Safety]) -> tuple[lis
     left_out: dict[str, str] = {}
     found = []
     for ladder in known:
-        reasons = [why_not(each.finding, allowed) for each in ladder]
-        left_out |= {each.finding.rule.id: reason for each, reason in zip(ladder, reasons, strict=True) if reason}
-        found.append(tuple(each for each, reason in zip(ladder, reasons, strict=True) if not reason))
+        reasons = [(remedy, why_not(remedy, allowed)) for remedy in ladder]
+        left_out |= {remedy.rule.id: reason for remedy, reason in reasons if reason}
+        found.append(tuple(remedy for remedy, reason in reasons if not reason))
     return [ladder for ladder in found if ladder], tuple(f"{rule}: {reason}" for rule, reason in left_out.items())
 
 
@@ -191,15 +194,11 @@ def _that_can_be_made(ladder: Ladder, attempt: Callable[[Remedies], Ending]) -> 
     This applies if the strongest change belongs to another rule than the weaker ones and fails for a reason other than
     memory: else the weaker ones would never be tried.
     """
-    weaker = tuple(each for each in ladder if each.finding.rule is not ladder[-1].finding.rule)
+    weaker = tuple(remedy for remedy in ladder if remedy.rule is not ladder[-1].rule)
     if not weaker:
         return ladder
     ending = attempt(ladder[-1:])
     return ladder if ending.fits or ending.of_memory else weaker
-
-
-def _folder(chosen: Remedies) -> str:
-    return "+".join(each.name.replace(" ", "-") for each in chosen)
 
 
 def _run(program: Program, changes: Sequence[Intervention], out: Path, steps: int) -> Ending:

@@ -2,7 +2,6 @@
 
 import math
 from datetime import datetime, timezone
-from pathlib import Path
 
 from advisor.judging import calibration_file
 from advisor.judging.judge import Finding
@@ -12,8 +11,9 @@ from profiler.errors import ProfilerError
 from profiler.version import __version__
 
 
-def keep(file: Path | None, tries: Trials, finding: Finding, found: Verified, watcher: Watcher) -> None:
-    """Add a trial to `file`, if there is one. A write error is reported, and trials continue."""
+def keep(tries: Trials, finding: Finding, found: Verified, watcher: Watcher) -> None:
+    """Add a trial to the file, if there is one. A write error is reported, and trials continue."""
+    file = tries.how.calibration
     if file is None:
         return
     confidence = finding.advice.confidence or finding.rule.confidence

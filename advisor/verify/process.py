@@ -3,7 +3,7 @@
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from advisor.rules.base import Intervention
@@ -12,7 +12,7 @@ from profiler.errors import ProfilerError
 from profiler.printable import say
 from profiler.recorder.folder import SILENT, is_running
 from profiler.sandbox import GRACE
-from profiler.trial import TrialProcess, run
+from profiler.trial import Program, TrialProcess, run
 
 ENDED = "ended"
 """File in a recording's folder that marks a completed process."""
@@ -20,17 +20,6 @@ ENDED = "ended"
 # Seconds that a trial which lost its caller has to end itself; if it was killed, too, its recorder's last sign of life
 # counts for SILENT seconds.
 PARTING = GRACE + SILENT + 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
-    """The program to run again."""
-
-    words: tuple[str, ...]
-    cwd: str
-    in_place: bool = False
-    covered: tuple[str, ...] = ()
-    network: bool = False
 
 
 def run_once(

@@ -5,8 +5,7 @@ of a step. A run that failed in its first step has none, nor does one on a CPU. 
 samples in a batch, are known there too. Trials then show how much they free.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from advisor.judging.judge import Finding, Gain
 from advisor.metrics.base import Metrics
@@ -35,41 +34,29 @@ MORE_TRAFFIC = (-0.3, -0.1, 0.0)
 _TRIED = "The trial showed that the program fits with this change; the freed memory was not predicted."
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Remedy:
-    """A change that frees memory."""
-
-    finding: Finding
-    change: Intervention
-
-    @property
-    def weight(self) -> tuple[float, int]:
-        """Return the share of the step time that it is predicted to add, and its risk; less is better."""
-        gain = self.finding.alone
-        return (0.0 if gain is None else -gain.expected, _RISK.index(self.change.safety))
-
-    @property
-    def name(self) -> str:
-        """Return the name, with the settings that distinguish it from others of its rule."""
-        numbers = [f"{key} {value}" for key, value in self.change.settings.items() if key in ("every", "pieces")]
-        return " ".join([self.finding.rule.id, *numbers])
+Ladder = tuple[Finding, ...]
+"""Advice of which one piece is followed, from the cheapest to the one that frees most."""
 
 
-Ladder = tuple[Remedy, ...]
-"""Changes of which one is made, from the cheapest to the one that frees most."""
+def weight(remedy: Finding) -> tuple[float, int]:
+    """Return the share of the step time that it is predicted to add, and its risk; less is better."""
+    return (0.0 if remedy.alone is None else -remedy.alone.expected, _RISK.index(remedy.change.safety))
+
+
+def remedy_name(remedy: Finding) -> str:
+    """Return the name, with the settings that distinguish it from others of its rule."""
+    numbers = [f"{key} {value}" for key, value in remedy.change.settings.items() if key in ("every", "pieces")]
+    return " ".join([remedy.rule.id, *numbers])
 
 
 def ladders(m: Metrics, findings: Sequence[Finding]) -> list[Ladder]:
     """Return the ladders, each of another kind; `findings` are the rules' findings on the same run."""
     found = [ladder for ladder in (_checkpointed(m), _in_pieces(m), _in_half(m), _sharded(m)) if ladder]
-    known = {remedy.finding.rule.id for ladder in found for remedy in ladder}
-    return [*found, *((remedy,) for remedy in _advised(findings) if remedy.finding.rule.id not in known)]
-
-
-def _advised(findings: Sequence[Finding]) -> Iterator[Remedy]:
+    known = {remedy.rule.id for ladder in found for remedy in ladder}
     for finding in findings:
-        if (finding.advice.memory or 0) < 0 and finding.advice.intervention is not None:
-            yield Remedy(finding, finding.advice.intervention)
+        if (finding.advice.memory or 0) < 0 and finding.advice.intervention and finding.rule.id not in known:
+            found.append((finding,))
+    return found
 
 
 def _checkpointed(m: Metrics) -> Ladder:
@@ -175,10 +162,10 @@ def _remedy(
     change: Intervention,
     risk: str,
     gain: Triple | None = None,
-) -> Remedy:
+) -> Finding:
     advice = Advice(then=then, changes=changes, basis=_TRIED, risk=risk, fault=True, intervention=change)
     alone = None if gain is None else Gain(*gain)
-    finding = Finding(
+    return Finding(
         rule=next(each for each in all_rules() if each.id == rule),
         severity=Severity.ACTION,
         evidence=Evidence(()),
@@ -187,4 +174,3 @@ def _remedy(
         in_plan=alone,
         score=0.0,
     )
-    return Remedy(finding, change)

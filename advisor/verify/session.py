@@ -16,12 +16,12 @@ from advisor.runs.profile import Profile
 from advisor.units import seconds
 from advisor.verify import kept, learned, tuned
 from advisor.verify.pace import pace_of
-from advisor.verify.process import Program
 from advisor.verify.trials import TrialChoices, Trials, Watcher, why_not
 from profiler.agent.redact import HIDDEN
 from profiler.errors import ProfilerError
 from profiler.printable import printable
 from profiler.store import runs as recorded
+from profiler.trial import Program
 
 FOLDER = "trials"
 
@@ -39,8 +39,6 @@ class Session:
     """Why other advice is not tried, one sentence each."""
     on_demand: tuple[str, ...] = ()
     """Rules whose advice is information but could be tried."""
-    calibration: Path | None = None
-    """The file that verdicts are added to."""
 
     def carry_out(self, watcher: Watcher) -> None:
         """Try each candidate, and save its outcome with those of the others.
@@ -63,7 +61,7 @@ class Session:
             watcher.tried(finding, found)
             known[finding.rule.id] = found
             kept.write(self.folder, known)
-            learned.keep(self.calibration, self.trials, finding, found, watcher)
+            learned.keep(self.trials, finding, found, watcher)
 
     def _check(self, tried: Finding | None = None) -> None:
         """Raise ProfilerError if the folder holds another recording now, and delete what was `tried` meanwhile."""
@@ -112,16 +110,14 @@ def prepare(folder: Path, rules: Sequence[str], how: TrialChoices) -> Session:
         runs=runs,
         trials=Trials(
             program=_program(profile, how),
+            how=how,
             pace=pace_of(metrics),
             folder=folder / FOLDER / _digest(runs),  # an unfinished trial continues only for its own recording
-            processes=how.processes,
-            steps=how.steps,
             changes=tuned.changes(folder),
         ),
         candidates=tuple(candidates),
         left_out=tuple(left_out),
         on_demand=tuple(on_demand),
-        calibration=how.calibration,
     )
 
 
@@ -136,7 +132,7 @@ def _ids(folder: Path) -> tuple[str, ...]:
 
 def announcement(session: Session) -> str:
     """Return what will run, for confirmation."""
-    trials, number = session.trials, 2 * session.trials.processes
+    trials, number = session.trials, 2 * session.trials.how.processes
     lines = [
         f"  {finding.rule.id}: {number} runs of {trials.steps_of(finding)} steps, about "
         f"{seconds(trials.duration(finding))}"

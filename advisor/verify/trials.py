@@ -19,7 +19,8 @@ from advisor.verify.arm import Arm, TrialFailed, read
 from advisor.verify.judgment import judged
 from advisor.verify.kept import Verified
 from advisor.verify.pace import Pace, predicted, steps_needed
-from advisor.verify.process import Program, forget, run_once
+from advisor.verify.process import forget, run_once
+from profiler.trial import Program
 
 # A process has this many times the time it should take, and seconds to start and to compile.
 PATIENCE, START = 5.0, 300.0
@@ -59,23 +60,20 @@ class Trials:
     """How advice on a program is tried."""
 
     program: Program
+    how: TrialChoices
     pace: Pace
     folder: Path
     """Folder of the recordings, one subfolder per rule."""
-    processes: int
-    """Number of processes in each arm."""
-    steps: int | None = None
-    """Steps of each process; None: as many as the prediction needs."""
     changes: tuple[Intervention, ...] = ()
     """Changes that both arms have."""
 
     def steps_of(self, finding: Finding) -> int:
         """Return the steps of each process that tries the advice."""
-        return self.steps or steps_needed(self.pace, finding, self.processes)
+        return self.how.steps or steps_needed(self.pace, finding, self.how.processes)
 
     def duration(self, finding: Finding) -> float:
         """Return the approximate seconds that trying it takes."""
-        return self.pace.duration(self.processes, self.steps_of(finding), predicted(finding))
+        return self.pace.duration(self.how.processes, self.steps_of(finding), predicted(finding))
 
     def forget(self, finding: Finding) -> None:
         """Delete the recordings of this advice."""
@@ -87,27 +85,26 @@ class Trials:
         Raises:
             ProfilerError: there is no sandbox.
         """
-        promise, change = predicted(finding), finding.advice.intervention
-        assert change is not None, "the caller has asked why_not"
         try:
-            return self._compare(finding, change, running)
+            return self._compare(finding, running)
         except TrialFailed as failed:
-            return Verified(rule=finding.rule.id, verdict=Verdict.FAILED, predicted=promise, why=str(failed))
+            return Verified(rule=finding.rule.id, verdict=Verdict.FAILED, predicted=predicted(finding), why=str(failed))
 
     def _place(self, finding: Finding) -> Path:
         return self.folder / f"{finding.rule.id}-{self.steps_of(finding)}"
 
-    def _compare(self, finding: Finding, change: Intervention, running: Callable[[str, int, int], None]) -> Verified:
+    def _compare(self, finding: Finding, running: Callable[[str, int, int], None]) -> Verified:
+        change = finding.change
         arms: tuple[list[Arm], list[Arm]] = ([], [])
-        steps = self.steps_of(finding)
-        for done, treated in enumerate(order(self.processes)):
-            running("with the change" if treated else "without", done, 2 * self.processes)
+        steps, processes = self.steps_of(finding), self.how.processes
+        for done, treated in enumerate(order(processes)):
+            running("with the change" if treated else "without", done, 2 * processes)
             number = len(arms[treated]) + 1
             out = self._place(finding) / f"{'with' if treated else 'without'}-{number}"
             # The last unchanged one shows what rounding alone does to the losses.
-            nudged = not treated and number == self.processes and change.safety is Safety.NUMERICS
+            nudged = not treated and number == processes and change.safety is Safety.NUMERICS
             arms[treated].append(self._arm((*self.changes, change) if treated else self.changes, out, steps, nudged))
-        running("done", 2 * self.processes, 2 * self.processes)
+        running("done", 2 * processes, 2 * processes)
         freed = finding.advice.memory or 0
         try:
             return judged(

@@ -21,9 +21,10 @@ from advisor.verify.arm import TrialFailed
 from advisor.verify.kept import Verified
 from advisor.verify.pace import Pace, pace_of
 from advisor.verify.probe import probe
-from advisor.verify.process import ENDED, Program, forget, run_once
+from advisor.verify.process import ENDED, forget, run_once
 from advisor.verify.trials import TrialChoices, Trials, why_not
 from profiler.errors import ProfilerError
+from profiler.trial import Program
 
 NOTE = "tuning.json"
 SCHEMA = "profile-train/tuning@1"
@@ -39,7 +40,6 @@ class KeptChange:
     """A change that was worth keeping, with the result of its trial."""
 
     finding: Finding
-    change: Intervention
     verified: Verified
 
 
@@ -80,15 +80,14 @@ def tune(program: Program, folder: Path, how: TrialChoices, watcher: TuningWatch
     before = None
     for number in range(1, MOST_ROUNDS + 1):
         watcher.profiling(number, done)
-        changes = tuple(each.change for each in done)
+        changes = tuple(each.finding.change for each in done)
         profile = folder / f"profile-{number}"
         metrics = _profile(program, changes, profile, how)
         tries = Trials(
             program=program,
+            how=how,
             pace=_pace(metrics, profile),
             folder=folder / f"trials-{number}",
-            processes=how.processes,
-            steps=how.steps,
             changes=changes,
         )
         before = tries.pace.step_time if before is None else before
@@ -107,13 +106,13 @@ def tune(program: Program, folder: Path, how: TrialChoices, watcher: TuningWatch
                     by_hand=tuple(by_hand),
                     profile=profile,
                 )
-            finding, change = candidates[0]
+            finding = candidates[0]
             watcher.trying(tries, finding)
             found = tries.attempt(finding, watcher.running)
             watcher.tried(finding, found)
-            learned.keep(how.calibration, tries, finding, found, watcher)
+            learned.keep(tries, finding, found, watcher)
             if found.verdict.is_kept:
-                done.append(KeptChange(finding, change, found))
+                done.append(KeptChange(finding, found))
                 break
             given_up.append(found)
     raise ProfilerError(f"{MOST_ROUNDS} changes were kept and there is still new advice.", f"See {folder}.")
@@ -142,18 +141,14 @@ def _pace(metrics: Metrics, profile: Path) -> Pace:
 
 def _sorted_out(
     findings: Sequence[Finding], allowed: Sequence[Safety], done: Sequence[KeptChange], given_up: Sequence[Verified]
-) -> tuple[list[tuple[Finding, Intervention]], list[Finding]]:
+) -> tuple[list[Finding], list[Finding]]:
     """Return what to try, in the order of the plan, and what can only be changed by hand."""
     over = {each.finding.rule.id for each in done} | {each.rule for each in given_up}
-    candidates, by_hand = list[tuple[Finding, Intervention]](), list[Finding]()
+    candidates, by_hand = list[Finding](), list[Finding]()
     for finding in findings:
         if finding.severity is Severity.INFO or finding.rule.id in over:
             continue
-        change = finding.advice.intervention
-        if change is not None and why_not(finding, allowed) is None:
-            candidates.append((finding, change))
-        else:
-            by_hand.append(finding)
+        (candidates if why_not(finding, allowed) is None else by_hand).append(finding)
     return candidates, by_hand
 
 

@@ -54,9 +54,9 @@ class TrialProgress:
         """Report that advice is about to be tried."""
         promise = predicted(finding)
         gain = f"{change(promise)} step time predicted" if promise else "no gain in step time predicted"
-        runs = f"{2 * trials.processes} runs of {trials.steps_of(finding)} steps"
+        runs = f"{2 * trials.how.processes} runs of {trials.steps_of(finding)} steps"
         self._say(f"{finding.rule.id}: {gain}; {runs}, about {seconds(trials.duration(finding))}")
-        self._bar.reset(self._task, description=finding.rule.id, total=2 * trials.processes, visible=True)
+        self._bar.reset(self._task, description=finding.rule.id, total=2 * trials.how.processes, visible=True)
 
     def running(self, what: str, done: int, of: int) -> None:
         """Report how many runs are done."""

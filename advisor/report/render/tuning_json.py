@@ -4,18 +4,18 @@ Its schema is docs/tuning.schema.json.
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from advisor.report.render.picked import picked
 from advisor.report.render.result_json import verified
 from advisor.verify.fitting import Ending, Fitted
-from advisor.verify.process import Program
-from advisor.verify.tuning import KeptChange, Tuned, note
+from advisor.verify.tuning import KeptChange, Tuned
 
 
-def render(program: Program, tuned: Tuned | Fitted) -> str:
-    """Return the file: the tuned program, by which a resumed tuning is recognized, and the result."""
-    return json.dumps({**note(program), "result": result(tuned)}, indent=2, allow_nan=False) + "\n"
+def render(note: Mapping[str, object], tuned: Tuned | Fitted) -> str:
+    """Return the file: the note on the tuned program, by which a resumed tuning is recognized, and the result."""
+    return json.dumps({**note, "result": result(tuned)}, indent=2, allow_nan=False) + "\n"
 
 
 def result(tuned: Tuned | Fitted) -> dict[str, Any]:
@@ -48,5 +48,5 @@ def _ending(ending: Ending) -> dict[str, Any]:
 
 
 def _kept(kept: KeptChange) -> dict[str, Any]:
-    change = {"name": kept.change.name, "settings": dict(kept.change.settings)}
+    change = {"name": kept.finding.change.name, "settings": dict(kept.finding.change.settings)}
     return {"rule": kept.verified.rule, "change": change, "verified": verified(kept.verified)}

@@ -7,6 +7,7 @@ from advisor.report.render.markdown import code, fence, text
 from advisor.report.render.tried import outcome
 from advisor.units import inline, seconds
 from advisor.verify.fitting import Fitted
+from advisor.verify.remedies import remedy_name
 from advisor.verify.tuning import KeptChange, Tuned
 from profiler.printable import printable
 
@@ -45,10 +46,10 @@ def _fitted(fitted: Fitted) -> Iterator[str]:
         for each in fitted.kept:
             yield f"  {each.finding.advice.then} [{each.verified.rule}]"
         yield "Peaks vary from step to step: leave some memory free, or test more steps with --steps."
-    made = [each.change for each in fitted.kept]
+    made = [each.finding for each in fitted.kept]
     for chosen, ending in fitted.tried:
-        if [remedy.change for remedy in chosen] != made:
-            names = " + ".join(remedy.name for remedy in chosen)
+        if list(chosen) != made:
+            names = " + ".join(map(remedy_name, chosen))
             yield f"  tried: {names}: {'it fits, too.' if ending.fits else inline(ending.why)}"
     for left_out in fitted.left_out:
         yield f"  not tried: {left_out}"
@@ -87,11 +88,12 @@ def toml(tuned: Tuned | Fitted) -> str:
 def _changes(kept: Sequence[KeptChange]) -> list[str]:
     lines = []
     for each in kept:
-        lines += ["", "[[change]]", f"rule = {_value(each.verified.rule)}", f"name = {_value(each.change.name)}"]
+        change = each.finding.change
+        lines += ["", "[[change]]", f"rule = {_value(each.verified.rule)}", f"name = {_value(change.name)}"]
         if each.verified.removed is not None:
             lines.append(f"removed = {_value(list(each.verified.removed))}")
         lines += ["", "[change.settings]"]
-        lines += _assigned(each.change.settings)
+        lines += _assigned(change.settings)
     return lines
 
 

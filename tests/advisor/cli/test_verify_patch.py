@@ -27,7 +27,7 @@ def session(folder: Path, **verdicts: tuple[str, Verdict]) -> Any:
         settings = {"file": str(folder / "train.py"), "line": 2, "num_workers": 2}
         change = Intervention(name=name, settings=settings, safety=Safety.EXACT)
         tried[rule] = Verified(rule=rule, verdict=verdict, predicted=None, removed=(0.1, 0.2, 0.3), seconds=(2.0, 1.6))
-        candidates.append(SimpleNamespace(rule=SimpleNamespace(id=rule), advice=SimpleNamespace(intervention=change)))
+        candidates.append(SimpleNamespace(rule=SimpleNamespace(id=rule), change=change))
     kept.write(folder, tried)
     program = SimpleNamespace(words=("train.py",), cwd=str(folder))
     return SimpleNamespace(folder=folder, candidates=candidates, trials=SimpleNamespace(program=program))

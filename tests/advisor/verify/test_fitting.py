@@ -15,7 +15,7 @@ from advisor.metrics.settings import flags, model, optimizer, world_size
 from advisor.rules.base import Safety
 from advisor.verify import kept
 from advisor.verify.fitting import Ending, _sorted_out, _that_can_be_made, smallest
-from advisor.verify.remedies import ladders
+from advisor.verify.remedies import ladders, remedy_name, weight
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -211,7 +211,7 @@ def metrics(**changes):
 
 
 def names(found):
-    return [[remedy.name for remedy in ladder] for ladder in found]
+    return [[remedy_name(remedy) for remedy in ladder] for ladder in found]
 
 
 def test_what_applies_is_known_without_any_memory_measured():
@@ -235,7 +235,7 @@ def test_what_applies_is_known_without_any_memory_measured():
 def test_what_does_not_apply_is_no_remedy(changes, gone):
     found = names(ladders(metrics(**changes), ()))
     assert len(found) == 2
-    assert not any(name.startswith(gone) for ladder in found for name in ladder)
+    assert not any(remedy.startswith(gone) for ladder in found for remedy in ladder)
 
 
 def test_ranks_that_train_one_model_can_share_the_optimizer_or_everything():
@@ -252,19 +252,19 @@ class Device:
     """Fits what frees enough: of each change the more, the further up its ladder."""
 
     def __init__(self, known, needed):
-        self.freed = {remedy: place + 1 for ladder in known for place, remedy in enumerate(ladder)}
+        self.freed = {remedy_name(remedy): place + 1 for ladder in known for place, remedy in enumerate(ladder)}
         self.needed = needed
         self.asked = []
 
     def __call__(self, chosen):
-        self.asked.append([remedy.name for remedy in chosen])
-        return sum(self.freed[remedy] for remedy in chosen) >= self.needed
+        self.asked.append([remedy_name(remedy) for remedy in chosen])
+        return sum(self.freed[remedy_name(remedy)] for remedy in chosen) >= self.needed
 
 
 def best(needed, *, without=()):
-    known = [ladder for ladder in ladders(metrics(), ()) if ladder[0].finding.rule.id not in without]
+    known = [ladder for ladder in ladders(metrics(), ()) if ladder[0].rule.id not in without]
     fits = Device(known, needed)
-    return [remedy.name for remedy in smallest(known, fits)], fits.asked
+    return [remedy_name(remedy) for remedy in smallest(known, fits)], fits.asked
 
 
 def test_what_costs_nothing_goes_first_and_of_that_what_is_less_risky():
@@ -289,10 +289,10 @@ def test_where_all_together_do_not_suffice_nothing_more_is_tried():
 
 def test_recomputing_is_dearer_the_more_is_recomputed():
     every = next(ladder for ladder in ladders(metrics(), ()) if len(ladder) == 4)
-    times = [remedy.weight[0] for remedy in every]
+    times = [weight(remedy)[0] for remedy in every]
     assert times == sorted(times)
     assert times[-1] == pytest.approx(1 / 3)
-    assert all(isinstance(remedy.finding.alone, Gain) for remedy in every)
+    assert all(isinstance(remedy.alone, Gain) for remedy in every)
     assert {remedy.change.safety for remedy in every} == {Safety.MEMORY}
 
 
@@ -302,7 +302,7 @@ def test_recomputing_is_dearer_the_more_is_recomputed():
 def sharding():
     """Stage 1 of ZeRO, and stage 3."""
     known = ladders(metrics(flags=replace(PLAIN, ddp=True), ranks=2), ())
-    return next(ladder for ladder in known if ladder[0].name == "zero-1-2")
+    return next(ladder for ladder in known if remedy_name(ladder[0]) == "zero-1-2")
 
 
 def test_what_is_allowed_of_it_is_tried():

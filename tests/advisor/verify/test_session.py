@@ -20,12 +20,13 @@ from advisor.verify import kept, session, trials, tuned, tuning
 from advisor.verify.arm import Arm, TrialFailed
 from advisor.verify.kept import Verified
 from advisor.verify.pace import AROUND, LONGER
-from advisor.verify.process import ENDED, Program
+from advisor.verify.process import ENDED
 from advisor.verify.trials import TrialChoices, Trials, order
 from profiler.agent.redact import HIDDEN
 from profiler.errors import ProfilerError
 from profiler.schema import Fact, FlagsFact, OptimizerFact, Process, Step
 from profiler.store import Writer
+from profiler.trial import Program
 
 EXACT = (Safety.EXACT,)
 FUSED = "optimizer-fused"

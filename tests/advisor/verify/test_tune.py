@@ -13,10 +13,10 @@ from programs import COMMAND, PATIENCE, ROOT, TORCH, wait_until
 from advisor.judging.verdict import Verdict
 from advisor.rules.base import Safety
 from advisor.verify import kept
-from advisor.verify.process import Program
 from advisor.verify.trials import TrialChoices
 from advisor.verify.tuning import tune
 from profiler.errors import ProfilerError
+from profiler.trial import Program
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -24,10 +24,10 @@ from advisor.verify import tuned
 from advisor.verify.fitting import Ending, Fitted
 from advisor.verify.kept import Verified
 from advisor.verify.pace import Pace
-from advisor.verify.process import Program
-from advisor.verify.trials import Trials
-from advisor.verify.tuning import NOTE, KeptChange, Tuned, claim
+from advisor.verify.trials import TrialChoices, Trials
+from advisor.verify.tuning import NOTE, KeptChange, Tuned, claim, note
 from profiler.errors import ProfilerError
+from profiler.trial import Program
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -73,7 +73,10 @@ HARMFUL = replace(
 TUNED = Tuned(
     before=0.1,
     after=0.031,
-    kept=(KeptChange(FINDING, CHANGE, BETTER), KeptChange(FINDING, UNSET, BETTER)),
+    kept=(
+        KeptChange(FINDING, BETTER),
+        KeptChange(replace(FINDING, advice=replace(FINDING.advice, intervention=UNSET)), BETTER),
+    ),
     given_up=(HARMFUL,),
     by_hand=(FINDING,),
     profile=Path("profile-2"),
@@ -115,7 +118,8 @@ def said():
     def printed(terminal):
         file = io.StringIO()
         console = Console(file=file, force_terminal=terminal, width=200, highlight=False)
-        trials = Trials(program=Program(words=("t.py",), cwd="/"), pace=Pace(0.1, 0.02), folder=Path(), processes=2)
+        program, how = Program(words=("t.py",), cwd="/"), TrialChoices(allowed=(), processes=2)
+        trials = Trials(program=program, how=how, pace=Pace(0.1, 0.02), folder=Path())
         with TrialProgress(console) as progress:
             progress.profiling(1, ())
             progress.trying(trials, FINDING)
@@ -163,7 +167,7 @@ def test_the_result_keeps_its_schema(tuned, tmp_path):
     claim(tmp_path / "tuning", PROGRAM)
     jsonschema.validate(json.loads((tmp_path / "tuning" / NOTE).read_text()), SCHEMA)
 
-    (tmp_path / "tuning" / NOTE).write_text(render(PROGRAM, tuned))
+    (tmp_path / "tuning" / NOTE).write_text(render(note(PROGRAM), tuned))
 
     found = json.loads((tmp_path / "tuning" / NOTE).read_text())
     jsonschema.validate(found, SCHEMA)
@@ -174,7 +178,7 @@ def test_the_result_keeps_its_schema(tuned, tmp_path):
 
 
 def test_the_result_holds_times_trials_and_what_is_left_to_do():
-    found = json.loads(render(PROGRAM, TUNED))["result"]
+    found = json.loads(render(note(PROGRAM), TUNED))["result"]
 
     assert (found["before"]["step_time_s"], found["after"]["step_time_s"]) == (TUNED.before, TUNED.after)
     assert [each["verified"]["verdict"] for each in found["not_kept"]] == ["harmful"]
