@@ -8,6 +8,7 @@ columns they do not know; a newer `SCHEMA_VERSION` is refused with a remedy.
 
 from __future__ import annotations  # docs/store.md shows them as they are written
 
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -972,23 +973,6 @@ class SchedulingFact:
 
 
 FACTS: dict[str, type] = {
-    "scheduling": SchedulingFact,
-    "trial": TrialFact,
-    "windows": WindowsFact,
-    "error": ErrorFact,
-    "matmul": MatmulFact,
-    "threads": ThreadsFact,
-    "padding": PaddingFact,
-    "region": RegionFact,
-    "loader": LoaderFact,
-    "model": ModelFact,
-    "optimizer": OptimizerFact,
-    "call": CallFact,
-    "flags": FlagsFact,
-    "device": DeviceFact,
-    "memory": MemoryFact,
-    "scaler": ScalerFact,
-    "output": OutputFact,
-    "ddp": DdpFact,
-    "trace": TraceFact,
+    name.removesuffix("Fact").lower(): cls for name, cls in [*globals().items()] if re.fullmatch(r"\w+Fact", name)
 }
+"""The dataclass of each kind of fact. A kind is named as its class: "loader" is LoaderFact."""
