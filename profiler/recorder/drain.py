@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
-from time import perf_counter_ns
-from time import time as unix_time
 from typing import Any
 
 from profiler.agent import ring
@@ -20,7 +18,7 @@ from profiler.recorder.steps import Segmenter
 from profiler.schema import PHASES, Batch, Fact, MemorySample, Problem, Process, Step
 from profiler.sketch import Quantiles
 from profiler.store import Tables
-from profiler.store.values import Misfit, build, fit, hints, parse
+from profiler.store.values import Misfit, build, fit, fitting, parse
 
 # Batches without a loader whose fetch has not been seen: the events of a ring may be lost.
 MOST_UNNAMED = 1_000
@@ -79,7 +77,7 @@ class EventSource:
         self._loaders: dict[int, dict[str, Any]] = {}
         self._flags: dict[str, Any] | None = None
         self._regions: dict[int, dict[str, Any]] = {}
-        self._program = ProgramSource()
+        self._program = ProgramSource(since=self._reader.unix_ns / 1e9)
         self.windows: list[dict[str, Any]] = []
         self._unnamed: list[Event] = []
         """Batches whose loader is known only once the fetch around them is read."""
@@ -202,12 +200,15 @@ class EventSource:
         passed: dict[int, dict[str, Any]] = {}
         for event in events:
             if event.kind == ring.REGION:
-                region = self._regions.setdefault(event.id, {"id": event.id, "count": 0, "seconds": 0.0})
+                region = self._region(event.id)
                 region["count"] += 1
                 region["seconds"] += (event.end - event.start) / 1e9
                 passed[event.id] = region
         time = self._seconds(events[-1].end) if events else 0.0
         return [self._fact(time, "region", dict(region)) for region in passed.values()]
+
+    def _region(self, number: int) -> dict[str, Any]:
+        return self._regions.setdefault(number, {"id": number, "count": 0, "seconds": 0.0})
 
     def _sketch(self, quantity: str, values: Iterable[float]) -> None:
         sketch = self.sketches.get(quantity)
@@ -243,68 +244,62 @@ class EventSource:
             with contextlib.suppress(*_UNFIT):
                 fact = parse(line)
                 if isinstance(fact, dict):
-                    rows += self._row(fact)
+                    rows += self._rows_of(fact)
         return rows
 
-    def _row(self, fact: dict[str, Any]) -> list[Any]:
+    def _rows_of(self, fact: dict[str, Any]) -> list[Any]:
+        """Return the rows of a line of the facts file.
+
+        Raises:
+            _UNFIT: the line is no fact.
+        """
         kind = str(fact.pop("kind", "?"))
         time = self._seconds(int(fact.pop("t")))
-        handler = _HANDLERS.get(kind)
-        if handler is not None:
-            return handler(self, time, fact)
-        calls = self._program.complete(kind, fact, self._started)
-        if kind == "loader":
-            self._loaders[int(fact["id"])] = fact
-        elif kind == "region":
-            region = self._regions.setdefault(int(fact["id"]), {"id": int(fact["id"]), "count": 0, "seconds": 0.0})
-            region["name"] = str(fact["name"])
-            fact = dict(region)
-        elif kind == "model":
-            self._segmenter.unmeasured.update(_HOST_ONLY if _is_elsewhere(fact) else ())
-        elif kind == "flags":
-            self._flags = fact
-            fact["evaluation_grad"] = self._segmenter.evaluation.grad
+        calls = self._program.complete(kind, fact)
+        match kind:
+            case "process":
+                self._introduce(fact)
+                return []
+            case "allocator":
+                return [build(MemorySample, {**fact, "time": time, "pid": self.process.pid})]
+            case "problem":
+                source = str(fact["source"])
+                self._segmenter.unmeasured.update(_MEASURED_BY.get(source, ()))
+                message, code = _unmeasured(source, str(fact["message"])), str(fact.get("code", ""))
+                return [Problem(time=time, pid=self.process.pid, source=source, message=message, code=code)]
+            case "window":
+                fact["cost_s"] = fit(fact["cost_s"], float)
+                self.windows.append(fact)
+                fact = {"id": len(self.windows), **fact}
+            case "end":
+                self.ended, self.failed = True, bool(fact.get("failed"))
+                fact = {"failed": self.failed}
+            case "loader":
+                self._loaders[int(fact["id"])] = fact
+            case "region":
+                region = self._region(int(fact["id"]))
+                region["name"] = str(fact["name"])
+                fact = dict(region)
+            case "model":
+                self._segmenter.unmeasured.update(_HOST_ONLY if _is_elsewhere(fact) else ())
+            case "flags":
+                self._flags = fact
+                fact["evaluation_grad"] = self._segmenter.evaluation.grad
         return [self._fact(time, kind, fact), *(self._fact(time, "call", call) for call in calls)]
 
     def _fact(self, time: float, kind: str, body: dict[str, Any]) -> Fact:
         return Fact(pid=self.process.pid, time=time, kind=kind, body=body)
 
-    @property
-    def _started(self) -> float:
-        """Return the Unix time at which the program imported torch."""
-        return unix_time() - (perf_counter_ns() - self._origin) / 1e9 + self.process.started
-
-    def _is_process(self, time: float, fact: dict[str, Any]) -> list[Any]:
+    def _introduce(self, fact: dict[str, Any]) -> None:
+        """Take what the process says of itself; a worker may then continue the rows of an ended one."""
         self.introduced = True
-        for name in hints(Process).keys() & fact.keys():
-            with contextlib.suppress(Misfit):
-                self.process = replace(self.process, **{name: fit(fact[name], hints(Process)[name])})
+        self.process = replace(self.process, **fitting(Process, fact))
         other = self._predecessor(self.process) if self._predecessor and self.process.role == "worker" else None
         self._predecessor = None
         if other is not None:
             self._before = other.process
             self.process = replace(self.process, pid=other.process.pid, started=other.process.started)
             self.sketches = other.sketches
-        return []
-
-    def _is_allocator(self, time: float, fact: dict[str, Any]) -> list[Any]:
-        return [build(MemorySample, {**fact, "time": time, "pid": self.process.pid})]
-
-    def _is_problem(self, time: float, fact: dict[str, Any]) -> list[Any]:
-        source = str(fact["source"])
-        self._segmenter.unmeasured.update(_MEASURED_BY.get(source, ()))
-        message, code = _unmeasured(source, str(fact["message"])), str(fact.get("code", ""))
-        return [Problem(time=time, pid=self.process.pid, source=source, message=message, code=code)]
-
-    def _is_window(self, time: float, fact: dict[str, Any]) -> list[Any]:
-        fact["cost_s"] = fit(fact["cost_s"], float)
-        self.windows.append(fact)
-        return [self._fact(time, "window", {"id": len(self.windows), **fact})]
-
-    def _is_end(self, time: float, fact: dict[str, Any]) -> list[Any]:
-        self.ended = True
-        self.failed = bool(fact.get("failed"))
-        return [self._fact(time, "end", {"failed": self.failed})]
 
     def _learned(self) -> list[Any]:
         """Return updated loader and flags facts, and a problem if no steps are found.
@@ -387,15 +382,6 @@ def _is_elsewhere(model: dict[str, Any]) -> bool:
     """Return whether a model lies on an accelerator whose time is not measured: XPU, MPS, HPU, XLA, ..."""
     devices = model.get("devices") or ()
     return any(name.partition(":")[0] not in ("cpu", "cuda", "meta") for name in devices)
-
-
-_HANDLERS: dict[str, Callable[[EventSource, float, dict[str, Any]], list[Any]]] = {
-    "process": EventSource._is_process,
-    "allocator": EventSource._is_allocator,
-    "problem": EventSource._is_problem,
-    "window": EventSource._is_window,
-    "end": EventSource._is_end,
-}
 
 
 class Drain:

@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,71 +42,63 @@ WORDS = frozenset(("precision", "mixed_precision", "optim", "strategy", "config"
 class ProgramSource:
     """The source of one process, read file by file on demand, and the facts it completes."""
 
-    def __init__(self) -> None:
+    def __init__(self, since: float) -> None:
+        """`since` is the Unix time at which the process imported torch; files that changed later are ignored."""
+        self._since = since
         self._files: dict[str, File | None] = {}
         self._optimizers: dict[Any, dict[str, Any]] = {}
         self._reported: set[str] = set()
 
-    def complete(self, kind: str, fact: dict[str, Any], now: float) -> list[dict[str, Any]]:
-        """Add what the source shows to a loader's, optimizer's or model's fact.
-
-        Return new facts of kind "call". `now` is the Unix time at which the process imported torch; source files
-        changed later are ignored.
-        """
+    def complete(self, kind: str, fact: dict[str, Any]) -> list[dict[str, Any]]:
+        """Add what the source shows to a loader's, optimizer's or model's fact; return new facts of kind "call"."""
         with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):  # a damaged line
             if kind in ("loader", "optimizer"):
-                fact["variable"] = self._variable(fact, now)
+                fact["variable"] = self._variable(fact)
             if kind == "optimizer":
                 self._optimizers[fact["id"]] = fact
-                return [*self._call(fact, now), *self._save(fact, now)]
+                return [*self._call(fact), *self._save(fact)]
             if kind == "model":
-                self._name_model(fact, now)
+                self._name_model(fact)
         return []
 
-    def _variable(self, fact: Mapping[str, Any], now: float) -> str | None:
+    def _variable(self, fact: Mapping[str, Any]) -> str | None:
         """Return the variable of an object that the program itself made, not a framework on its behalf."""
         place = fact.get("place")
         if not place or place.get("via"):
             return None
-        file = self._file(place["file"], now)
+        file = self._file(place["file"])
         return file.target(place["line"]) if file else None
 
-    def _call(self, optimizer: Mapping[str, Any], now: float) -> list[dict[str, Any]]:
-        """Return the one call that configures the framework driving the loop.
-
-        The files that led to the optimizer are searched.
-        """
+    def _call(self, optimizer: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the call that configures the framework driving the loop, from the first file with only one."""
         framework = _driver(optimizer)
-        if framework not in CALLS or framework in self._reported:
-            return []
-        for path in dict.fromkeys(line["file"] for line in optimizer.get("callers", ())):
-            file = self._file(path, now)
-            calls = file.calls(lambda call: _configures(call, framework)) if file else []
-            if len(calls) == 1:
-                self._reported.add(framework)
-                (call,) = calls
-                place = {"file": path, "line": call.lineno}
-                return [{"id": framework, "name": _last(call.func), "place": place, "settings": _settings(call)}]
+        if framework in CALLS and framework not in self._reported:
+            for path, file in self._leading_to(optimizer):
+                calls = file.calls(lambda call: _configures(call, framework))
+                if len(calls) == 1:
+                    self._reported.add(framework)
+                    return [_call_fact(framework, _last(calls[0].func), path, calls[0], _settings(calls[0]))]
         return []
 
-    def _save(self, optimizer: Mapping[str, Any], now: float) -> list[dict[str, Any]]:
-        """Return the one call of torch.save in the files that led to the optimizer."""
-        if SAVE in self._reported:
-            return []
-        paths = dict.fromkeys(line["file"] for line in optimizer.get("callers", ()))
-        files = ((path, file) for path in paths if (file := self._file(path, now)))
-        found = [(path, call.lineno) for path, file in files for call in file.calls(_saves)]
-        if len(found) != 1:
+    def _save(self, optimizer: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the call of torch.save, if there is only one."""
+        calls = [(path, call) for path, file in self._leading_to(optimizer) for call in file.calls(_saves)]
+        if len(calls) != 1 or SAVE in self._reported:
             return []
         self._reported.add(SAVE)
-        path, line = found[0]
-        return [{"id": SAVE, "name": SAVE, "place": {"file": path, "line": line}, "settings": {}}]
+        return [_call_fact(SAVE, SAVE, *calls[0], {})]
 
-    def _name_model(self, fact: dict[str, Any], now: float) -> None:
+    def _leading_to(self, optimizer: Mapping[str, Any]) -> Iterator[tuple[str, File]]:
+        """Yield the files that led to an optimizer."""
+        for path in dict.fromkeys(line["file"] for line in optimizer.get("callers", ())):
+            if file := self._file(path):
+                yield path, file
+
+    def _name_model(self, fact: dict[str, Any]) -> None:
         """Name a model by the optimizer that updates it, which has the same number of parameters."""
         optimizer = self._updating(fact)
         for line in optimizer.get("callers", ()):
-            file = self._file(line["file"], now)
+            file = self._file(line["file"])
             name = file.model(line["line"], _driver(optimizer)) if file else None
             if file and name and name != "self":
                 fact["variable"] = name
@@ -124,9 +116,15 @@ class ProgramSource:
             mine = [one for one in optimizers if "deepspeed" in one.get("driven_by", ())]
         return mine[0] if len(mine) == 1 else {}
 
-    def _file(self, path: str, now: float) -> File | None:
+    def _file(self, path: str) -> File | None:
+        """Return the parsed file; None if it is not source of moderate size, or has changed since it was imported."""
         if path not in self._files and len(self._files) < MOST_FILES:
-            self._files[path] = _parsed(path, now)
+            self._files[path] = None
+            with contextlib.suppress(OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+                status = os.stat(path)
+                is_source = path.endswith(".py") and stat.S_ISREG(status.st_mode) and status.st_size <= MOST_BYTES
+                if is_source and status.st_mtime <= self._since:
+                    self._files[path] = File(ast.parse(Path(path).read_bytes()))
         return self._files.get(path)
 
 
@@ -134,17 +132,8 @@ def _driver(optimizer: Mapping[str, Any]) -> str:
     return next(iter(optimizer.get("driven_by", ())), "")
 
 
-def _parsed(path: str, now: float) -> File | None:
-    """Return the parsed file; None if it is not source of moderate size, or has changed since `now`."""
-    try:
-        status = os.stat(path)
-        if not path.endswith(".py") or not stat.S_ISREG(status.st_mode):
-            return None
-        if status.st_size > MOST_BYTES or status.st_mtime > now:
-            return None
-        return File(ast.parse(Path(path).read_bytes()))
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+def _call_fact(id: str, name: str, path: str, call: ast.Call, settings: dict[str, str]) -> dict[str, Any]:
+    return {"id": id, "name": name, "place": {"file": path, "line": call.lineno}, "settings": settings}
 
 
 class File:
@@ -242,7 +231,7 @@ def _saves(call: ast.Call) -> bool:
 def _configures(call: ast.Call, framework: str) -> bool:
     name = _last(call.func)
     if framework == "deepspeed":
-        return name in CALLS[framework] and _base(call.func) == "deepspeed"
+        return name in CALLS[framework] and (_dotted(call.func) or "").startswith("deepspeed.")
     if framework == "transformers" and any(each.arg == "per_device_train_batch_size" for each in call.keywords):
         return True  # a descendant, as trl's SFTConfig
     return name in CALLS[framework]
@@ -302,7 +291,3 @@ def _dotted(node: ast.AST) -> str | None:
 
 def _last(node: ast.AST) -> str:
     return (_dotted(node) or "").rpartition(".")[2]
-
-
-def _base(node: ast.AST) -> str:
-    return (_dotted(node) or "").partition(".")[0]

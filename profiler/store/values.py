@@ -48,14 +48,19 @@ def build(cls: type, values: Mapping[str, object]) -> Any:
     Raises:
         Misfit: such a value has no default.
     """
-    arguments = {}
-    for name, hint in hints(cls).items():
-        with suppress(Misfit):
-            if name in values:
-                arguments[name] = fit(values[name], hint)
+    arguments = fitting(cls, values)
     if not _required(cls) <= arguments.keys():
         raise Misfit
     return cls(**arguments)
+
+
+def fitting(cls: type, values: Mapping[str, object]) -> dict[str, Any]:
+    """Return the values, parsed from JSON, that fit the fields of their names."""
+    found = {}
+    for name in hints(cls).keys() & values.keys():
+        with suppress(Misfit):
+            found[name] = fit(values[name], hints(cls)[name])
+    return found
 
 
 def fit(value: object, hint: Any) -> Any:

@@ -23,13 +23,13 @@ class Written:
 
     def model(self, *callers, by=(), name="Net", optimizer=10, trainable=10):
         """The fact of a model that is updated by an optimizer made on these lines."""
-        program = ProgramSource()
+        program = ProgramSource(since=time.time())
         lines = [self.line(caller) for caller in callers]
         fact = {"id": 1, "parameters": optimizer, "callers": lines, "place": lines[0], "driven_by": list(by)}
-        self.calls = program.complete("optimizer", fact, time.time())
+        self.calls = program.complete("optimizer", fact)
         self.optimizer = fact["variable"]
         model = {"id": 1, "name": name, "parameters": trainable, "trainable": trainable}
-        program.complete("model", model, time.time())
+        program.complete("model", model)
         return model.get("variable"), model.get("place", {}).get("line")
 
 
@@ -135,7 +135,7 @@ def test_a_loader_that_a_framework_made_has_no_name(written):
     """)
     for text, via, name in (("loader = D", [], "loader"), ("prepared", ["accelerate"], None)):
         fact = {"id": 1, "place": {**source.line(text), "via": via}}
-        ProgramSource().complete("loader", fact, time.time())
+        ProgramSource(since=time.time()).complete("loader", fact)
         assert fact["variable"] == name
 
 
@@ -195,7 +195,7 @@ def test_what_cannot_be_read_tells_nothing(written, spoil):
         os.utime(source.path, (1, 1))
 
     fact = {"id": 1, "parameters": 1, "callers": [line], "place": line, "driven_by": []}
-    assert ProgramSource().complete("optimizer", fact, time.time()) == []
+    assert ProgramSource(since=time.time()).complete("optimizer", fact) == []
     assert fact["variable"] is None
 
 
@@ -204,11 +204,11 @@ def test_a_file_that_has_changed_since_tells_nothing(written):
     os.utime(source.path, (2_000, 2_000))
     fact = {"id": 1, "place": source.line("optimizer")}
 
-    ProgramSource().complete("optimizer", fact, 1_999.0)
+    ProgramSource(since=1_999.0).complete("optimizer", fact)
     assert fact["variable"] is None
 
 
 @pytest.mark.parametrize("fact", [{}, {"id": []}, {"id": 1, "place": 3}, {"id": 1, "callers": 3, "place": {"file": 1}}])
 @pytest.mark.parametrize("kind", ["loader", "optimizer", "model", "flags"])
 def test_a_damaged_fact_is_left_as_it_is(kind, fact):
-    assert ProgramSource().complete(kind, dict(fact), time.time()) == []
+    assert ProgramSource(since=time.time()).complete(kind, dict(fact)) == []
