@@ -132,7 +132,7 @@ def node(folder, steps, seed=0):
     """The recording of a node whose ranks are all well."""
     chosen = random.Random(seed)
     writer = Writer(folder, "node")
-    writer.put(
+    writer.add(
         Run(
             id="run",
             command=("torchrun", "train.py"),
@@ -157,7 +157,7 @@ def node(folder, steps, seed=0):
     for begin in range(0, steps, CHUNK):
         for local in range(A_NODE):
             rows = [_step(local, index, chosen) for index in range(begin, min(begin + CHUNK, steps))]
-            writer.append(rows)
+            writer.add(*rows)
             for name, quantile in quantiles.items():
                 quantile.extend(getattr(row, name) for row in rows)
         for index in range(begin, min(begin + CHUNK, steps)):
@@ -165,10 +165,10 @@ def node(folder, steps, seed=0):
         writer.commit()
     for local in range(A_NODE):
         for name, quantile in quantiles.items():
-            writer.put(quantile.to_sketch(_pid(local), name))
+            writer.add(quantile.to_sketch(_pid(local), name))
         for worker in range(WORKERS):
-            writer.put(Sketch(pid=_pid(local) + 1 + worker, quantity="batch", zeros=0, bins={1: steps}))
-    writer.append([Problem(time=1.0, source="nvml", message="The power limit could not be read.")])
+            writer.add(Sketch(pid=_pid(local) + 1 + worker, quantity="batch", zeros=0, bins={1: steps}))
+    writer.add(Problem(time=1.0, source="nvml", message="The power limit could not be read."))
     if not writer.close():
         raise OSError("the disk is full")
     return writer.path
@@ -238,18 +238,18 @@ def _sampled(writer, index, chosen):
                     dram_active=0.3,
                 )
             )
-    writer.append(rows)
+    writer.add(*rows)
 
 
 def _describe(writer, local, steps):
     pid, ends = _pid(local), 20.0 + STEP * steps
     seen = {"started": 5.0, "ended": ends, "hooks": 1e-6 * steps, "events": 12 * steps}
     about = {"local_rank": local, "world_size": A_NODE, "python": "3.11", "torch": "2.13.0", "cuda": "12.8"}
-    writer.put(Process(pid=pid, rank=local, **about, **seen, windows=0.5))
+    writer.add(Process(pid=pid, rank=local, **about, **seen, windows=0.5))
     for worker in range(WORKERS):
-        writer.put(Process(pid=pid + 1 + worker, parent=pid, role="worker", worker_id=worker, rank=local, **seen))
+        writer.add(Process(pid=pid + 1 + worker, parent=pid, role="worker", worker_id=worker, rank=local, **seen))
     gpu = {"name": "NVIDIA H100 80GB HBM3", "capability": (9, 0), "memory_total": 80 * 2**30}
-    writer.put(Gpu(index=local, uuid=f"GPU-{local}", **gpu, sm_clock_max=1980, power_limit=700.0, gpm=True))
+    writer.add(Gpu(index=local, uuid=f"GPU-{local}", **gpu, sm_clock_max=1980, power_limit=700.0, gpm=True))
     facts = {
         "device": {"id": local, "name": gpu["name"], "capability": [9, 0], "memory_total": gpu["memory_total"]},
         "model": {"id": 1, "name": "Transformer", "parameters": 7 * 10**9, "trainable": 7 * 10**9, "tensors": 291},
@@ -261,11 +261,11 @@ def _describe(writer, local, steps):
         "ddp": {"id": 1, "backend": "nccl", "gradient_bytes": 2**34, "steps": steps, "passes": steps, "reduced": steps},
     }
     for kind, body in facts.items():
-        writer.put(Fact(pid=pid, time=10.0, kind=kind, body=body))
+        writer.add(Fact(pid=pid, time=10.0, kind=kind, body=body))
     for number in range(10):
         at = 20.0 + STEP * steps * number / 10
-        writer.append(
-            [
+        writer.add(
+            *[
                 Window(
                     pid=pid,
                     start=at,
@@ -285,8 +285,8 @@ def _describe(writer, local, steps):
         )
         for kernel in range(100):
             times = {"calls": 30, "total": 0.02 / (1 + kernel)}
-            writer.append(
-                [Kernel(pid=pid, window=number, device="cuda", name=f"kernel_{kernel}", kind="matmul", **times)]
+            writer.add(
+                *[Kernel(pid=pid, window=number, device="cuda", name=f"kernel_{kernel}", kind="matmul", **times)]
             )
 
 

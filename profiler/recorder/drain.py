@@ -15,7 +15,7 @@ from profiler.agent.ring import Event
 from profiler.recorder.gpu_phases import GpuTimes
 from profiler.recorder.program import ProgramSource
 from profiler.recorder.steps import Segmenter
-from profiler.schema import PHASES, Batch, Fact, MemorySample, Problem, Process, Step
+from profiler.schema import PHASES, Batch, Fact, MemorySample, Problem, Process, Sketch, Step
 from profiler.sketch import Quantiles
 from profiler.store import Tables
 from profiler.store.values import Misfit, build, fit, fitting, parse
@@ -324,6 +324,11 @@ class EventSource:
                 code = "left-out"
             rows.append(Problem(time=time, pid=self.process.pid, source="steps", message=message, code=code))
         return rows
+
+    def totals(self, *, final: bool = False) -> list[Process | Sketch]:
+        """Return the rows on the process's whole life: what it is, once it has said so or never will, and its sums."""
+        sums = [sketch.to_sketch(self.process.pid, quantity) for quantity, sketch in self.sketches.items()]
+        return [self.process, *sums] if self.introduced or final else [*sums]
 
     def remove(self) -> None:
         """Free the memory of the files: the process is gone and everything is read."""

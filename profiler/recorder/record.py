@@ -13,7 +13,7 @@ import time
 import uuid
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from profiler import __version__
 from profiler.agent.redact import known_secrets
@@ -150,13 +150,11 @@ class Recorder:
         known = known_secrets(os.environ, run.command)
         self._store = Writer(folder, part or run.host, known, shared=bool(part))
         self.run = run
-        self._store.put(run)
         self._drain = Drain(rings, self._origin, self._store.cursor)
         self._drain.stored = stored
         self._host = HostSampler(program)
         self._gpus = GpuSampler.open(os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"))
-        for gpu in self._gpus.gpus:
-            self._store.put(gpu)
+        self._store.add(run, *self._gpus.gpus)
         self._keep_problems(self._gpus.problems)
         self._scheduling = Scheduling()
         self._next_sample = 0.0
@@ -214,13 +212,11 @@ class Recorder:
         if now >= self._next_commit:
             self._next_commit = now + COMMIT_EVERY
             self._look_at_stacks()
-            for source in self._drain.sources.values():
-                self._keep_process(source)
             if now >= self._next_sketch:
                 self._next_sketch = now + SKETCH_EVERY
-                for source in self._drain.sources.values():
-                    self._keep_sums(source)
-                self._keep_scheduling()
+                self._keep_sums()
+            else:
+                self._store.add(*(one.process for one in self._drain.sources.values() if one.introduced))
             self._store.commit()
         if now >= self._next_beat:
             self._next_beat = now + place.BEAT
@@ -235,7 +231,7 @@ class Recorder:
 
     def problem(self, source: str, message: str, code: str = "") -> None:
         """Record something that the user should know about this recording."""
-        self._store.append([Problem(time=self.now, source=source, message=message, code=code)])
+        self._store.add(Problem(time=self.now, source=source, message=message, code=code))
 
     def _sampler(self) -> StackSampler | None:
         # Imported only now: the program starts that much sooner.
@@ -249,8 +245,7 @@ class Recorder:
         training = [one for one in self._sources("rank") if one.steps]
         ranks = [one.pid for one in sorted(training, key=lambda one: (one.process.rank, one.process.started))]
         self._stacks.poll(ranks, self._workers_of)
-        for row in self._stacks.rows():
-            self._store.put(row)
+        self._store.add(*self._stacks.rows())
 
     def _workers_of(self, pid: int) -> list[int]:
         workers = (one for one in self._sources("worker") if one.process.parent == pid)
@@ -260,73 +255,52 @@ class Recorder:
         """Store what was sampled to the end."""
         if self._stacks is not None:
             self._stacks.close()
-            for row in self._stacks.rows(final=True):
-                self._store.put(row)
+            self._store.add(*self._stacks.rows(final=True))
 
     def _sample(self, now: float) -> None:
-        self._store.append([self._host.sample(now, [source.pid for source in self._sources("worker")])])
-        self._store.append(self._gpus.sample(now, self._host.pids))
+        self._store.add(self._host.sample(now, [source.pid for source in self._sources("worker")]))
+        self._store.add(*self._gpus.sample(now, self._host.pids))
         self._keep_problems(self._gpus.problems)
 
     def _take(self, *, final: bool = False) -> None:
         for name, source in list(self._drain.sources.items()):
             rows = source.rows(final=final)
-            for row in rows:
-                self._keep(row)
+            self._errors += [row.body for row in rows if isinstance(row, Fact) and row.kind == "error"]
+            if self._stacks is not None:
+                self._stacks.note(*(row for row in rows if isinstance(row, Step)))
+            self._store.add(*rows)
             self._store.set_cursor(f"ring {name}", source.cursor)
             self._store.set_cursor(f"facts {name}", source.offset)
-            if final:
-                self._keep_sums(source, final=True)
-            elif source.process.role == "worker" and source.pid not in self._host.pids and not rows:
+            if not final and source.process.role == "worker" and source.pid not in self._host.pids and not rows:
                 # A worker of an epoch that is over: what it wrote is read, its memory can go.
                 self._bury(name)
         self._store.set_cursor("problems", self._drain.problems_read)
         self._keep_problems(self._drain.problems)
 
     def _keep_problems(self, problems: list[Problem]) -> None:
-        self._store.append(problems)
+        self._store.add(*problems)
         problems.clear()
-
-    def _keep(self, row: Any) -> None:
-        if isinstance(row, Fact):
-            self._store.put(row)
-            if row.kind == "error":
-                self._errors.append(row.body)
-        else:
-            if self._stacks is not None and isinstance(row, Step):
-                self._stacks.note(row)
-            self._store.append([row])
 
     def _bury(self, name: str) -> None:
         source = self._drain.bury(name)
-        self._keep_sums(source)
+        self._store.add(*source.totals())
         self._store.commit()
         source.remove()
         for kind in ("ring", "facts"):
             self._store.set_cursor(f"{kind} {name}", None)
 
-    def _keep_scheduling(self) -> None:
-        for fact in self._scheduling.facts():
-            self._store.put(fact)
-
-    def _keep_process(self, source: EventSource, *, final: bool = False) -> None:
-        """Store the row of a process that has said what it is, or never will."""
-        if source.introduced or final:
-            self._store.put(source.process)
-
-    def _keep_sums(self, source: EventSource, *, final: bool = False) -> None:
-        """Store the totals of a process's whole life."""
-        self._keep_process(source, final=final)
-        for quantity, sketch in source.sketches.items():
-            self._store.put(sketch.to_sketch(source.process.pid, quantity))
+    def _keep_sums(self, *, final: bool = False) -> None:
+        """Store the totals of each process's whole life."""
+        for source in self._drain.sources.values():
+            self._store.add(*source.totals(final=final))
+        self._store.add(*self._scheduling.facts())
 
     def suspend(self) -> None:
         """Store everything so far and leave the rings to their program."""
         self._drain.look()
         self._take()
         self._keep_stacks()
-        for source in self._drain.sources.values():
-            self._keep_sums(source)
+        self._keep_sums()
         self._store.close()
         self._gpus.close()
 
@@ -348,7 +322,7 @@ class Recorder:
         self._drain.look()
         self._take(final=True)
         self._keep_stacks()
-        self._keep_scheduling()
+        self._keep_sums(final=True)
         self._windows()
         if outcome is None:
             ended = self._sources("rank")
@@ -371,7 +345,7 @@ class Recorder:
             signal=ended_by,
             recorder_cpu=time.process_time() + (self._stacks.cpu if self._stacks else 0.0),
         )
-        self._store.put(self.run)
+        self._store.add(self.run)
         saved = self._store.close()
         self._gpus.close()
         if not saved:
@@ -411,11 +385,11 @@ class Recorder:
                     window = replace(window, steps=window.steps * float(fact.get("share", 1.0)))
                 except (ProfilerError, KeyError, ValueError, TypeError, MemoryError) as error:
                     message = str(error) or f"There was no memory to read {path}."
-                    self._store.append([Problem(time=self.now, pid=source.pid, source="window", message=message)])
+                    self._store.add(Problem(time=self.now, pid=source.pid, source="window", message=message))
                     continue
-                self._store.append([window, *kernels, *operators, *syncs])
+                self._store.add(window, *kernels, *operators, *syncs)
                 traces += [trace] if trace else []
             best = max(traces, key=lambda each: (not each.shapes, each.steps or 0, each.id), default=None)
             for trace in traces:
                 body = asdict(trace if trace is best else replace(trace, looks=()))
-                self._store.put(Fact(pid=source.pid, time=self.now, kind="trace", body=body))
+                self._store.add(Fact(pid=source.pid, time=self.now, kind="trace", body=body))

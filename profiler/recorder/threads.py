@@ -50,5 +50,5 @@ def keep(folder: Path, run: Run, process: Process, seconds: dict[int, float]) ->
     with contextlib.suppress(ProfilerError):
         store = Writer(folder, run.host, known_secrets(os.environ, run.command))
         body: dict[str, object] = {"seconds": {str(number): each for number, each in seconds.items()}}
-        store.put(Fact(pid=process.pid, time=run.duration or 0.0, kind="threads", body=body))
+        store.add(Fact(pid=process.pid, time=run.duration or 0.0, kind="threads", body=body))
         store.close()

@@ -5,8 +5,8 @@ import os
 import re
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
@@ -17,10 +17,10 @@ from profiler.store.merge import MERGES, merge, prepare
 from profiler.store.remote import is_remote
 from profiler.store.tables import APPLICATION, COLUMNS, FAILURES, NAMES, check, columns_of, holds_only_tables, listed
 
-Single = schema.Run | schema.Process | schema.Gpu | schema.Sketch | schema.Stack | schema.Fact
+Keyed = schema.Run | schema.Process | schema.Gpu | schema.Sketch | schema.Stack | schema.Fact
 Samples = schema.GpuSample | schema.HostSample | schema.MemorySample
 InWindows = schema.Window | schema.Kernel | schema.Operator | schema.Sync
-Stream = schema.Step | schema.Batch | Samples | InWindows | schema.Problem
+Row = Keyed | schema.Step | schema.Batch | Samples | InWindows | schema.Problem
 
 # What makes a row the same row: it is replaced, not added.
 KEYS: dict[type, Callable[[Any], tuple[object, ...]]] = {
@@ -92,7 +92,7 @@ class Writer:
         """
         self._known = tuple(known)
         self.path = folder / f"run-{re.sub('[^A-Za-z0-9._-]', '_', host)}.db"
-        self._singles: dict[type, dict[str, Single]] = defaultdict(dict)
+        self._singles: dict[type, dict[str, Row]] = defaultdict(dict)
         self._streams: dict[type, list[Any]] = {cls: [] for cls in GROUPS}
         self._cursors: dict[str, int | None] = {}
         self._sizes: dict[type, Counter[tuple[object, ...]]] = {}
@@ -118,17 +118,15 @@ class Writer:
                 "Make room, or choose another folder with --out.",
             ) from error
 
-    def put(self, row: Single) -> None:
-        """Add a row, or replace the one with the same natural key."""
-        row = clean(row, self._known)
-        self._singles[type(row)][repr(KEYS[type(row)](row))] = row
-
-    def append(self, rows: Sequence[Stream]) -> None:
-        """Add rows to the end of their tables."""
+    def add(self, *rows: Row) -> None:
+        """Add rows to the end of their tables. In a table with keys, a row replaces the one of the same key."""
         for row in rows:
-            self._streams[type(row)].append(clean(row, self._known))
-        if rows:
-            self._clock = getattr(rows[-1], "time", getattr(rows[-1], "start", self._clock))
+            row, cls = clean(row, self._known), type(row)
+            if cls in KEYS:
+                self._singles[cls][repr(KEYS[cls](row))] = row
+            else:
+                self._streams[cls].append(row)
+                self._clock = getattr(row, "time", getattr(row, "start", self._clock))
 
     def set_cursor(self, name: str, value: int | None) -> None:
         """Store how far a source was read, together with what was read from it. None removes a source that is gone."""
@@ -150,7 +148,8 @@ class Writer:
         if not (self._cursors or any(self._singles.values()) or any(self._streams.values())):
             return True
         try:
-            with _transaction(self._connection):
+            with self._connection:
+                self._connection.execute("BEGIN IMMEDIATE")
                 self._write()
         except (sqlite3.ProgrammingError, sqlite3.InterfaceError):
             raise  # a value of a type that no column takes: a bug, no matter of the disk
@@ -172,7 +171,7 @@ class Writer:
         gone = not self.path.exists()
         if gone:
             message = f"{self.path} was deleted while it was written, and has been made again."
-            self.append([self._problem(message, "deleted")])
+            self.add(self._problem(message, "deleted"))
         written = self.commit()
         if gone:
             written &= self._make_again()
@@ -292,7 +291,8 @@ def _open_to_write(path: Path, *, shared: bool) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA journal_size_limit = {Writer.LOG}")
         prepare(connection)
-        with _transaction(connection):
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
             connection.execute(f"PRAGMA user_version = {schema.SCHEMA_VERSION}")
             connection.execute("CREATE TABLE IF NOT EXISTS cursors (name TEXT PRIMARY KEY, value INTEGER)")
             for cls, name in NAMES.items():
@@ -330,15 +330,3 @@ def _connect(path: Path, *pragmas: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        with suppress(*FAILURES):  # SQLite may have rolled back by itself
-            connection.execute("ROLLBACK")
-        raise

@@ -34,7 +34,7 @@ SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "result.schema.json").
 def folder(tmp_path):
     """A run of 50 steps, as the recorder leaves it."""
     writer = Writer(tmp_path, "h")
-    writer.put(
+    writer.add(
         Run(
             id="r",
             command=("<script>alert(1)</script>.py",),
@@ -49,10 +49,8 @@ def folder(tmp_path):
             version="0.1.0",
         )
     )
-    writer.put(Process(pid=1, started=0.5))
-    writer.append(
-        [Step(pid=1, index=i, start=1 + i / 10, duration=0.1, forward=0.05, backward=0.05) for i in range(50)]
-    )
+    writer.add(Process(pid=1, started=0.5))
+    writer.add(*[Step(pid=1, index=i, start=1 + i / 10, duration=0.1, forward=0.05, backward=0.05) for i in range(50)])
     writer.close()
     return tmp_path
 

@@ -191,7 +191,7 @@ def test_a_disk_that_fills_up(program, plain, disk, start_profiled, report):
 def test_a_disk_that_is_full_for_a_while_is_waited_out(disk):
     writer = Writer(disk.path / "run", "node")
     for at in range(3):
-        writer.append([Step(pid=1, index=at, start=float(at), duration=1.0)])
+        writer.add(Step(pid=1, index=at, start=float(at), duration=1.0))
         if at == 1:
             disk.fill()
         assert writer.commit() is (at != 1)

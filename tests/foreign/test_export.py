@@ -18,11 +18,11 @@ def test_the_lines_for_pandas_and_duckdb_do_what_they_say(tmp_path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     writer = Writer(tmp_path / "runs" / "first", "h")
     machine = {"cores": 2.0, "cores_total": 2, "memory_total": 2**30, "platform": "Linux", "python": "3.11"}
-    writer.put(Run(id="r", version="0.1.0", command=("train.py",), cwd="/", host="h", started_at=1.7e9, **machine))
+    writer.add(Run(id="r", version="0.1.0", command=("train.py",), cwd="/", host="h", started_at=1.7e9, **machine))
     for rank in (0, 1):
-        writer.put(Process(pid=rank, rank=rank, world_size=2, started=0.5))
+        writer.add(Process(pid=rank, rank=rank, world_size=2, started=0.5))
         phases = {"data_wait": 0.0625, "forward": 0.0625}
-        writer.append([Step(pid=rank, index=i, start=i / 8, duration=0.125 * (1 + rank), **phases) for i in range(50)])
+        writer.add(*[Step(pid=rank, index=i, start=i / 8, duration=0.125 * (1 + rank), **phases) for i in range(50)])
     writer.close()
     for form in ("csv", "parquet"):
         assert main(["export", "runs/first", "--to", form]) == 0

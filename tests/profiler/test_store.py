@@ -90,9 +90,7 @@ def step(index, pid=1, **fields):
 
 def written(folder, singles=(), streams=(), cls=Writer):
     with contextlib.closing(cls(folder, "node")) as writer:
-        for row in singles:
-            writer.put(row)
-        writer.append(streams)
+        writer.add(*singles, *streams)
         assert writer.commit()
     return find(folder)[0]
 
@@ -223,11 +221,11 @@ def test_what_no_column_tells_is_the_default_of_each_row_alone():
 def test_a_later_row_of_the_same_key_replaces_the_first(tmp_path):
     with contextlib.closing(Writer(tmp_path, "node")) as writer:
         for id, length in ((1, 5), (2, 6), (1, 7)):
-            writer.put(Fact(pid=3, time=0.0, kind="loader", body={"id": id, "length": length}))
-            writer.put(Fact(pid=3, time=float(length), kind="flags", body={"threads": length}))
+            writer.add(Fact(pid=3, time=0.0, kind="loader", body={"id": id, "length": length}))
+            writer.add(Fact(pid=3, time=float(length), kind="flags", body={"threads": length}))
             writer.commit()
-        writer.put(dataclasses.replace(RUN, outcome="completed"))
-        writer.put(RUN)
+        writer.add(dataclasses.replace(RUN, outcome="completed"))
+        writer.add(RUN)
     tables = read(writer.path)
     assert sorted((fact.kind, fact.body.get("length"), fact.body.get("threads")) for fact in tables.facts) == [
         ("flags", None, 7),
@@ -347,7 +345,7 @@ def test_merged_steps_keep_every_sum(steps, times, batch):
     with fresh() as folder:
         with contextlib.closing(Small(folder, "node")) as writer:
             for at in range(0, len(steps), batch):
-                writer.append(steps[at : at + batch])
+                writer.add(*steps[at : at + batch])
                 assert writer.commit()
         found = read(writer.path).steps
     for pid in (1, 2):
@@ -368,7 +366,7 @@ def test_merged_steps_keep_every_sum(steps, times, batch):
 def test_a_day_of_steps_stays_bounded_at_one_resolution(tmp_path):
     with contextlib.closing(Small(tmp_path, "node")) as writer:
         for at in range(0, 20_000, 100):
-            writer.append([step(index) for index in range(at, at + 100)])
+            writer.add(*[step(index) for index in range(at, at + 100)])
             writer.commit()
     found = read(writer.path).steps
     assert len(found) <= 16
@@ -387,16 +385,16 @@ def test_a_day_of_steps_of_a_millisecond_takes_a_few_megabytes(tmp_path):
             time = at * day / rows
             count = 10 * day // rows
             tags = TAG_EPOCH_START if at % 4 == 0 else 0
-            writer.append([step(at, start=time, count=1000 * day // rows, tags=tags, **share)])
-            writer.append([HostSample(time=time, count=count, cpu=1 / 3, cpu_workers=1 / 3, rss=2**40)])
-            writer.append([GpuSample(time=time, gpu=gpu, count=count, **measured) for gpu in range(2)])
+            writer.add(step(at, start=time, count=1000 * day // rows, tags=tags, **share))
+            writer.add(HostSample(time=time, count=count, cpu=1 / 3, cpu_workers=1 / 3, rss=2**40))
+            writer.add(*[GpuSample(time=time, gpu=gpu, count=count, **measured) for gpu in range(2)])
             batch = Batch(pid=at % 8, loader=1, start=time, count=8000, duration=0.1, cpu=0.1, collate=0.1, samples=8.0)
-            writer.append([batch])
+            writer.add(batch)
             if at % 100 == 0:
                 assert writer.commit()
         for quantity in ("duration", "batch", *PHASES):
             bins = dict.fromkeys(range(-EDGE, EDGE + 1), day * 1000)
-            writer.put(Sketch(pid=1, quantity=quantity, zeros=0, bins=bins))
+            writer.add(Sketch(pid=1, quantity=quantity, zeros=0, bins=bins))
         assert writer.close()
     assert writer.path.stat().st_size < 24e6
     with contextlib.closing(sqlite3.connect(writer.path)) as connection:
@@ -416,9 +414,9 @@ def test_steps_and_batches_are_merged_at_the_same_time(tmp_path, full):
     limit = Small.LIMITS[full]
     with contextlib.closing(Small(tmp_path, "node")) as writer:
         for at in range(limit - 2):
-            writer.append([step(at), _batch(at)])
+            writer.add(step(at), _batch(at))
         assert writer.commit()
-        writer.append([step(limit + more) if full is Step else _batch(limit + more) for more in range(3)])
+        writer.add(*[step(limit + more) if full is Step else _batch(limit + more) for more in range(3)])
         assert writer.commit()
     tables = read(writer.path)
     assert len(tables.steps) <= limit / 2
@@ -433,11 +431,11 @@ def _batch(at):
 def test_the_log_shrinks_again_after_a_large_commit(tmp_path):
     with contextlib.closing(Writer(tmp_path, "node")) as writer:
         log = writer.path.with_name(f"{writer.path.name}-wal")
-        writer.put(Fact(pid=1, time=0.0, kind="model", body={"id": 1, "modules": ["x"] * (Writer.LOG // 4)}))
+        writer.add(Fact(pid=1, time=0.0, kind="model", body={"id": 1, "modules": ["x"] * (Writer.LOG // 4)}))
         writer.commit()
         largest = log.stat().st_size
         for index in range(2):
-            writer.append([step(index)])
+            writer.add(step(index))
             writer.commit()
         assert log.stat().st_size <= Writer.LOG < largest
 
@@ -495,8 +493,8 @@ def test_ever_new_workers_keep_few_rows_each(tmp_path, side_by_side):
         pids = list(range(200)) * 12
     with contextlib.closing(Small(tmp_path, "node")) as writer:
         for at in range(0, len(pids), 40):
-            writer.append(
-                [
+            writer.add(
+                *[
                     Batch(pid=pid, loader=1, start=float(at), duration=0.5, cpu=0.5, collate=0.1, samples=8.0)
                     for pid in pids[at : at + 40]
                 ]
@@ -511,8 +509,8 @@ def test_ever_new_workers_keep_few_rows_each(tmp_path, side_by_side):
 def test_kernels_are_kept_by_whole_windows_and_the_missing_ones_told(tmp_path):
     with contextlib.closing(Small(tmp_path, "node")) as writer:
         for window in range(4):
-            writer.append(
-                [
+            writer.add(
+                *[
                     Kernel(pid=1, window=window, device="cuda", name=f"k{at}", kind="copy", calls=1, total=0.1)
                     for at in range(10)
                 ]
@@ -527,7 +525,7 @@ def test_kernels_are_kept_by_whole_windows_and_the_missing_ones_told(tmp_path):
 def test_a_flood_of_problems_is_bounded(tmp_path):
     with contextlib.closing(Small(tmp_path, "node")) as writer:
         for at in range(100):
-            writer.append([Problem(time=float(at), source="nvml", message="lost")])
+            writer.add(Problem(time=float(at), source="nvml", message="lost"))
             writer.commit()
     assert len(read(writer.path).problems) == 16
 
@@ -545,8 +543,8 @@ def test_limits_hold_when_a_file_is_gone_on_with(tmp_path):
 
 def test_nothing_is_seen_before_the_commit_and_all_after_it(tmp_path):
     writer = Writer(tmp_path, "node")
-    writer.put(RUN)
-    writer.append([step(0)])
+    writer.add(RUN)
+    writer.add(step(0))
     writer.set_cursor("ring-1", 64)
     assert read(writer.path) == Tables()
     assert writer.cursor("ring-1") == 64
@@ -583,8 +581,8 @@ class Small(Writer):
 writer = Small(Path(sys.argv[1]), "node")
 for turn in itertools.count(1):
     start = float(turn)
-    writer.append([Step(pid=1, index=turn, start=start, duration=0.5)] * 50)
-    writer.append([Batch(pid=1, loader=1, start=start, duration=0.5, cpu=0.1, collate=0.1, samples=8.0)] * 50)
+    writer.add(*[Step(pid=1, index=turn, start=start, duration=0.5)] * 50)
+    writer.add(*[Batch(pid=1, loader=1, start=start, duration=0.5, cpu=0.1, collate=0.1, samples=8.0)] * 50)
     writer.set_cursor("ring", turn * 50)
     writer.commit()
     print(turn, flush=True)
@@ -616,7 +614,7 @@ def test_all_that_a_killed_writer_committed_is_there(tmp_path, turns):
     assert tables.problems == ()
     with contextlib.closing(Writer(tmp_path, "node")) as writer:
         assert writer.cursor("ring") == steps
-        writer.append([step(0)])
+        writer.add(step(0))
     assert sum(one.count for one in read(writer.path).steps) == steps + 1
 
 
@@ -653,11 +651,11 @@ class Impatient(Writer):
 
 def test_a_full_disk_is_waited_out_and_told_once(tmp_path):
     writer = Impatient(tmp_path, "node")
-    writer.append([step(0)])
+    writer.add(step(0))
     assert writer.commit()
     with full_disk(1):
         for at in range(3):
-            writer.append([step(index) for index in range(1 + at * 200, 201 + at * 200)])
+            writer.add(*[step(index) for index in range(1 + at * 200, 201 + at * 200)])
             writer.set_cursor("ring", at)
             assert not writer.commit()
     assert [one.index for one in read(writer.path).steps] == [0]
@@ -674,7 +672,7 @@ def test_a_full_disk_is_waited_out_and_told_once(tmp_path):
 def test_merging_goes_on_rightly_after_a_failed_commit(tmp_path):
     writer = Small(tmp_path, "node")
     for at in range(0, 400, 10):
-        writer.append([step(index) for index in range(at, at + 10)])
+        writer.add(*[step(index) for index in range(at, at + 10)])
         with full_disk(1) if at % 30 == 0 else contextlib.nullcontext():
             writer.commit()
     assert writer.close()
@@ -698,7 +696,7 @@ def test_no_room_for_a_new_file_is_told_with_a_remedy(tmp_path):
 
 def test_only_the_owner_may_look_into_a_run(tmp_path):
     writer = Writer(tmp_path / "run", "node")
-    writer.append([step(0)])
+    writer.add(step(0))
     writer.commit()
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "run").iterdir()}
     writer.close()
@@ -758,7 +756,7 @@ def test_a_read_only_folder_can_be_read(public):
 @pytest.mark.parametrize("left", [("-wal", "-shm"), ("-wal",)])
 def test_a_killed_run_in_a_read_only_folder_can_be_read_to_its_end(public, tmp_path, left):
     writer = Writer(tmp_path, "node")
-    writer.append([step(0)])
+    writer.add(step(0))
     writer.commit()
     for suffix in ("", *left):
         name = f"{writer.path.name}{suffix}"
@@ -771,7 +769,7 @@ def test_a_killed_run_in_a_read_only_folder_can_be_read_to_its_end(public, tmp_p
 
 def test_a_run_that_was_not_closed_can_be_read_without_its_log(public, tmp_path):
     writer = Writer(tmp_path, "node")
-    writer.append([step(0)])
+    writer.add(step(0))
     writer.commit()
     with contextlib.closing(sqlite3.connect(writer.path)) as other:
         other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -810,7 +808,7 @@ def test_columns_of_another_version_are_ignored_or_take_their_default(tmp_path):
     assert tables.steps == (step(0, tags=1),)
     assert (tables.gpus, tables.problems) == ((), ())
     with contextlib.closing(Writer(tmp_path, "node")) as writer:
-        writer.append([step(1, forward=0.2)])
+        writer.add(step(1, forward=0.2))
     assert read(path).steps == (step(0, tags=1), step(1, forward=0.2))
 
 
@@ -942,7 +940,7 @@ def test_flipped_bytes_give_what_is_left_or_say_so(tmp_path, recorded):
         path.write_bytes(content)
         salvaged(path)
         with contextlib.suppress(ProfilerError), contextlib.closing(Writer(tmp_path, "node")) as writer:
-            writer.append([step(0)])
+            writer.add(step(0))
 
     flip()
 
@@ -967,7 +965,7 @@ def test_a_torn_page_costs_its_rows_only(tmp_path, recorded):
 def test_a_damaged_log_costs_the_newest_rows_only(tmp_path, suffix):
     writer = Writer(tmp_path / "live", "node")
     for index in range(50):
-        writer.append([step(index)])
+        writer.add(step(index))
         writer.commit()
     names = [f"{writer.path.name}{end}" for end in ("", "-wal", "-shm")]
     contents = {name: (tmp_path / "live" / name).read_bytes() for name in names}
@@ -984,7 +982,7 @@ def test_a_damaged_log_costs_the_newest_rows_only(tmp_path, suffix):
 @pytest.mark.process
 def test_reading_leaves_the_locks_of_a_writer_alone(tmp_path):
     writer = Writer(tmp_path, "node")
-    writer.append([step(0)])
+    writer.add(step(0))
     writer.commit()
     read(writer.path)
     other = (
@@ -1000,7 +998,7 @@ def test_two_writers_do_not_tear_each_other(tmp_path):
     def write(pid):
         with contextlib.closing(Writer(tmp_path, "node")) as writer:
             for index in range(20):
-                writer.append([step(index, pid=pid)])
+                writer.add(step(index, pid=pid))
                 assert writer.commit()
 
     threads = [threading.Thread(target=write, args=(pid,)) for pid in (1, 2)]

@@ -30,8 +30,8 @@ RUN = Run(
 def store(tmp_path):
     """A recording with a problem in it, which `change` alters by SQL, its schema by hand where SQLite would not."""
     writer = Writer(tmp_path, "node")
-    writer.put(RUN)
-    writer.append([Problem(time=1.0, source="ours", message="said")])
+    writer.add(RUN)
+    writer.add(Problem(time=1.0, source="ours", message="said"))
     writer.close()
     (path,) = find(tmp_path)
 

@@ -257,7 +257,7 @@ def test_a_name_of_any_length_is_kept_short(ran):
 def store(tmp_path):
     """A recording of 100 steps with every kind of fact, in which every text is an attack."""
     writer = Writer(tmp_path, "node")
-    writer.put(
+    writer.add(
         Run(
             id="a",
             command=("x.py",),
@@ -273,19 +273,19 @@ def store(tmp_path):
             version="0",
         )
     )
-    writer.put(Process(pid=1, started=0.5, python="3", torch="2"))
-    writer.put(Gpu(index=0, uuid="u", name="g", memory_total=2**34, driver="1"))
-    writer.append(
-        [
+    writer.add(Process(pid=1, started=0.5, python="3", torch="2"))
+    writer.add(Gpu(index=0, uuid="u", name="g", memory_total=2**34, driver="1"))
+    writer.add(
+        *[
             Step(pid=1, index=i, start=1 + i / 10, duration=0.1, data_wait=0.06, forward=0.02, backward=0.02)
             for i in range(100)
         ]
     )
-    writer.append([Window(pid=1, start=2.0, steps=3, duration=0.3, cost=0.1)])
-    writer.append([Kernel(pid=1, window=0, device="cpu", name="k", kind="other", calls=3, total=0.1, dtype="fp32")])
-    writer.append([Problem(time=1.0, source="s", message="m")])
+    writer.add(Window(pid=1, start=2.0, steps=3, duration=0.3, cost=0.1))
+    writer.add(Kernel(pid=1, window=0, device="cpu", name="k", kind="other", calls=3, total=0.1, dtype="fp32"))
+    writer.add(Problem(time=1.0, source="s", message="m"))
     for kind in FACTS:
-        writer.put(Fact(pid=1, time=1.0, kind=kind, body={"id": 1}))
+        writer.add(Fact(pid=1, time=1.0, kind=kind, body={"id": 1}))
     writer.close()
     return writer.path
 

@@ -179,7 +179,7 @@ def test_a_foreign_run_folder_cannot_have_other_folders_emptied(tmp_path, name):
     (victim / "diary.txt").write_text("dear diary")
     run = tmp_path / "run"
     writer = Writer(run, RUN.host)
-    writer.put(RUN)
+    writer.add(RUN)
     writer.close()
     (run / place.NOTE).write_text(json.dumps(asdict(NOTE) | {"rings": str(victim), "home": None}))
 
@@ -215,7 +215,7 @@ def test_a_folder_of_somebody_elses_is_not_taken_for_ours(tmp_path):
 def test_a_copy_of_a_store_that_is_read_aside_is_private(tmp_path):
     """Its log can only be read where SQLite may write; that is a temporary folder."""
     writer = Writer(tmp_path / "run", "node")
-    writer.put(RUN)
+    writer.add(RUN)
     writer.commit()
     aside = tmp_path / "aside"
     aside.mkdir()

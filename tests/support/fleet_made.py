@@ -107,7 +107,7 @@ def write(folder: Path, run: Run, what: dict | None) -> Path:
     """Write a run folder; without a result.json if `what` is None."""
     folder.mkdir(parents=True)
     store = Writer(folder, run.host)
-    store.put(run)
+    store.add(run)
     store.close()
     if what is not None:
         (folder / "result.json").write_text(json.dumps(what))

@@ -120,13 +120,14 @@ class StackSampler:
         self.cpu = 0.0
         """CPU seconds of all py-spy so far."""
 
-    def note(self, step: Step) -> None:
-        """Remember when a step ended."""
-        steps = self._steps[step.pid]
-        steps.last = step.start + step.duration
-        if not step.tags:
-            steps.starts.append(step.start)
-            steps.ends.append(steps.last)
+    def note(self, *ended: Step) -> None:
+        """Remember when these steps ended."""
+        for step in ended:
+            steps = self._steps[step.pid]
+            steps.last = step.start + step.duration
+            if not step.tags:
+                steps.starts.append(step.start)
+                steps.ends.append(steps.last)
 
     def poll(self, ranks: Iterable[int], workers: Callable[[int], list[int]]) -> None:
         """Take what has been sampled, and begin the next stretch.

@@ -22,7 +22,7 @@ def recorded(tmp_path):
         folder = tmp_path / name
         folder.mkdir()
         writer = Writer(folder, "h")
-        writer.put(
+        writer.add(
             Run(
                 id=name,
                 command=words,
@@ -39,10 +39,10 @@ def recorded(tmp_path):
                 version="0.1.0",
             )
         )
-        writer.put(Process(pid=1, started=0.5))
+        writer.add(Process(pid=1, started=0.5))
         times = [step * SHAPE[i % len(SHAPE)] for i in range(number)]
-        writer.append(
-            [
+        writer.add(
+            *[
                 Step(pid=1, index=i, start=i * step, duration=time, forward=time / 2, backward=time / 2)
                 for i, time in enumerate(times)
             ]

@@ -22,11 +22,9 @@ def folder(tmp_path, monkeypatch):
     writer = Writer(tmp_path / "run", "h")
     machine = {"cores": 2.0, "cores_total": 2, "memory_total": 2**30, "platform": "Linux", "python": "3.11"}
     program = {"command": ("train.py",), "cwd": "/", "host": "h", "started_at": 1.7e9, "outcome": "completed"}
-    writer.put(Run(id="r", version="0.1.0", duration=6.0, exit_status=0, **program, **machine))
-    writer.put(Process(pid=1, started=0.5))
-    writer.append(
-        [Step(pid=1, index=i, start=1 + i / 10, duration=0.1, forward=0.05, backward=0.05) for i in range(50)]
-    )
+    writer.add(Run(id="r", version="0.1.0", duration=6.0, exit_status=0, **program, **machine))
+    writer.add(Process(pid=1, started=0.5))
+    writer.add(*[Step(pid=1, index=i, start=1 + i / 10, duration=0.1, forward=0.05, backward=0.05) for i in range(50)])
     writer.close()
     return tmp_path / "run"
 

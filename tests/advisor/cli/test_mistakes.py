@@ -65,7 +65,7 @@ def prepared(tmp_path_factory):
     about = {"cores": 2.0, "cores_total": 2, "memory_total": 2**30, "platform": "Linux", "python": "3.11"}
     for name in ("run", "other", "newer"):
         writer = Writer(folder / name, "h")
-        writer.put(Run(id=name, command=("train.py",), cwd="/", host="h", started_at=1.7e9, version="0.1.0", **about))
+        writer.add(Run(id=name, command=("train.py",), cwd="/", host="h", started_at=1.7e9, version="0.1.0", **about))
         writer.close()
     with contextlib.closing(sqlite3.connect(folder / "newer" / "run-h.db")) as connection:
         connection.execute("PRAGMA user_version = 99")

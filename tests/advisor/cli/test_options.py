@@ -52,9 +52,9 @@ def recorded(here):
     folder.mkdir()
     writer = Writer(folder, "h")
     about = {"cores": 2.0, "cores_total": 2, "memory_total": 2**30, "platform": "Linux", "python": "3.11"}
-    writer.put(Run(id="r", command=("train.py",), cwd="/", host="h", started_at=1.7e9, version="0.1.0", **about))
-    writer.put(Process(pid=1, started=0.5))
-    writer.append([Step(pid=1, index=i, start=1 + i / 10, duration=0.1, forward=0.1) for i in range(50)])
+    writer.add(Run(id="r", command=("train.py",), cwd="/", host="h", started_at=1.7e9, version="0.1.0", **about))
+    writer.add(Process(pid=1, started=0.5))
+    writer.add(*[Step(pid=1, index=i, start=1 + i / 10, duration=0.1, forward=0.1) for i in range(50)])
     writer.close()
     return folder
 

@@ -42,29 +42,25 @@ def loop(pid, number=50, *, start=1.0, index=0, **fields):
 def folder(tmp_path):
     folder = tmp_path / "run"
     first = Writer(folder, "a")
-    first.put(run("a", STARTED, exit_status=0))
-    first.put(Process(pid=10, rank=0, world_size=3, started=0.5))
-    first.put(Process(pid=11, rank=1, world_size=3, started=0.5))
-    first.put(Process(pid=12, parent=10, role="worker", worker_id=0, started=0.6))
-    first.put(Gpu(index=0, uuid="GPU-0", name="<b>H200</b>", memory_total=2**37))
+    first.add(run("a", STARTED, exit_status=0))
+    first.add(Process(pid=10, rank=0, world_size=3, started=0.5))
+    first.add(Process(pid=11, rank=1, world_size=3, started=0.5))
+    first.add(Process(pid=12, parent=10, role="worker", worker_id=0, started=0.6))
+    first.add(Gpu(index=0, uuid="GPU-0", name="<b>H200</b>", memory_total=2**37))
     steps = loop(10, 20) + loop(10, 30, start=3.5, index=20, queue_depth=1.5)
     evaluated = Step(pid=10, index=50, start=6.5, duration=0.1, evaluation=0.9, tags=TAG_EVALUATION, other=0.1)
-    first.append([*steps, evaluated, *loop(11, start=1.05)])
-    first.append(
-        [Batch(pid=12, loader=1, start=1.0 + n, duration=0.5, cpu=0.4, collate=0.1, samples=4) for n in (0, 1)]
-    )
-    first.append(
-        [GpuSample(time=2.0, gpu=0, utilization=0.75, memory_used=2**30), GpuSample(time=3.0, gpu=0, power=300.0)]
-    )
-    first.append([HostSample(time=2.0, cpu=1.5, rss=2**30)])
-    first.append([MemorySample(time=2.0, pid=10, device=0, allocated=1, allocated_peak=2, reserved=3, reserved_peak=4)])
-    first.append([Window(pid=10, start=2.0, steps=2, duration=0.2, cost=0.1)])
-    first.append([Problem(time=4.0, pid=11, source="hook", message='=HYPERLINK("http://evil")</script>\x1b[31m')])
+    first.add(*steps, evaluated, *loop(11, start=1.05))
+    first.add(*[Batch(pid=12, loader=1, start=1.0 + n, duration=0.5, cpu=0.4, collate=0.1, samples=4) for n in (0, 1)])
+    first.add(GpuSample(time=2.0, gpu=0, utilization=0.75, memory_used=2**30), GpuSample(time=3.0, gpu=0, power=300.0))
+    first.add(HostSample(time=2.0, cpu=1.5, rss=2**30))
+    first.add(MemorySample(time=2.0, pid=10, device=0, allocated=1, allocated_peak=2, reserved=3, reserved_peak=4))
+    first.add(Window(pid=10, start=2.0, steps=2, duration=0.2, cost=0.1))
+    first.add(Problem(time=4.0, pid=11, source="hook", message='=HYPERLINK("http://evil")</script>\x1b[31m'))
     first.close()
     second = Writer(folder, "b")
-    second.put(run("b", STARTED + 1))
-    second.put(Process(pid=10, rank=2, world_size=3, node_rank=1, started=0.25))
-    second.append([*loop(10, 20, start=0.0), *loop(10, 30, start=2.5, index=20)])
+    second.add(run("b", STARTED + 1))
+    second.add(Process(pid=10, rank=2, world_size=3, node_rank=1, started=0.25))
+    second.add(*loop(10, 20, start=0.0), *loop(10, 30, start=2.5, index=20))
     second.close()
     return folder
 

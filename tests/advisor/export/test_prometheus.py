@@ -70,7 +70,7 @@ def test_what_was_not_measured_is_not_there(families):
 
 def test_no_label_moves_a_terminals_cursor(tmp_path, folder):
     writer = Writer(tmp_path / "live", "a")
-    writer.put(replace(load(folder).runs[0], host="h\x1b[2J", version="\u202e1"))
+    writer.add(replace(load(folder).runs[0], host="h\x1b[2J", version="\u202e1"))
     writer.commit()
     metrics = Metrics(load(tmp_path / "live"))
     text = prometheus.text(nodes(tmp_path / "live", metrics.profile), metrics, "run\x1b[2J")
@@ -83,7 +83,7 @@ def test_no_label_moves_a_terminals_cursor(tmp_path, folder):
 def test_a_run_that_goes_on_has_not_ended(tmp_path, folder):
     writer = Writer(tmp_path / "live", "a")
     ended = load(folder).runs[0]
-    writer.put(
+    writer.add(
         Run(
             **{name: getattr(ended, name) for name in Run.__slots__}
             | {"outcome": "running", "duration": None, "exit_status": None}

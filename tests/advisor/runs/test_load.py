@@ -70,12 +70,8 @@ def fact(pid, kind, time=0.0, **body):
 def record(folder, *rows, host="a", runs=True):
     with contextlib.closing(Writer(folder, host)) as writer:
         if runs:
-            writer.put(run(host))
-        for row in rows:
-            if isinstance(row, Run | Process | Gpu | Sketch | Fact):
-                writer.put(row)
-            else:
-                writer.append([row])
+            writer.add(run(host))
+        writer.add(*rows)
     return folder
 
 

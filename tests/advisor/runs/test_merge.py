@@ -17,9 +17,9 @@ COMMAND = ("torchrun", "--nnodes", "2", "--node-rank")
 
 def recorded(folder, rank, *, host="host", world=2, **run):
     store = Writer(folder, host)
-    store.put(replace(RUN, id=str(folder), host=host, outcome="completed", **run))
-    store.put(Process(pid=7, rank=rank, world_size=world, started=0.0))
-    store.append([Step(pid=7, index=index, start=0.1 * index, duration=0.1) for index in range(20)])
+    store.add(replace(RUN, id=str(folder), host=host, outcome="completed", **run))
+    store.add(Process(pid=7, rank=rank, world_size=world, started=0.0))
+    store.add(*[Step(pid=7, index=index, start=0.1 * index, duration=0.1) for index in range(20)])
     store.close()
     return folder
 

@@ -18,13 +18,13 @@ def process(tmp_path):
 
     def write(steps, outcome, last, error=None):
         writer = Writer(tmp_path / "run", "h")
-        writer.put(replace(RUN, outcome=outcome))
-        writer.put(Process(pid=1, started=0.5))
-        writer.append([Step(pid=1, index=i, start=1 + i / 10, duration=0.1, forward=0.1) for i in range(steps)])
+        writer.add(replace(RUN, outcome=outcome))
+        writer.add(Process(pid=1, started=0.5))
+        writer.add(*[Step(pid=1, index=i, start=1 + i / 10, duration=0.1, forward=0.1) for i in range(steps)])
         if steps:
-            writer.put(Fact(pid=1, time=1.0, kind="trial", body={"steps": steps, "losses": []}))
+            writer.add(Fact(pid=1, time=1.0, kind="trial", body={"steps": steps, "losses": []}))
         if error:
-            writer.put(Fact(pid=1, time=1.0, kind="error", body=error))
+            writer.add(Fact(pid=1, time=1.0, kind="error", body=error))
         writer.close()
         (tmp_path / "run.log").write_text(f"step 1\n{last}\n")
         return tmp_path / "run", tmp_path / "run.log"
@@ -81,7 +81,7 @@ def test_a_change_that_could_not_be_made_is_never_measured(process, tmp_path):
     folder, log = process(80, "completed", "done")
     why = "No model has a 2-D convolution."
     writer = Writer(folder, "h")
-    writer.append([Problem(time=1.0, source="trial", message=why)])
+    writer.add(Problem(time=1.0, source="trial", message=why))
     writer.close()
 
     with pytest.raises(TrialFailed) as caught:
@@ -114,10 +114,10 @@ def test_how_often_an_epoch_begins_is_told(tmp_path, starts, period):
     """Median gap, after the warm-up."""
     (tmp_path / "run").mkdir()
     writer = Writer(tmp_path / "run", "h")
-    writer.put(RUN)
-    writer.put(Process(pid=1, started=0.5))
-    writer.append(
-        [
+    writer.add(RUN)
+    writer.add(Process(pid=1, started=0.5))
+    writer.add(
+        *[
             Step(
                 pid=1,
                 index=i,
@@ -130,7 +130,7 @@ def test_how_often_an_epoch_begins_is_told(tmp_path, starts, period):
             for i in range(80)
         ]
     )
-    writer.put(Fact(pid=1, time=1.0, kind="trial", body={"steps": 80, "losses": []}))
+    writer.add(Fact(pid=1, time=1.0, kind="trial", body={"steps": 80, "losses": []}))
     writer.close()
 
     assert read(tmp_path / "run", tmp_path / "run.log").period == period

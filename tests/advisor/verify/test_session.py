@@ -39,13 +39,13 @@ def recorded(tmp_path):
     def write(**changes):
         folder = tmp_path / "run"
         writer = Writer(folder, "h")
-        writer.put(replace(RUN, **{"cwd": str(tmp_path), **changes}))
-        writer.put(Process(pid=1, started=0.5))
+        writer.add(replace(RUN, **{"cwd": str(tmp_path), **changes}))
+        writer.add(Process(pid=1, started=0.5))
         columns = {"forward": 0.02, "backward": 0.03, "optimizer": 0.05}
-        writer.append([Step(pid=1, index=i, start=1 + i / 10, duration=0.1, **columns) for i in range(100)])
+        writer.add(*[Step(pid=1, index=i, start=1 + i / 10, duration=0.1, **columns) for i in range(100)])
         adam = OptimizerFact(id=1, name="Adam", module="torch.optim.adam", tensors=500, device="cpu", floating=True)
         for kind, fact in (("optimizer", adam), ("flags", FlagsFact())):
-            writer.put(Fact(pid=1, time=1.0, kind=kind, body=asdict(fact)))
+            writer.add(Fact(pid=1, time=1.0, kind=kind, body=asdict(fact)))
         writer.close()
         return folder
 

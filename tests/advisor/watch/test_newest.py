@@ -53,22 +53,22 @@ def steps(first, number, *, pid=PID, forward=0.025, tags=0):
 @pytest.fixture
 def writer(tmp_path):
     writer = Writer(tmp_path, socket.gethostname())
-    writer.put(a_run())
-    writer.put(Process(pid=PID, started=0.0))
-    writer.put(Process(pid=PID + 1, started=0.0))
+    writer.add(a_run())
+    writer.add(Process(pid=PID, started=0.0))
+    writer.add(Process(pid=PID + 1, started=0.0))
     yield writer
     writer.close()
 
 
 def test_each_answer_is_of_the_steps_since_the_last(writer, tmp_path):
     reading = NewestSteps(tmp_path, PID)
-    writer.append(steps(0, 1, tags=TAG_FIRST) + steps(1, 49))
-    writer.append(steps(0, 500, pid=PID + 1))
+    writer.add(*steps(0, 1, tags=TAG_FIRST) + steps(1, 49))
+    writer.add(*steps(0, 500, pid=PID + 1))
     writer.commit()
 
     first = reading.look()
     again = reading.look()
-    writer.append(steps(50, 10, forward=0.05))
+    writer.add(*steps(50, 10, forward=0.05))
     writer.commit()
     then = reading.look()
 
@@ -84,7 +84,7 @@ def test_steps_that_take_otherwise_are_counted_and_not_measured(writer, tmp_path
         Step(pid=PID, index=50, start=5.0, duration=9.0, forward=9.0, tags=TAG_COMPILE),
         *steps(140, 20),
     ]
-    writer.append(compiled)
+    writer.add(*compiled)
     writer.commit()
 
     shown = NewestSteps(tmp_path, PID).look()
@@ -94,25 +94,25 @@ def test_steps_that_take_otherwise_are_counted_and_not_measured(writer, tmp_path
 
 def test_gpus_are_those_of_the_program_in_that_time(writer, tmp_path):
     for index in (0, 1):
-        writer.put(Gpu(index=index, uuid=str(index), name="H100", memory_total=2**36))
+        writer.add(Gpu(index=index, uuid=str(index), name="H100", memory_total=2**36))
     reading = NewestSteps(tmp_path, PID)
-    writer.append(steps(0, 50))
-    writer.append([GpuSample(time=1.0, gpu=0, utilization=0.5, process_memory=2**30)])
+    writer.add(*steps(0, 50))
+    writer.add(GpuSample(time=1.0, gpu=0, utilization=0.5, process_memory=2**30))
     writer.commit()
     reading.look()
-    writer.append(steps(50, 50))
+    writer.add(*steps(50, 50))
     for time, own in ((6.0, 0.8), (7.0, 1.0)):
-        writer.append([GpuSample(time=time, gpu=0, utilization=own, process_memory=2**30)])
-        writer.append([GpuSample(time=time, gpu=1, utilization=0.0, process_memory=0)])
+        writer.add(GpuSample(time=time, gpu=0, utilization=own, process_memory=2**30))
+        writer.add(GpuSample(time=time, gpu=1, utilization=0.0, process_memory=0))
     writer.commit()
 
     assert reading.look()["metrics"] == {"gpu_utilization": {"value": pytest.approx(0.9)}}
 
 
 def test_on_the_cpu_a_gpu_of_others_is_not_told(writer, tmp_path):
-    writer.put(Fact(pid=PID, time=0.0, kind="model", body={"id": 1, "name": "Net", "devices": {"cpu": 10}}))
-    writer.append(steps(0, 50))
-    writer.append([GpuSample(time=1.0, gpu=0, utilization=0.5, process_memory=0)])
+    writer.add(Fact(pid=PID, time=0.0, kind="model", body={"id": 1, "name": "Net", "devices": {"cpu": 10}}))
+    writer.add(*steps(0, 50))
+    writer.add(GpuSample(time=1.0, gpu=0, utilization=0.5, process_memory=0))
     writer.commit()
 
     assert NewestSteps(tmp_path, PID).look()["metrics"] == {"gpu_utilization": {"value": None}}
@@ -120,9 +120,9 @@ def test_on_the_cpu_a_gpu_of_others_is_not_told(writer, tmp_path):
 
 def test_another_node_with_the_same_process_number_is_not_told(tmp_path):
     other = Writer(tmp_path, "another")
-    other.put(a_run("another"))
-    other.put(Process(pid=PID, started=0.0))
-    other.append(steps(0, 50))
+    other.add(a_run("another"))
+    other.add(Process(pid=PID, started=0.0))
+    other.add(*steps(0, 50))
     other.close()
 
     assert NewestSteps(tmp_path, PID).look() == {}
@@ -134,14 +134,14 @@ def test_a_folder_without_a_recording_says_nothing(tmp_path):
 
 def test_of_a_long_run_only_the_end_is_read(writer, tmp_path, monkeypatch):
     monkeypatch.setattr(newest, "ROWS", 20)
-    writer.append(steps(0, 100))
+    writer.add(*steps(0, 100))
     writer.commit()
 
     assert NewestSteps(tmp_path, PID).look()["steps"]["count"] == 20
 
 
 def test_a_line_for_a_line(writer, tmp_path, monkeypatch, capsys):
-    writer.append(steps(0, 50))
+    writer.add(*steps(0, 50))
     writer.commit()
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n\n"))
 

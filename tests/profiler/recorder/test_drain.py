@@ -532,16 +532,11 @@ def test_whatever_the_facts_say_it_can_be_stored(tmp_path_factory, facts, damage
         source = program.source()
         rows = source.rows() + source.rows(final=True)
         store = Writer(folder, "host")
-        store.put(
+        store.add(
             Run(id="1", command=(), cwd="", host="host", started_at=0, cores=1, cores_total=1, memory_total=1,
                 platform="", python="", version="")
         )  # fmt: skip
-        for row in rows:
-            if isinstance(row, Fact):
-                store.put(row)
-            else:
-                store.append([row])
-        store.put(source.process)
+        store.add(*rows, source.process)
         assert store.close()
         (path,) = find(folder)
         assert len(read(path).processes) == 1

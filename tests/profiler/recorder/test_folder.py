@@ -223,7 +223,7 @@ def recorded(folder, outcome):
     """A run that ended so, with a report and a window."""
     seat = place.join(folder, "train.py", JOB)
     writer = Writer(folder, JOB.host)
-    writer.put(replace(new_run(("train.py",), 0, 0.01), outcome=outcome))
+    writer.add(replace(new_run(("train.py",), 0, 0.01), outcome=outcome))
     writer.close()
     place.remove_note(folder)
     for path in (folder / "report.md", place.make_windows(folder) / "window-1-1.json"):
@@ -260,7 +260,7 @@ def test_the_script_of_an_overwritten_recording_is_known_before_the_next_starts(
     out = tmp_path / "run"
     first = place.join(out, "train.py", JOB)
     writer = Writer(out, JOB.host)
-    writer.put(replace(RUN, command=("slow.py", "--fast")))
+    writer.add(replace(RUN, command=("slow.py", "--fast")))
     writer.close()
     place.remove_note(out)
 
