@@ -127,14 +127,14 @@ def join(out: Path | None, name: str, job: Job | None) -> Seat:
                 wanted.rmdir()
         folder = _elsewhere(wanted, _reason(error))
         return Seat(folder, notice=f"{wanted} cannot be written ({_reason(error)}); this run is kept in {folder}.")
-    if out is None and not private.is_ours(seat.folder.parent):
-        return replace(
-            seat, notice=f"{seat.folder.parent} belongs to another user, who can remove or replace this run."
-        )
-    if out is None or seat.folder != out:
-        notice = None if out is None else f"{out} {_why_not(out)}; this run is kept in {seat.folder}."
-        return replace(seat, notice=notice)
-    return replace(seat, notice=" ".join(filter(None, (seat.notice, _seen_by_others(seat.folder)))) or None)
+    if out is None:
+        theirs = f"{seat.folder.parent} belongs to another user, who can remove or replace this run."
+        notice = None if private.is_ours(seat.folder.parent) else theirs
+    elif seat.folder != out:
+        notice = f"{out} {_why_not(out)}; this run is kept in {seat.folder}."
+    else:
+        notice = " ".join(filter(None, (seat.notice, _seen_by_others(seat.folder)))) or None
+    return replace(seat, notice=notice)
 
 
 def _seen_by_others(folder: Path) -> str | None:
@@ -154,7 +154,7 @@ def _seat(wanted: Path, job: Job | None, *, chosen: bool) -> Seat:
 
     In a folder that the user chose, an earlier run is set aside.
     """
-    candidate = wanted
+    candidate, shared = wanted, job is not None and job.is_shared
     for number in range(2, 1000):
         private.make_parents(candidate)
         try:
@@ -162,69 +162,61 @@ def _seat(wanted: Path, job: Job | None, *, chosen: bool) -> Seat:
             made = True
         except FileExistsError:
             made = False
-        if made and (job is None or not (chosen or job.is_shared)):
+        if made and (job is None or not (chosen or shared)):
             return Seat(candidate)
-        if made or chosen or (job is not None and job.is_shared):
+        if made or chosen or shared:
             with turn(candidate, "joining"):
-                part, earlier = _part(candidate, job, chosen=chosen or not _holds_run(candidate))
-                if part is not None:
-                    notice = None if made else _others_in(candidate)
-                    _reserve(candidate, part, job)
-                    return Seat(candidate, part, notice, earlier)
+                seat = _seat_in(candidate, job, chosen=chosen or not _holds_run(candidate))
+                if seat is not None:
+                    kept = () if made else (path.name for path in candidate.iterdir())
+                    if any(not name.startswith((".", "run-", "recording", "earlier-", "windows")) for name in kept):
+                        seat = replace(seat, notice=f"{candidate} holds other files, which stay as they are.")
+                    _reserve(seat, job)
+                    return seat
         candidate = wanted.with_name(f"{wanted.name}-{number}")
     raise ProfilerError(f"There are a thousand runs named {wanted}.", "Choose another folder with --out.")
 
 
-def _others_in(folder: Path) -> str | None:
-    """Return the note for the user about a folder that already existed."""
-    if any(not path.name.startswith((".", "run-", "recording", "earlier-", "windows")) for path in folder.iterdir()):
-        return f"{folder} holds other files, which stay as they are."
-    return None
+def _seat_in(folder: Path, job: Job | None, *, chosen: bool) -> Seat | None:
+    """Return the seat in this folder, with the recordings of others, or after an earlier run was set aside.
 
-
-def _part(folder: Path, job: Job | None, *, chosen: bool) -> tuple[str | None, Path | None]:
-    """Return this recorder's suffix in a folder, and where an earlier recording was set aside.
-
-    The suffix is None if the recorder may not write there.
+    None if the recorder may not write there.
     """
-    other = next((note for note in notes(folder) if is_live(folder, note)), None)
-    if other is None:
+    live = {note.part: note for note in notes(folder) if is_live(folder, note)}
+    if not live:
         if _why_not(folder) is not None:
-            return None, None
+            return None
         named = job.part if job is not None and job.is_shared else ""
         begun = (
             bool(named) and job is not None and text(folder / JOB) == job.id and not store_of(folder, named).exists()
         )
         if not begun and not chosen:
-            return None, None
-        return named, None if begun else _set_aside(folder)
+            return None
+        return Seat(folder, named, earlier=None if begun else _set_aside(folder))
     # The same command at the same time: nodes of one job, unless nothing distinguishes them.
+    other = next(iter(live.values()))
     if job is None or other.job != job.id or not (job.is_shared or other.is_elsewhere):
-        return None, None
+        return None
     names = (job.part, *(f"{job.part}-{number}" for number in range(2, 1000)))
-    part = next(each for each in names if not _is_taken(folder, each))
-    if not chosen and part == job.part and store_of(folder, part).exists():
-        return None, None  # an earlier start under this name
-    if store_of(folder, part).exists() and _is_ours(store_of(folder, part)):
-        for path in _with_logs(store_of(folder, part)):
+    part = next(name for name in names if name not in live)
+    store = store_of(folder, part)
+    if not chosen and part == job.part and store.exists():
+        return None  # an earlier start under this name
+    if store.exists() and _is_ours(store):
+        for path in _with_logs(store):
             path.unlink()
     remove_note(folder, part)
-    return part, None
+    return Seat(folder, part)
 
 
-def _is_taken(folder: Path, part: str) -> bool:
-    note = read_note(folder, part)
-    return note is not None and is_live(folder, note)
-
-
-def _reserve(folder: Path, part: str, job: Job | None) -> None:
+def _reserve(seat: Seat, job: Job | None) -> None:
     """Mark the folder as in use for other recorders; the recorder completes the note."""
     if job is None:
         return
     us, since = os.getpid(), started(os.getpid())
-    write_note(folder, RecordingNote("", 0, us, since, us, since, part=part, where=here(), job=job.id))
-    if part:
-        private.write(folder / JOB, job.id)
+    write_note(seat.folder, RecordingNote("", 0, us, since, us, since, part=seat.part, where=here(), job=job.id))
+    if seat.part:
+        private.write(seat.folder / JOB, job.id)
 
 
 def store_of(folder: Path, part: str) -> Path:
@@ -323,7 +315,7 @@ def _why_not(folder: Path) -> str | None:
     if theirs is None and (folder / "windows").exists() and not private.is_ours_alone(folder / "windows"):
         theirs = "windows"
     if theirs is None:
-        theirs = next((path.name for path in _note_files(folder) if _note_in(path) is None), None)
+        theirs = next((path.name for path, note in _notes(folder).items() if note is None), None)
     return theirs and f"holds a {theirs} that is not of a recording"
 
 
@@ -356,7 +348,7 @@ def _set_aside(folder: Path) -> Path | None:
         return None
     logs = [each for path in _recordings(folder) if _is_ours(path) for each in _with_logs(path)]
     windows = [path for path in (folder / "windows").rglob(WINDOWS) if path.is_file()]
-    written = [path for path in _note_files(folder) if _note_in(path)]
+    written = [path for path, note in _notes(folder).items() if note is not None]
     lists = [path for path in (folder / ours.LIST, folder / JOB) if path.is_file()]
     earlier = Path(tempfile.mkdtemp(prefix="earlier-", dir=folder))
     for path in (*logs, *windows, *written, *ours.unchanged(folder), *lists):
@@ -547,7 +539,7 @@ def write_note(folder: Path, note: RecordingNote) -> None:
 def remove_note(folder: Path, part: str = "") -> None:
     """Remove the note of a recorder that has ended."""
     with contextlib.suppress(OSError):
-        if read_note(folder, part) is not None:  # the program may have put a file of its own there
+        if any(note.part == part for note in notes(folder)):  # the program may have put a file of its own there
             (folder / _note_name(part)).unlink()
 
 
@@ -559,12 +551,6 @@ def beat(folder: Path, part: str = "") -> None:
 
 def _note_name(part: str) -> str:
     return f"recording-{part}.json" if part else NOTE
-
-
-def read_note(folder: Path, part: str = "") -> RecordingNote | None:
-    """Return the note of a recorder; None if there is none, or the file is not profile-train's."""
-    note = _note_in(folder / _note_name(part))
-    return note if note is not None and note.part == part else None
 
 
 def _note_in(path: Path) -> RecordingNote | None:
@@ -586,14 +572,14 @@ def _note_in(path: Path) -> RecordingNote | None:
     return None
 
 
-def _note_files(folder: Path) -> list[Path]:
-    return sorted((*folder.glob(NOTE), *folder.glob("recording-*.json")))
+def _notes(folder: Path) -> dict[Path, RecordingNote | None]:
+    """Return the files with a note's name, and their notes; None for a file of somebody else's."""
+    return {path: _note_in(path) for path in sorted((*folder.glob(NOTE), *folder.glob("recording-*.json")))}
 
 
 def notes(folder: Path) -> list[RecordingNote]:
     """Return the notes of all recorders that write into the folder, or were cut off there."""
-    found = ((path.name, _note_in(path)) for path in _note_files(folder))
-    return [note for name, note in found if note is not None and name == _note_name(note.part)]
+    return [note for path, note in _notes(folder).items() if note and path.name == _note_name(note.part)]
 
 
 def here() -> str | None:
