@@ -7,12 +7,12 @@ import os
 import platform
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psutil
 
@@ -132,28 +132,20 @@ class HostSampler:
         self._usage = usage = self._read()
         self._machine = busy, stolen = _machine_cpu()
         alive = [one for one in usage.values() if not one.zombie]
-        cpu = workers_cpu = read = written = machine_cpu = steal = None
-        if at is not None and self._at > at:
-            elapsed = self._at - at
-            machine_cpu = _rate(busy, busy_before[0], elapsed)
-            steal = _rate(stolen, busy_before[1], elapsed)
+        used: dict[str, float | None] = {}
+        elapsed = 0.0 if at is None else self._at - at
+        if elapsed > 0:
+            used = {"machine_cpu": _more(busy, busy_before[0]), "steal": _more(stolen, busy_before[1])}
             if alive:
-                spent = _spent(before, usage)
-                cpu = sum(spent.values()) / elapsed
-                workers_cpu = sum(spent.get(pid, 0.0) for pid in workers) / elapsed
-                moved = _moved(before, usage)
-                read, written = (None, None) if moved is None else (moved[0] / elapsed, moved[1] / elapsed)
+                spent, used["read"], used["write"] = _used(before, usage)
+                used["cpu"], used["cpu_workers"] = sum(spent.values()), sum(spent.get(pid, 0.0) for pid in workers)
+        rates: dict[str, Any] = {name: amount / elapsed for name, amount in used.items() if amount is not None}
         return HostSample(
             time=time,
-            cpu=cpu,
-            cpu_workers=workers_cpu,
             rss=sum(one.rss for one in alive) if alive else None,
             processes=len(alive),
-            read=read,
-            write=written,
-            machine_cpu=machine_cpu,
-            steal=steal,
             memory_available=self._available(),
+            **rates,
         )
 
     def _scan(self) -> None:
@@ -222,10 +214,11 @@ def _io(process: psutil.Process) -> tuple[int | None, int | None]:
     return counters.read_bytes, counters.write_bytes
 
 
-def _changes(before: dict[int, _Usage], now: dict[int, _Usage]) -> Iterator[tuple[int, _Usage, _Usage, list[_Usage]]]:
-    """Yield each PID, its usage before and now, and the last known usage of ended processes that the latter includes.
+def _used(before: dict[int, _Usage], now: dict[int, _Usage]) -> tuple[dict[int, float], int | None, int | None]:
+    """Return what was used between two readings: CPU seconds by process, bytes read and bytes written.
 
-    That of an ended process is included in the usage of its nearest living ancestor, the one that has waited for it.
+    The bytes are None if some process cannot be read. What an ended process used is included in the usage of its
+    nearest living ancestor, the one that has waited for it, so what was known of it is taken off.
     """
     inherited = defaultdict(list)
     for ended in before.keys() - now.keys():
@@ -233,28 +226,16 @@ def _changes(before: dict[int, _Usage], now: dict[int, _Usage]) -> Iterator[tupl
         while heir in before and heir not in now:
             heir = before[heir].parent
         inherited[heir].append(before[ended])
-    for pid, one in now.items():
-        yield pid, before.get(pid, _Usage(one.parent)), one, inherited[pid]
-
-
-def _spent(before: dict[int, _Usage], now: dict[int, _Usage]) -> dict[int, float]:
-    """Return the CPU seconds between two readings, by process."""
     spent = {}
-    for pid, was, one, ended in _changes(before, now):
-        known = sum(child.cpu + child.reaped for child in ended)
-        spent[pid] = max(0.0, one.cpu - was.cpu) + max(0.0, one.reaped - was.reaped - known)
-    return spent
-
-
-def _moved(before: dict[int, _Usage], now: dict[int, _Usage]) -> tuple[int, int] | None:
-    """Return the bytes read and written between two readings; None if some process cannot be read."""
     read = written = 0
-    for _, was, one, ended in _changes(before, now):
-        if one.read is None or one.written is None:
-            return None
-        read += max(0, one.read - (was.read or 0) - sum(child.read or 0 for child in ended))
-        written += max(0, one.written - (was.written or 0) - sum(child.written or 0 for child in ended))
-    return read, written
+    readable = all(one.read is not None and one.written is not None for one in now.values())
+    for pid, one in now.items():
+        was, children = before.get(pid, _Usage(one.parent)), inherited[pid]
+        reaped = one.reaped - was.reaped - sum(child.cpu + child.reaped for child in children)
+        spent[pid] = max(0.0, one.cpu - was.cpu) + max(0.0, reaped)
+        read += max(0, (one.read or 0) - (was.read or 0) - sum(child.read or 0 for child in children))
+        written += max(0, (one.written or 0) - (was.written or 0) - sum(child.written or 0 for child in children))
+    return spent, read if readable else None, written if readable else None
 
 
 def _machine_cpu() -> tuple[float | None, float | None]:
@@ -266,5 +247,5 @@ def _machine_cpu() -> tuple[float | None, float | None]:
     return busy, times.get("steal")
 
 
-def _rate(now: float | None, before: float | None, elapsed: float) -> float | None:
-    return None if now is None or before is None else max(0.0, now - before) / elapsed
+def _more(now: float | None, before: float | None) -> float | None:
+    return None if now is None or before is None else max(0.0, now - before)
