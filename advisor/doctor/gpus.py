@@ -27,7 +27,7 @@ class Seen:
 
 def see() -> Seen:
     """Sample each GPU once, as the recorder does."""
-    sampler = GpuSampler.open(os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"))
+    sampler = GpuSampler(os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"))
     try:
         sampler.sample(0.0, ())
         if any(gpu.gpm for gpu in sampler.gpus):

@@ -54,23 +54,13 @@ class _Source:
 
 
 class GpuSampler:
-    """A sampler of the GPUs, made by `open`; without a GPU it is empty and `problems` explains why.
+    """A sampler of the GPUs; without one it is empty and `problems` explains why.
 
     Who reads `problems` may clear them.
     """
 
-    def __init__(self, sysfs: Path = SYSFS) -> None:
-        self._sysfs = sysfs
-        self.gpus: tuple[Gpu, ...] = ()
-        self._sources: list[_Source] = []
-        self.problems: list[Problem] = []
-        self._time = 0.0
-        self._started = False
-        self._foreign_pids = _in_pid_namespace()
-
-    @classmethod
-    def open(cls, visible: str | None = None, order: str | None = None, sysfs: Path = SYSFS) -> GpuSampler:
-        """Return a sampler of the GPUs the program can see; never raise.
+    def __init__(self, visible: str | None = None, order: str | None = None, sysfs: Path = SYSFS) -> None:
+        """Find the GPUs that the program can see; never raise.
 
         By default CUDA orders the GPUs fastest first, NVML by PCI bus. If the models differ, an index may mean another
         GPU to the program than to NVML. Then all GPUs are sampled, and the advisor keeps those that torch saw.
@@ -80,22 +70,27 @@ class GpuSampler:
             order: The program's CUDA_DEVICE_ORDER.
             sysfs: Folder in which Linux describes NUMA nodes.
         """
-        sampler = cls(sysfs)
+        self._sysfs = sysfs
+        self.gpus: tuple[Gpu, ...] = ()
+        self._sources: list[_Source] = []
+        self.problems: list[Problem] = []
+        self._time = 0.0
+        self._started = False
+        self._foreign_pids = _in_pid_namespace()
         if visible is not None and (visible.strip() or ",")[0] in "-,":
-            sampler._complain(
+            self._complain(
                 f"CUDA_VISIBLE_DEVICES={visible!r} hides every GPU from the program, so none was measured. "
                 "Unset it if the program should use one."
             )
-            return sampler
+            return
         try:
             pynvml.nvmlInit()
-            sampler._started = True
-            sampler._find(visible, order)
+            self._started = True
+            self._find(visible, order)
         except pynvml.NVMLError as error:
-            sampler._complain(*explain(error))
-        if not sampler.gpus:
-            sampler.close()
-        return sampler
+            self._complain(*explain(error))
+        if not self.gpus:
+            self.close()
 
     def sample(self, time: float, pids: Collection[int]) -> list[GpuSample]:
         """Return one row for each GPU that still answers.

@@ -54,31 +54,24 @@ class NvmlDevice:
             self._refused.add(call)
         except pynvml.NVMLError as error:
             if error.value in LOST:
-                self._lose(error)
+                self.lost = True
+                self._complain(
+                    f"{self.name} stopped answering ({error}), so it was measured only up to here. "
+                    "Look for Xid messages in `dmesg`, and reset the GPU or restart the machine."
+                )
             elif error.value in FINAL:
                 self._refused.add(call)
-            if error.value == pynvml.NVML_ERROR_NO_PERMISSION:
-                self._forbid(function)
+            if error.value == pynvml.NVML_ERROR_NO_PERMISSION and not self._forbidden:
+                self._forbidden = True
+                self._complain(
+                    f"{self.name} refused {function} and perhaps more for lack of permission; what it refused is not "
+                    "measured. Run as a user who may read /dev/nvidia*, or ask the administrator."
+                )
         return None
 
     def first(self, *functions: str) -> Any:
         """Return the first answer that one of `functions` gives, or None."""
         return next((answer for function in functions if (answer := self.read(function)) is not None), None)
-
-    def _lose(self, error: pynvml.NVMLError) -> None:
-        self.lost = True
-        self._complain(
-            f"{self.name} stopped answering ({error}), so it was measured only up to here. "
-            "Look for Xid messages in `dmesg`, and reset the GPU or restart the machine."
-        )
-
-    def _forbid(self, function: str) -> None:
-        if not self._forbidden:
-            self._forbidden = True
-            self._complain(
-                f"{self.name} refused {function} and perhaps more for lack of permission; what it refused is not "
-                "measured. Run as a user who may read /dev/nvidia*, or ask the administrator."
-            )
 
 
 def explain(error: pynvml.NVMLError) -> tuple[str, str]:
@@ -120,17 +113,12 @@ def choose(visible: str | None, gpus: Sequence[str], migs: Sequence[str]) -> lis
     if visible is None:
         return [uuid for uuid in gpus if uuid]
     chosen: list[str] = []
-    for entry in visible.split(","):
-        uuid = _named(entry.strip(), gpus, migs)
-        if not uuid:
+    for entry in map(str.strip, visible.split(",")):
+        if entry.isdecimal():
+            named = list(gpus[int(entry) :][:1])
+        else:
+            named = [uuid for uuid in (*gpus, *migs) if entry and uuid.startswith(entry)]
+        if len(named) != 1 or not named[0]:
             break
-        if uuid not in chosen:
-            chosen.append(uuid)
+        chosen += [uuid for uuid in named if uuid not in chosen]
     return chosen
-
-
-def _named(entry: str, gpus: Sequence[str], migs: Sequence[str]) -> str:
-    if entry.isdecimal():
-        return gpus[int(entry)] if int(entry) < len(gpus) else ""
-    matches = [uuid for uuid in (*gpus, *migs) if uuid.startswith(entry)] if entry else []
-    return matches[0] if len(matches) == 1 else ""

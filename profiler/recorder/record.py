@@ -153,7 +153,7 @@ class Recorder:
         self._drain = Drain(rings, self._origin, self._store.cursor)
         self._drain.stored = stored
         self._host = HostSampler(program)
-        self._gpus = GpuSampler.open(os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"))
+        self._gpus = GpuSampler(os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"))
         self._store.add(run, *self._gpus.gpus)
         self._keep_problems(self._gpus.problems)
         self._scheduling = Scheduling()

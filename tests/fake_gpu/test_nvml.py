@@ -9,7 +9,7 @@ PROGRAM = """
 import json, os, sys, time
 from dataclasses import asdict
 from profiler.recorder.gpu import GpuSampler
-sampler = GpuSampler.open(os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"))
+sampler = GpuSampler(os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"))
 gpus = [asdict(gpu) for gpu in sampler.gpus]
 time.sleep(0.2)
 rows = [asdict(row) for row in sampler.sample(1.0, [os.getpid(), 4242])]

@@ -25,7 +25,7 @@ def opened(nvml):
 
     def open_(visible=None, order=None, **values):
         nvml.says(**values)
-        samplers.append(GpuSampler.open(visible, order))
+        samplers.append(GpuSampler(visible, order))
         return samplers[-1]
 
     yield open_
@@ -246,7 +246,7 @@ def test_missing_permission_is_told_once_a_gpu(opened):
 def test_clock_reasons_fall_back_to_their_old_name(nvml, without):
     without("nvmlDeviceGetCurrentClocksEventReasons")
     nvml.says(throttle=0x40)
-    sampler = GpuSampler.open()
+    sampler = GpuSampler()
 
     assert only(sampler).throttle == 0x40
     assert "nvmlDeviceGetCurrentClocksEventReasons 0" not in nvml.calls
@@ -258,7 +258,7 @@ def test_clock_reasons_fall_back_to_their_old_name(nvml, without):
 def test_an_old_driver_lacks_fields_only(nvml, without):
     without("nvmlDeviceGetTotalEnergyConsumption", "nvmlGpmQueryDeviceSupport", "nvmlDeviceGetMigMode")
     nvml.says(power=1000, energy=5)
-    sampler = GpuSampler.open()
+    sampler = GpuSampler()
     row = only(sampler)
     sampler.close()
 
@@ -437,7 +437,7 @@ def without_library(monkeypatch, traces):
     monkeypatch.setattr(pynvml, "nvmlLib", None)
     monkeypatch.setattr(pynvml, "CDLL", missing)
     monkeypatch.setattr(nvml_module, "DRIVER_TRACES", traces)
-    (problem,) = GpuSampler.open().problems
+    (problem,) = GpuSampler().problems
     return problem
 
 
@@ -454,7 +454,7 @@ def test_a_driver_without_its_library_is_not_normal(monkeypatch, tmp_path):
 @pytest.mark.process
 def test_the_library_is_found_the_way_the_loader_finds_it(nvml):
     nvml.says(name="Loaded GPU", gpus=2)
-    program = "from profiler.recorder.gpu import GpuSampler; print([gpu.name for gpu in GpuSampler.open('1').gpus])"
+    program = "from profiler.recorder.gpu import GpuSampler; print([gpu.name for gpu in GpuSampler('1').gpus])"
     environment = os.environ | {"PYTHONPATH": str(Path(gpu_module.__file__).parents[2])}
 
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
@@ -464,7 +464,7 @@ def test_the_library_is_found_the_way_the_loader_finds_it(nvml):
 
 @pytest.mark.gpu
 def test_a_real_gpu_is_sampled():
-    sampler = GpuSampler.open()
+    sampler = GpuSampler()
     if not sampler.gpus:
         pytest.skip(sampler.problems[0].message)
     try:

@@ -50,7 +50,7 @@ def test_a_system_that_tells_nothing(tmp_path):
 
 def test_each_gpu_knows_its_node(nvml, sysfs):
     nvml.says(gpus=2, **{"1.pci_bus": 0xD8})
-    sampler = GpuSampler.open(sysfs=sysfs)
+    sampler = GpuSampler(sysfs=sysfs)
     sampler.close()
 
     assert [gpu.numa_node for gpu in sampler.gpus] == [0, 1]
@@ -58,7 +58,7 @@ def test_each_gpu_knows_its_node(nvml, sysfs):
 
 def test_a_driver_that_does_not_tell_the_bus(nvml, sysfs):
     nvml.says(**{"fail.nvmlDeviceGetPciInfo_v3": 3})
-    sampler = GpuSampler.open(sysfs=sysfs)
+    sampler = GpuSampler(sysfs=sysfs)
     sampler.close()
 
     assert [gpu.numa_node for gpu in sampler.gpus] == [None]
