@@ -30,11 +30,12 @@ class Cgroup:
             root: Folder that contains /proc and /sys.
         """
         try:
-            memberships = (root / "proc/self/cgroup").read_text().splitlines()
+            memberships = [line.split(":", 2) for line in (root / "proc/self/cgroup").read_text().splitlines()]
             mounts = (root / "proc/self/mountinfo").read_text().splitlines()
         except OSError:
             return cls()
-        paths = dict(_memberships(memberships))
+        # The controller of version 2 is "".
+        paths = {controller: path for _, controllers, path in memberships for controller in controllers.split(",")}
         folders = [(controller, folder) for mount in mounts for controller, folder in _folders(mount, paths, root)]
         return cls(
             cpu=tuple(folder for controller, folder in folders if controller in ("", "cpu") and _quota(folder)),
@@ -58,14 +59,6 @@ class Cgroup:
         return min((left for folder in self.memory if (left := _left(folder)) is not None), default=None)
 
 
-def _memberships(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield controller and path from /proc/self/cgroup; the controller of version 2 is ""."""
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        for controller in controllers.split(","):
-            yield controller, path
-
-
 def _folders(mount: str, paths: dict[str, str], root: Path) -> Iterator[tuple[str, Path]]:
     """Yield controller and folder for each level of this process's group under one line of mountinfo.
 
@@ -79,17 +72,12 @@ def _folders(mount: str, paths: dict[str, str], root: Path) -> Iterator[tuple[st
     for controller in [""] if kind == "cgroup2" else options.split(","):
         if controller not in paths:
             continue
-        within = _within(paths[controller], top)
+        # A container often sees only its own group, as the top.
+        group = PurePosixPath(paths[controller])
+        is_below = ".." not in group.parts and group.is_relative_to(top)
+        within = group.relative_to(top) if is_below else PurePosixPath()
         for level in (within, *within.parents):
             yield controller, root / mountpoint.lstrip("/") / level
-
-
-def _within(path: str, top: str) -> PurePosixPath:
-    """Return the group's path below the mounted folder. A container often sees only its own group, as the top."""
-    group = PurePosixPath(path)
-    if ".." in group.parts or not group.is_relative_to(top):
-        return PurePosixPath()
-    return group.relative_to(top)
 
 
 def _quota(folder: Path) -> float | None:

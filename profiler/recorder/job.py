@@ -6,7 +6,7 @@ rank (`srun profile-train train.py`). All of them may record into one folder, ea
 
 import binascii
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 NODES = ("GROUP_RANK", "NODE_RANK", "PET_NODE_RANK", "SLURM_NODEID")
@@ -68,11 +68,14 @@ def common(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _name(words: Sequence[str], environment: Mapping[str, str]) -> str:
-    options = dict(_options(words))
-    nodes = _numbers(options.get("nnodes", options.get("num-machines", environment.get("PET_NNODES", ""))))
+    launcher = words[: _launcher(words)]
+    named = zip(map(_option, launcher), (*launcher[1:], ""), strict=False)
+    options = {name: value or following for (name, value), following in named}
+    nodes = options.get("nnodes", options.get("num-machines", environment.get("PET_NNODES", "")))
+    numbers = re.findall(r"\d+", nodes)  # two for an elastic job: "1:4"
     node = options.get("node-rank", options.get("machine-rank"))
     node = node or next((environment[name] for name in NODES if environment.get(name)), None)
-    if nodes and nodes[-1] > 1:
+    if numbers and int(numbers[-1]) > 1:
         return f"node{node}" if node and node.isdigit() else "node"
     # Only for a job: outside of one nothing of the agent is loaded.
     from profiler.agent.ranks import RANKS_AND_SIZES, is_batch_script
@@ -98,21 +101,8 @@ def _launcher(words: Sequence[str]) -> int:
     return next((position for position, word in enumerate(words) if word.endswith(".py")), len(words))
 
 
-def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    words = [*words[: _launcher(words)], ""]
-    for position, word in enumerate(words[:-1]):
-        name, value = _option(word)
-        if name:
-            yield name, value or words[position + 1]
-
-
 def _option(word: str) -> tuple[str, str]:
     if not word.startswith("--"):
         return "", ""
     name, _, value = word[2:].partition("=")
     return name.replace("_", "-"), value
-
-
-def _numbers(text: str) -> list[int]:
-    """Return the numbers in "2", or in "1:4" for an elastic job."""
-    return [int(number) for number in re.findall(r"\d+", text)]
