@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from profiler import ours
@@ -62,17 +62,17 @@ class RecordingNote:
     rings: str
     origin: int
     """The run clock's zero on CLOCK_MONOTONIC, ns."""
-    recorder: int
-    """The recorder's PID."""
-    recorder_started: float | None
-    """Start time of the recorder, as `started` returns it, so that a reused PID is not mistaken for it."""
     program: int
     program_started: float | None
+    recorder: int = field(default_factory=os.getpid)
+    """The recorder's PID."""
+    recorder_started: float | None = field(default_factory=lambda: started(os.getpid()))
+    """Start time of the recorder, as `started` returns it, so that a reused PID is not mistaken for it."""
     home: tuple[str, int] | None = None
     """The run folder's path and inode; a copy of it has neither."""
     part: str = ""
     """Suffix of this recorder's files in a folder shared by a job; empty if it has the folder to itself."""
-    where: str | None = None
+    where: str | None = field(default_factory=lambda: here())
     """The machine on which the PIDs are valid, as `here` returns it; None: this one."""
     job: str | None = None
     """The `Job.id`."""
@@ -213,8 +213,7 @@ def _reserve(seat: Seat, job: Job | None) -> None:
     """Mark the folder as in use for other recorders; the recorder completes the note."""
     if job is None:
         return
-    us, since = os.getpid(), started(os.getpid())
-    write_note(seat.folder, RecordingNote("", 0, us, since, us, since, part=seat.part, where=here(), job=job.id))
+    write_note(seat.folder, RecordingNote("", 0, os.getpid(), started(os.getpid()), part=seat.part, job=job.id))
     if seat.part:
         private.write(seat.folder / JOB, job.id)
 

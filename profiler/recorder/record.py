@@ -166,21 +166,9 @@ class Recorder:
         self._silent = 0.0
         self._stacks = self._sampler() if options.stacks else None
         self._errors = [fact.body for fact in stored.facts if fact.kind == "error"] if stored else []
-        place.write_note(
-            folder,
-            place.RecordingNote(
-                rings=str(rings),
-                origin=self._origin,
-                recorder=os.getpid(),
-                recorder_started=place.started(os.getpid()),
-                program=program,
-                program_started=place.started(program),
-                home=place.home(folder),
-                part=part,
-                where=place.here(),
-                job=run.job,
-            ),
-        )
+        began = place.started(program)
+        note = place.RecordingNote(str(rings), origin, program, began, home=place.home(folder), part=part, job=run.job)
+        place.write_note(folder, note)
         self._store.commit()
 
     @property

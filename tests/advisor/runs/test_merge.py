@@ -68,6 +68,6 @@ def test_a_folder_that_is_there_is_left_alone(tmp_path):
 
 def test_a_run_that_goes_on_is_not_joined(tmp_path):
     folders = [recorded(tmp_path / str(rank), rank) for rank in (0, 1)]
-    place.write_note(folders[1], place.RecordingNote("", 0, 1, place.started(1), 1, None))
+    place.write_note(folders[1], place.RecordingNote("", 0, 1, None, 1, place.started(1), where=None))
     with pytest.raises(ProfilerError, match="still being recorded"):
         merge(folders, tmp_path / "c")
