@@ -123,7 +123,7 @@ def _stored(files: Sequence[RunFile], scratch: Path) -> tuple[list[Run], str]:
         if not one.name.endswith(STORES):
             continue
         try:
-            runs += reader.run_rows(fetch(one, LARGEST["store"], scratch))
+            runs += reader.runs(fetch(one, LARGEST["store"], scratch))
         except ProfilerError as error:
             notes.append(error.message)
     return runs, " ".join(notes)

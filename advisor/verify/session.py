@@ -20,7 +20,7 @@ from advisor.verify.trials import TrialChoices, Trials, Watcher, why_not
 from profiler.agent.redact import HIDDEN
 from profiler.errors import ProfilerError
 from profiler.printable import printable
-from profiler.store import runs as recorded
+from profiler.store import find, runs
 from profiler.trial import Program
 
 FOLDER = "trials"
@@ -127,7 +127,7 @@ def _digest(runs: tuple[str, ...]) -> str:
 
 
 def _ids(folder: Path) -> tuple[str, ...]:
-    return tuple(run.id for run in recorded(folder))
+    return tuple(run.id for path in find(folder) for run in runs(path))
 
 
 def announcement(session: Session) -> str:

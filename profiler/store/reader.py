@@ -66,17 +66,12 @@ def read(path: Path, conditions: Conditions | None = None) -> Tables:
         return _read(connection, path, conditions)
 
 
-def runs(folder: Path) -> tuple[Run, ...]:
-    """Return what was run, of each node's file in a run folder, without reading the rest.
+def runs(path: Path) -> tuple[Run, ...]:
+    """Return what was run, of one node's file, without reading the rest.
 
     Raises:
-        ProfilerError: there is no recording, or one cannot be read.
+        ProfilerError: as in `read`.
     """
-    return tuple(run for path in find(folder) for run in run_rows(path))
-
-
-def run_rows(path: Path) -> tuple[Run, ...]:
-    """Return what was run, of one node's file; as `runs`."""
     with _opened(path) as connection:
         return tuple(_rows(connection, Run, f"rowid IN (SELECT rowid FROM runs ORDER BY rowid LIMIT {MOST_RUNS})")[0])
 
@@ -222,7 +217,7 @@ def _only_reading(action: int, first: str | None, second: str | None, _database:
 def _read(connection: sqlite3.Connection, path: Path, conditions: Conditions | None) -> Tables:
     found: dict[str, Sequence[Any]] = {}
     # To check all of a file takes longer than to read a little of it; what is torn there still fails.
-    intact = _is_whole(connection, path) and (conditions is not None or _intact(connection))
+    intact = _is_intact(connection, path, all_of_it=conditions is None)
     notices = [] if intact else [("damaged", f"{path.name} is damaged: what is read of it may be wrong.")]
     for cls, name in NAMES.items():
         found[name], unfit, failure = _rows(connection, cls, (conditions or {}).get(cls, "1"))
@@ -282,18 +277,15 @@ def _scan(
     return [rows[rowid] for rowid in sorted(rows)], failure
 
 
-def _is_whole(connection: sqlite3.Connection, path: Path) -> bool:
-    """Return whether the file ends at a page boundary; SQLite would fill up half a page with zeros."""
+def _is_intact(connection: sqlite3.Connection, path: Path, *, all_of_it: bool) -> bool:
+    """Return whether the file ends at a page boundary and, if `all_of_it`, SQLite finds nothing wrong.
+
+    SQLite would fill up half a page with zeros.
+    """
     try:
         (page,) = connection.execute("PRAGMA page_size").fetchone()
-        return path.stat().st_size % int(page) == 0
-    except FAILURES:
-        return False
-
-
-def _intact(connection: sqlite3.Connection) -> bool:
-    try:
-        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-        return bool(verdict == "ok")
+        if path.stat().st_size % int(page):
+            return False
+        return not all_of_it or connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
     except FAILURES:
         return False
