@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -73,7 +74,7 @@ class EventSource:
         """Whether the process has said what it is: a later worker may continue another's row."""
         self._segmenter = Segmenter(self.pid, origin)
         self._gpu_times = GpuTimes(origin)
-        self.sketches: dict[str, Quantiles] = {}
+        self.sketches: defaultdict[str, Quantiles] = defaultdict(Quantiles)
         self._loaders: dict[int, dict[str, Any]] = {}
         self._flags: dict[str, Any] | None = None
         self._regions: dict[int, dict[str, Any]] = {}
@@ -91,9 +92,8 @@ class EventSource:
     def resume(self, stored: Tables) -> None:
         """Continue where an earlier recorder of this run was cut off; `stored` holds its tables."""
         self._segmenter.index = sum(step.count for step in stored.steps if step.pid == self.pid)
-        self.sketches = {
-            sketch.quantity: Quantiles.from_sketch(sketch) for sketch in stored.sketches if sketch.pid == self.pid
-        }
+        mine = (sketch for sketch in stored.sketches if sketch.pid == self.pid)
+        self.sketches.update({sketch.quantity: Quantiles.from_sketch(sketch) for sketch in mine})
         self.windows = [dict(fact.body) for fact in stored.facts if fact.pid == self.pid and fact.kind == "window"]
         for fact in stored.facts:
             if fact.pid == self.pid and fact.kind == "end":
@@ -183,7 +183,7 @@ class EventSource:
 
     def _batch(self, event: Event) -> Batch:
         duration = (event.end - event.start) / 1e9
-        self._sketch("batch", (duration,))
+        self.sketches["batch"].add(duration)
         return Batch(
             pid=self.process.pid,
             loader=event.id,
@@ -210,18 +210,12 @@ class EventSource:
     def _region(self, number: int) -> dict[str, Any]:
         return self._regions.setdefault(number, {"id": number, "count": 0, "seconds": 0.0})
 
-    def _sketch(self, quantity: str, values: Iterable[float]) -> None:
-        sketch = self.sketches.get(quantity)
-        if sketch is None:
-            sketch = self.sketches[quantity] = Quantiles()
-        sketch.extend(values)
-
     def _sketch_steps(self, steps: list[Step]) -> None:
         steady = [step for step in steps if not step.tags]
         for quantity in ("duration", *PHASES) if steady else ():
             values = [value for value in map(attrgetter(quantity), steady) if value is not None]
             if values:
-                self._sketch(quantity, values)
+                self.sketches[quantity].extend(values)
 
     # ---- facts ----
 
@@ -265,7 +259,12 @@ class EventSource:
             case "problem":
                 source = str(fact["source"])
                 self._segmenter.unmeasured.update(_MEASURED_BY.get(source, ()))
-                message, code = _unmeasured(source, str(fact["message"])), str(fact.get("code", ""))
+                message, code = str(fact["message"]).rstrip("."), str(fact.get("code", ""))
+                if source == "trial":  # a change that failed
+                    message = f"{message.removeprefix('RuntimeError: ')}."
+                else:
+                    watched = _WATCHED.get(source, source if source.isidentifier() else "a detail")
+                    message = f"Not fully measured: {watched} ({message})."
                 return [Problem(time=time, pid=self.process.pid, source=source, message=message, code=code)]
             case "window":
                 fact["cost_s"] = fit(fact["cost_s"], float)
@@ -361,14 +360,6 @@ _WATCHED = {
 }
 
 
-def _unmeasured(source: str, message: str) -> str:
-    """Return an agent's report of a failed hook, or of a trial's failed change, as a sentence."""
-    if source == "trial":
-        return f"{message.removeprefix('RuntimeError: ').rstrip('.')}."
-    watched = _WATCHED.get(source, source if source.isidentifier() else "a detail")
-    return f"Not fully measured: {watched} ({message.rstrip('.')})."
-
-
 # What of a step is unknown once a hook of the agent has taken itself out.
 _MEASURED_BY = {
     "ray_data": ("data_wait",),
@@ -392,14 +383,16 @@ def _is_elsewhere(model: dict[str, Any]) -> bool:
 class Drain:
     """All processes of the run on this node."""
 
-    def __init__(self, folder: Path, origin: int, cursors: Callable[[str], int]) -> None:
-        """Prepare to read the folder. `cursors(name)` returns where an earlier recorder stopped, 0 for new files."""
+    def __init__(self, folder: Path, origin: int, cursors: Callable[[str], int], stored: Tables | None = None) -> None:
+        """Prepare to read the folder.
+
+        `cursors(name)` returns where an earlier recorder of this run stopped, 0 for new files; `stored` are its tables.
+        """
         self._folder = folder
         self._origin = origin
         self._cursors = cursors
         self.sources: dict[str, EventSource] = {}
-        self.stored: Tables | None = None
-        """The tables of an earlier recorder of this run, if there was one."""
+        self._stored = stored
         self._refused: set[str] = set()
         self._buried = 0
         self._dead: dict[tuple[int | None, int | None], list[EventSource]] = {}
@@ -422,8 +415,8 @@ class Drain:
             try:
                 cursor, offset = self._cursors(f"ring {path.stem}"), self._cursors(f"facts {path.stem}")
                 source = EventSource(path, self._origin, cursor, offset, self._predecessor)
-                if self.stored is not None:
-                    source.resume(self.stored)
+                if self._stored is not None:
+                    source.resume(self._stored)
                 self.sources[path.stem] = source
             except (OSError, ValueError) as error:
                 with contextlib.suppress(OSError):  # it has gone, with its process

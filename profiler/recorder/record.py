@@ -150,8 +150,7 @@ class Recorder:
         known = known_secrets(os.environ, run.command)
         self._store = Writer(folder, part or run.host, known, shared=bool(part))
         self.run = run
-        self._drain = Drain(rings, self._origin, self._store.cursor)
-        self._drain.stored = stored
+        self._drain = Drain(rings, origin, self._store.cursor, stored)
         self._host = HostSampler(program)
         self._gpus = GpuSampler(os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"))
         self._store.add(run, *self._gpus.gpus)
