@@ -133,12 +133,9 @@ def _measured(step: Step, marks: list[Event]) -> Step | None:
     chains: dict[int, list[Event]] = {}
     for mark in marks:
         chains.setdefault(mark.b, []).append(mark)
-    lived = [_lived(step, chain) for chain in chains.values() if _is_whole(chain)]
+    whole = [chain for chain in chains.values() if chain[-1].id in _BOUNDARIES and all(mark.a >= 0 for mark in chain)]
+    lived = [_lived(step, chain) for chain in whole]
     return min(lived, key=lambda each: each.other or 0.0, default=None)
-
-
-def _is_whole(marks: list[Event]) -> bool:
-    return marks[-1].id in _BOUNDARIES and all(mark.a >= 0 for mark in marks)
 
 
 def _lived(step: Step, marks: list[Event]) -> Step:

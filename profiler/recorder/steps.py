@@ -173,7 +173,9 @@ class Segmenter:
     def _close(self, training: _Training, boundary: Event) -> Step:
         end, tags = boundary.end, boundary.a & _AGENT_TAGS
         begin = training.boundary
-        spans = self._take(boundary.lane, end)
+        waiting = self._open[boundary.lane]
+        spans = [event for event in waiting if event.end <= end]
+        waiting[:] = [event for event in waiting if event.end > end]
         if begin is None:
             tags |= TAG_FIRST
             begin = min((event.start for event in spans), default=end)
@@ -184,12 +186,6 @@ class Segmenter:
         self.index += 1
         unmeasured: dict[str, Any] = dict.fromkeys(self.unmeasured)
         return replace(step, **unmeasured) if unmeasured else step
-
-    def _take(self, lane: int, end: int) -> list[Event]:
-        spans = self._open[lane]
-        mine = [event for event in spans if event.end <= end]
-        spans[:] = [event for event in spans if event.end > end]
-        return mine
 
     def _carve(self, spans: list[Event], *, again: bool) -> tuple[list[Event], bool]:
         if self._own_boundaries and not any(span.kind in (ring.BACKWARD, ring.OPTIMIZER) for span in spans):

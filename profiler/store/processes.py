@@ -31,16 +31,10 @@ def owners(processes: Sequence[Process], heads: Set[int]) -> dict[int, int]:
             if pid is not None and pid in heads:
                 found[worker.pid] = pid
                 continue
-            likely = heads if len(heads) == 1 else heads & _of_its_number(worker, processes)
+            # A launcher gives both to its ranks; without one a worker has rank 0 and world size 1, which mean nothing.
+            place = worker.rank, worker.world_size
+            numbered = {one.pid for one in processes if (one.rank, one.world_size) == place and one.world_size > 1}
+            likely = heads if len(heads) == 1 else heads & numbered
             if len(likely) == 1:
                 (found[worker.pid],) = likely
     return found
-
-
-def _of_its_number(worker: Process, processes: Sequence[Process]) -> Set[int]:
-    """Return the ranks to which a launcher gave the worker's rank number and world size.
-
-    Without a launcher's variables a worker has rank 0 and world size 1, which matches nothing.
-    """
-    place = worker.rank, worker.world_size
-    return {each.pid for each in processes if (each.rank, each.world_size) == place and each.world_size > 1}

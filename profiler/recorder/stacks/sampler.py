@@ -309,17 +309,13 @@ def refusal(program: str) -> str | None:
 
 def _reason(said: str) -> str:
     """Return why py-spy saw nothing, from its errors, as a sentence that says what to do."""
-    scope = _scope()
+    scope = text(Path("/proc/sys/kernel/yama/ptrace_scope")).strip()
     if "ermission" in said or "EPERM" in said or "not permitted" in said:
         by = f" (kernel.yama.ptrace_scope is {scope})" if scope not in ("", "0") else ""
         return f"the kernel does not let us read the program's memory{by}"
     # A backtrace of Rust's may follow, whose frames name errors, too.
     lines = [line.removeprefix("Error: ") for line in said.splitlines() if line.startswith("Error: ")]
     return f"py-spy failed ({lines[0].strip()[:200]})" if lines else "py-spy saw no Python stack"
-
-
-def _scope() -> str:
-    return text(Path("/proc/sys/kernel/yama/ptrace_scope")).strip()
 
 
 def wanted() -> bool:
