@@ -82,7 +82,8 @@ class ProgramSource:
 
     def _save(self, optimizer: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the call of torch.save, if there is only one."""
-        calls = [(path, call) for path, file in self._leading_to(optimizer) for call in file.calls(_saves)]
+        files = self._leading_to(optimizer)
+        calls = [(path, call) for path, file in files for call in file.calls(lambda one: _dotted(one.func) == SAVE)]
         if len(calls) != 1 or SAVE in self._reported:
             return []
         self._reported.add(SAVE)
@@ -144,15 +145,15 @@ class File:
 
     def target(self, line: int) -> str | None:
         """Return the one name to which the statement on this line assigns a value."""
-        statement = self._statement(line)
+        statement, _ = self._at(line)
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-            return _dotted(statement.targets[0])
-        return _dotted(statement.target) if isinstance(statement, ast.AnnAssign) else None
+            return _dotted(statement.targets[0]) or None
+        return _dotted(statement.target) or None if isinstance(statement, ast.AnnAssign) else None
 
     def model(self, line: int, framework: str = "") -> str | None:
         """Return the model that the statement on this line hands to an optimizer or framework. None if ambiguous."""
-        statement = self._statement(line)
-        names = set() if statement is None else self._models(statement, self._scope(line), framework)
+        statement, scope = self._at(line)
+        names = set() if statement is None else self._models(statement, scope, framework)
         return names.pop() if len(names) == 1 else None
 
     def made(self, name: str, line: int, cls: str) -> int | None:
@@ -160,7 +161,7 @@ class File:
 
         If there are several, the one that calls `cls` is taken; None if it is not unique.
         """
-        for scope in (self._scope(line), self._tree):
+        for scope in (self._at(line)[1], self._tree):
             makers = [
                 each
                 for each in _assignments(scope, name)
@@ -187,28 +188,19 @@ class File:
         owners = [each.func for each in calls if _last(each.func) in _OF_A_MODEL]
         found = {_dotted(each.value) for each in owners if isinstance(each, ast.Attribute)}
         found |= {_dotted(model) for each in calls if (model := _handed_over(each, framework))}
-        if found or not deep:
-            return {name for name in found if name}
-        for name in set(_names(node)):
-            for maker in _assignments(scope, name):
-                if maker is not node and maker.value is not None:
-                    found |= self._models(maker.value, scope, framework, deep - 1)
-        return {name for name in found if name}
+        if deep and not found:
+            for name in set(_names(node)):
+                for maker in _assignments(scope, name):
+                    if maker is not node and maker.value is not None:
+                        found |= self._models(maker.value, scope, framework, deep - 1)
+        return found - {""}
 
-    def _statement(self, line: int) -> ast.stmt | None:
-        """Return the innermost statement on a line."""
-        around = self._around(line)
-        return around[-1] if around else None
-
-    def _scope(self, line: int) -> ast.AST:
-        """Return the function around this line, or the file."""
-        functions = [node for node in self._around(line) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-        return functions[-1] if functions else self._tree
-
-    def _around(self, line: int) -> list[ast.stmt]:
-        """Return the statements that this line is part of, outermost first."""
+    def _at(self, line: int) -> tuple[ast.stmt | None, ast.AST]:
+        """Return the innermost statement on a line, and the function around it or the file."""
         statements = (node for node in ast.walk(self._tree) if isinstance(node, ast.stmt))
-        return [node for node in statements if node.lineno <= line <= (node.end_lineno or node.lineno)]
+        around = [node for node in statements if node.lineno <= line <= (node.end_lineno or node.lineno)]
+        functions = [node for node in around if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        return around[-1] if around else None, functions[-1] if functions else self._tree
 
 
 _OF_A_MODEL = frozenset(("parameters", "named_parameters", "configure_optimizers"))
@@ -224,14 +216,10 @@ def _handed_over(call: ast.Call, framework: str) -> ast.expr | None:
     return next((each.value for each in call.keywords if each.arg == "model"), call.args[0] if call.args else None)
 
 
-def _saves(call: ast.Call) -> bool:
-    return _dotted(call.func) == SAVE
-
-
 def _configures(call: ast.Call, framework: str) -> bool:
     name = _last(call.func)
     if framework == "deepspeed":
-        return name in CALLS[framework] and (_dotted(call.func) or "").startswith("deepspeed.")
+        return name in CALLS[framework] and _dotted(call.func).startswith("deepspeed.")
     if framework == "transformers" and any(each.arg == "per_device_train_batch_size" for each in call.keywords):
         return True  # a descendant, as trl's SFTConfig
     return name in CALLS[framework]
@@ -261,10 +249,7 @@ def _calls(statement: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
 
 def _names(node: ast.AST | None) -> list[str]:
     """Return the names that are read in a node."""
-    if node is None:
-        return []
-    read = [_dotted(each) for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute)]
-    return [name for name in read if name]
+    return [name for each in ast.walk(node) if (name := _dotted(each))] if node else []
 
 
 def _settings(call: ast.Call) -> dict[str, str]:
@@ -280,14 +265,14 @@ def _settings(call: ast.Call) -> dict[str, str]:
     return found
 
 
-def _dotted(node: ast.AST) -> str | None:
-    """Return a name as it is written, such as "model" or "self.net"; None for anything but names."""
+def _dotted(node: ast.AST) -> str:
+    """Return a name as it is written, such as "model" or "self.net"; empty for anything but names."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute) and (before := _dotted(node.value)):
         return f"{before}.{node.attr}"
-    return None
+    return ""
 
 
 def _last(node: ast.AST) -> str:
-    return (_dotted(node) or "").rpartition(".")[2]
+    return _dotted(node).rpartition(".")[2]
