@@ -65,13 +65,3 @@ def closure(spans: list[Event], position: int) -> int:
             passed = True
             closing = span.kind == ring.FORWARD
     return total if passed else 0
-
-
-def are_apart(spans: list[Event]) -> bool:
-    """Return whether each span begins after the one before it has ended, so that all its time is its own."""
-    end = 0
-    for span in spans:
-        if span[0] < end:
-            return False
-        end = span[1]
-    return True

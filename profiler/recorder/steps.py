@@ -10,12 +10,13 @@ occurs, and tags that step. The rest is partitioned into phases: every moment be
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from profiler.agent import ring
 from profiler.agent.ring import Event
 from profiler.recorder.evaluation import EVALUATION, EvaluationJudge
-from profiler.recorder.spans import are_apart, closure, exclusive, in_order
+from profiler.recorder.spans import closure, exclusive, in_order
 from profiler.schema import TAG_CHECKPOINT, TAG_COMPILE, TAG_EPOCH_START, TAG_EVALUATION, TAG_FIRST, TAG_WINDOW, Step
 
 # Host kinds that are part of a step's anatomy.
@@ -193,7 +194,9 @@ class Segmenter:
         return self.evaluation.carve(spans, again)
 
     def _anatomy(self, training: _Training, spans: list[Event], begin: int, end: int, tags: int) -> Step:
-        if are_apart(spans) and self.evaluation.is_plain(spans):
+        # Where each begins after the one before has ended, all its time is its own.
+        are_apart = all(before.end <= span.start for before, span in pairwise(spans))
+        if are_apart and self.evaluation.is_plain(spans):
             training.passes = False
             own_times = [span.end - span.start for span in spans]
         else:
