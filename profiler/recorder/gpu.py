@@ -10,9 +10,8 @@ from typing import Any
 
 import pynvml
 
-from profiler.recorder.gpm import GpmCounters
 from profiler.recorder.numa import SYSFS, node_of_pci
-from profiler.recorder.nvml import FINAL, NvmlDevice, choose, explain
+from profiler.recorder.nvml import FINAL, GpmCounters, NvmlDevice, choose, explain
 from profiler.schema import Gpu, GpuSample, Problem
 
 POWER_PERIOD = 0.5

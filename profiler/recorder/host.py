@@ -7,7 +7,7 @@ import os
 import platform
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ import psutil
 from profiler.reading import text
 from profiler.recorder.cgroup import Cgroup
 from profiler.recorder.numa import SYSFS, nodes
-from profiler.schema import HostSample
+from profiler.schema import Fact, HostSample
 
 MEMORY_PERIOD = 1.0
 """Seconds between two readings of the machine's memory; the last reading is repeated in between.
@@ -249,3 +249,34 @@ def _machine_cpu() -> tuple[float | None, float | None]:
 
 def _more(now: float | None, before: float | None) -> float | None:
     return None if now is None or before is None else max(0.0, now - before)
+
+
+class Scheduling:
+    """Whether the ranks get the cores they need, by the kernel's statistics of each one's main thread.
+
+    They count from its first training event on. Each look reads one file of /proc.
+    """
+
+    def __init__(self) -> None:
+        self._looks: dict[int, list[tuple[float, int]]] = {}
+        """Of each PID the first and the last look: its time, and the ns spent waiting for a core."""
+
+    def look(self, now: float, pids: Iterable[int]) -> None:
+        """Read the current statistics; a process that is gone keeps those of the last look."""
+        for pid in pids:
+            with suppress(ValueError):  # no such file
+                _, waited, *_ = map(int, text(Path(f"/proc/{pid}/schedstat")).split())
+                self._looks.setdefault(pid, [(now, waited)])[1:] = [(now, waited)]
+
+    def facts(self) -> list[Fact]:
+        """Return the SchedulingFacts; none if the kernel keeps no such statistics."""
+        return [
+            Fact(
+                pid=pid,
+                time=ended,
+                kind="scheduling",
+                body={"seconds": ended - began, "waited": (waited - before) / 1e9},
+            )
+            for pid, ((began, before), (ended, waited)) in self._looks.items()
+            if ended > began
+        ]

@@ -23,9 +23,8 @@ from profiler.recorder import folder as place
 from profiler.recorder.drain import Drain, EventSource
 from profiler.recorder.ending import Asked, code, sentence
 from profiler.recorder.gpu import GpuSampler
-from profiler.recorder.host import HostSampler, machine
+from profiler.recorder.host import HostSampler, Scheduling, machine
 from profiler.recorder.origin import origin as origin_of
-from profiler.recorder.scheduling import Scheduling
 from profiler.schema import Fact, Outcome, Problem, Run, Step
 from profiler.store import Tables, Writer, find, read
 
