@@ -45,7 +45,6 @@ _MARKS: dict[tuple[str, str], str] = {
     ("transformers/trainer.py", "evaluation_loop"): "evaluation",
 }
 _FOLDERS: tuple[tuple[str, str], ...] = (
-    ("torch/optim/", "optimizer"),
     ("torch/utils/tensorboard/", "logging"),
     ("tensorboard/", "logging"),
     ("tensorboardX/", "logging"),
@@ -58,6 +57,7 @@ _FOLDERS: tuple[tuple[str, str], ...] = (
     ("torchmetrics/", "metric"),
     ("torcheval/", "metric"),
 )
+_UPDATES = frozenset(("step", "wrapper", "profile_hook_step", "_use_grad"))
 _SCHEDULER = "torch/optim/lr_scheduler.py"
 _WORKER = "torch/utils/data/_utils/worker.py"
 _FETCH = "torch/utils/data/_utils/fetch.py"
@@ -126,8 +126,8 @@ def _main_thread(events: Sequence[Any], pid: int) -> object:
 def phase(frames: Sequence[tuple[str, int, str]]) -> str:
     """Return the phase of a sample of the training process."""
     found = "other"
-    for file, _, name in frames:
-        mark = _mark(file, name)
+    for file, line, name in frames:
+        mark = _mark(_frame(file, line, name))
         if mark is None:
             continue
         if found == "other":
@@ -140,13 +140,11 @@ def phase(frames: Sequence[tuple[str, int, str]]) -> str:
 def worker_phase(frames: Sequence[tuple[str, int, str]]) -> str:
     """Return what a loader worker does: "fetch", "collate", "idle" (nothing is asked of it) or "other"."""
     found = "other"
-    for at, (file, _, name) in enumerate(frames):
+    for (file, _, name), (below, _, called) in zip(frames, (*frames[1:], ("", 0, "")), strict=False):
         if file.endswith(_FETCH) and name.endswith("fetch"):
-            below = frames[at + 1 :]
-            return "collate" if below and "collate" in below[0][2] else "fetch"
+            return "collate" if "collate" in called else "fetch"
         if file.endswith(_WORKER) and name.endswith("_worker_loop"):
-            below = frames[at + 1 :]
-            found = "idle" if below and below[0][0].endswith("multiprocessing/queues.py") else "other"
+            found = "idle" if below.endswith("multiprocessing/queues.py") else "other"
     return found
 
 
@@ -158,24 +156,18 @@ def _in_worker(frames: Sequence[tuple[str, int, str]]) -> Sequence[tuple[str, in
     return frames
 
 
-def _mark(file: str, name: str) -> str | None:
-    match = _PACKAGE.search(file)
-    if match is None:
-        if file.endswith("/logging/__init__.py") and _STANDARD.search(file):
-            return "logging"
+def _mark(frame: Frame) -> str | None:
+    file, _, function, library = frame
+    if library in ("", "python"):
+        return "logging" if (library, file) == ("python", "logging/__init__.py") else None
+    if _is_iteration(frame):
         return None
-    inside = match[1]
-    if _is_iteration(file, name):
-        return None
-    found = _MARKS.get((inside, name.rpartition(".")[2]))
-    if found is not None:
-        return found
-    if inside == _SCHEDULER:
-        return None
-    if inside.startswith("torch/optim/"):  # zero_grad and the making of one are no update
-        bare = name.rpartition(".")[2]
-        return "optimizer" if bare in ("step", "wrapper", "profile_hook_step", "_use_grad") else None
-    return next((found for folder, found in _FOLDERS if inside.startswith(folder)), None)
+    name = function.rpartition(".")[2]
+    if (file, name) in _MARKS:
+        return _MARKS[file, name]
+    if file.startswith("torch/optim/"):  # zero_grad and the making of one are no update, nor is a scheduler's step
+        return "optimizer" if name in _UPDATES and file != _SCHEDULER else None
+    return next((found for folder, found in _FOLDERS if file.startswith(folder)), None)
 
 
 def shortened(frames: Sequence[tuple[str, int, str]]) -> tuple[Frame, ...]:
@@ -189,16 +181,13 @@ def shortened(frames: Sequence[tuple[str, int, str]]) -> tuple[Frame, ...]:
     for file, line, name in frames:
         if not file or file.startswith((f"{OURS}/", "<")) or name.rpartition(".")[2] in _COMPREHENSIONS:
             continue
-        if _is_iteration(file, name):
-            continue
         frame = _frame(file, line, name)
-        if found and _is_lambda_of(frame, found[-1]):
+        if _is_iteration(frame) or (found and _is_lambda_of(frame, found[-1])):
             continue
         run = run + 1 if frame[3] and found and found[-1][3] == frame[3] else 1
         if run > 2:
-            found[-1] = frame
-        else:
-            found.append(frame)
+            found.pop()
+        found.append(frame)
     if len(found) > MOST_FRAMES:
         half = MOST_FRAMES // 2
         found[half:-half] = []
@@ -215,9 +204,9 @@ def _is_own_work(file: str, line: int) -> bool:
     return path.startswith(f"{OURS}/") and "plain(" not in linecache.getline(path, line)
 
 
-def _is_iteration(file: str, name: str) -> bool:
+def _is_iteration(frame: Frame) -> bool:
     """Return whether a progress bar takes the next item of what it is around; it draws itself in other functions."""
-    return "-packages/tqdm/" in file and name.rpartition(".")[2] == "__iter__"
+    return frame[3] == "tqdm" and frame[2].rpartition(".")[2] == "__iter__"
 
 
 def _is_lambda_of(frame: Frame, caller: Frame) -> bool:
