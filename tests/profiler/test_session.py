@@ -326,7 +326,7 @@ def test_a_block_without_room_for_its_events_leaves_the_earlier_recording(tmp_pa
     out = tmp_path / "run"
     out.mkdir()
     writer = Writer(out, "host")
-    writer.put(new_run(("train.py",), 0, 0.01))
+    writer.add(new_run(("train.py",), 0, 0.01))
     writer.close()
     (out / "rings").touch()  # a file of the user's, where the rings would be on a machine without other room
     before = {path.name: path.stat().st_ino for path in out.iterdir()}
