@@ -299,7 +299,7 @@ def test_the_copy_button_copies_the_code(page):
     copied = page.execute_async_script(
         "const done = arguments[0]; navigator.clipboard.readText().then(done, () => done(String(getSelection())))"
     )
-    assert copied == golden().advice[0].changes[0].code
+    assert copied == golden().advice[0].finding.advice.changes[0].code
 
 
 def test_metrics_are_searched_and_unmeasured_ones_are_apart(page):

@@ -43,7 +43,7 @@ def test_a_report_on_many_ranks_names_those_that_stand_out_and_is_small(run, sca
     assert [one.rank for one in report.ranks.named] == [slow, lost]
     assert "forward" in report.ranks.named[0].why
     assert "1,000" in report.ranks.named[1].why
-    advice = {item.rule: item.then for item in report.advice}
+    advice = {item.rule: item.finding.advice.then for item in report.advice}
     assert f"rank {slow}" in advice["straggler-rank"]
     assert f"GPU {hot}" in advice["gpu-throttled"]
     for chart in report.charts:

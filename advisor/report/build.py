@@ -6,13 +6,12 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 from advisor.judging.calibration import Calibration
-from advisor.judging.judge import Finding, Judgment, RuleVerdict
+from advisor.judging.judge import Finding, Judgment
 from advisor.metrics import between, communication, cost, host, memory, step
 from advisor.metrics.base import Metrics, Missing, Need
 from advisor.metrics.input import loader
 from advisor.metrics.peaks import peak_rates
 from advisor.metrics.settings import AMD, UNTIMED, untimed
-from advisor.report import pages
 from advisor.report.anatomy import WhatIf, what_if
 from advisor.report.code import Code, code, evidence
 from advisor.report.conclusion import in_order
@@ -20,13 +19,12 @@ from advisor.report.next_step import next_step
 from advisor.report.one_step import one_step
 from advisor.report.operations import operations
 from advisor.report.operator_table import operator_table
-from advisor.report.quantities import meaning, quantities
+from advisor.report.quantities import quantities
 from advisor.report.ranks import FEW, Ranks, each_rank
 from advisor.report.ranks import ranks as summed_up
 from advisor.report.report import (
     CONTRACT_PHASES,
     NOTHING,
-    Measured,
     MemoryPart,
     Note,
     Overhead,
@@ -34,12 +32,10 @@ from advisor.report.report import (
     RankPhases,
     Recommendation,
     Report,
-    RuleResult,
     RunInfo,
     StepTimes,
 )
 from advisor.report.timeline import charts
-from advisor.rules.base import Measurement
 from advisor.runs.environment import environment
 from advisor.runs.profile import Profile
 from advisor.runs.traces import Traced, traced
@@ -83,7 +79,7 @@ def build_report(
         ),
         before=judgment.before if steps else None,
         after=judgment.after if steps else None,
-        checked=tuple(_checked(verdict) for verdict in judgment.verdicts),
+        checked=judgment.verdicts,
         quantities=tuple(quantities(metrics)),
         memory=_memory(metrics),
         memory_total=max((gpu.memory_total for gpu in profile.gpus), default=None),
@@ -233,64 +229,17 @@ def _regions(profile: Profile) -> tuple[RegionFact, ...]:
 
 
 def _recommendation(finding: Finding, verified: Verified | None, past: str, stacks: Code | None) -> Recommendation:
-    rule, advice = finding.rule, finding.advice
-    place, line = evidence(rule.id, stacks) or (None, "")
-    changed = next(((each.file, each.line) for each in advice.changes if each.file and each.line), None)
+    place, line = evidence(finding.rule.id, stacks) or (None, "")
+    note = finding.evidence.note
+    if line and note and note[-1] not in ".!?":
+        note += "."
+    changed = next(((each.file, each.line) for each in finding.advice.changes if each.file and each.line), None)
     return Recommendation(
-        rule=rule.id,
-        severity=finding.severity.value,
-        title=advice.title or rule.title,
-        area=pages.AREAS[rule.area],
-        condition=pages.condition(rule),
-        note=" ".join(filter(None, (_sentence(finding.evidence.note) if line else finding.evidence.note, line))),
-        evidence=tuple(_measured(fact) for fact in finding.evidence.facts),
-        then=advice.then,
-        changes=advice.changes,
-        intervention=advice.intervention,
+        finding=finding,
+        note=" ".join(filter(None, (note, line))),
         place=(place.file, place.line) if place and (place.kind or not place.library.startswith("torch")) else changed,
-        alone=finding.alone,
-        in_plan=finding.in_plan,
-        cost=finding.cost,
-        basis=advice.basis,
-        memory=advice.memory,
-        host_memory=advice.host_memory,
-        risk=advice.risk,
-        wrong_when=pages.wrong_when(rule),
-        effort=pages.DIFFICULTIES[rule.difficulty],
-        explanation=pages.explanation(rule),
-        sources=rule.sources,
         verified=verified,
-        held_back=finding.held_back,
         past=past,
-    )
-
-
-def _sentence(note: str) -> str:
-    return f"{note}." if note and note[-1] not in ".!?" else note
-
-
-def _checked(verdict: RuleVerdict) -> RuleResult:
-    return RuleResult(
-        rule=verdict.rule.id,
-        title=verdict.rule.title,
-        area=pages.AREAS[verdict.rule.area],
-        outcome=verdict.outcome.value,
-        why=verdict.why,
-        remedy=verdict.remedy or "",
-        need=verdict.need,
-        limits=verdict.rule.in_force,
-    )
-
-
-def _measured(fact: Measurement) -> Measured:
-    return Measured(
-        metric=fact.metric.name,
-        label=fact.metric.label,
-        unit=fact.metric.unit,
-        meaning=meaning(fact.metric),
-        value=fact.value,
-        limit=fact.limit,
-        relation=fact.relation,
     )
 
 

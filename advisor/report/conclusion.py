@@ -94,7 +94,7 @@ def in_order(report: Report) -> tuple[Recommendation, ...]:
     found = _conclude(report)
     if found.kind != "unsure":
         return report.advice
-    at = next((at for at, item in enumerate(report.advice) if item.in_plan), 0)
+    at = next((at for at, item in enumerate(report.advice) if item.finding.in_plan), 0)
     first, *rest = sorted(report.advice, key=lambda item: item.rule != found.rule)
     return (*rest[:at], first, *rest[at:])
 
@@ -107,8 +107,8 @@ def too_short(report: Report) -> Recommendation | None:
 def hidden_gain(report: Report) -> float | None:
     """Return the share of the step below which gains do not show; None if scatter is not the trouble."""
     short = too_short(report)
-    facts = short.evidence if short else ()
-    return next((NOISE_MARGIN * m.value for m in facts if m.metric == typical_step_uncertainty.name), None)
+    facts = short.finding.evidence.facts if short else ()
+    return next((NOISE_MARGIN * m.value for m in facts if m.metric == typical_step_uncertainty), None)
 
 
 def _most_likely(report: Report) -> Recommendation | None:
@@ -119,7 +119,7 @@ def _most_likely(report: Report) -> Recommendation | None:
     worth = [
         item
         for item in report.advice
-        if item.in_plan and item.in_plan.expected >= SUGGEST_EXPECTED and not item.tried_in_vain
+        if (gain := item.finding.in_plan) and gain.expected >= SUGGEST_EXPECTED and not item.tried_in_vain
     ]
     if place := named(report):
         worth.sort(key=lambda item: item.place != (place.file, place.line))

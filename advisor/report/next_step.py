@@ -20,7 +20,7 @@ def next_step(report: Report, since: float | None) -> NextStep:
         if found.kind == "nothing":
             return NextStep(do="stop", what=what)
         return NextStep(do="look" if found.kind == "unexplained" else "record", what=what)
-    change, tried = item.intervention, item.verified
+    change, tried = item.finding.advice.intervention, item.verified
     if tried is not None and tried.verdict is Verdict.FAILED:
         return NextStep(do="change", rule=item.rule, what=what, no_patch=f"Its trial failed: {tried.why}")
     if change is None or report.imported:

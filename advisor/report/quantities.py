@@ -39,6 +39,12 @@ def meaning(one: Metric[Any]) -> str:
     return pages.meaning(one).replace("`", "")
 
 
+def brief(one: Metric[Any]) -> str:
+    """Return the first sentence of the same."""
+    first, dot, _ = meaning(one).partition(". ")
+    return first + dot.strip()
+
+
 def _quantity(one: Metric[Any], metrics: Metrics) -> Quantity:
     about = Quantity(name=one.name, label=one.label, unit=one.unit or "", meaning=meaning(one))
     try:

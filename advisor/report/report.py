@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from advisor.judging.judge import Gain, StepTime
-from advisor.metrics.base import Goals, Need
+from advisor.judging.judge import Finding, RuleVerdict, StepTime
+from advisor.metrics.base import Goals
 from advisor.metrics.host import CoreUse
 from advisor.report.anatomy import WhatIf
 from advisor.report.code import Code
@@ -17,18 +16,14 @@ from advisor.report.operator_table import OperatorTable
 from advisor.report.quantities import Quantity
 from advisor.report.ranks import EachRank, Ranks
 from advisor.report.timeline import Chart
-from advisor.rules.base import Change, Intervention, Source
 from advisor.runs.environment import Environment
 from advisor.runs.traces import Traced
-from advisor.units import quantity, seconds, share
+from advisor.units import seconds
 from advisor.verify.kept import Verified
 from profiler.schema import NO_DRIVER, Outcome, RegionFact
 
 if TYPE_CHECKING:
     from advisor.fleet.history import PastRun  # most reports are made without a fleet
-
-LARGEST_SHARE = 10.0
-"""Next to a limit that is a share, a value above 1 is shown in percent, too; above this it is a ratio of its own."""
 
 NOTHING = 5e-4
 """A share of the step time that reads as zero."""
@@ -141,101 +136,38 @@ class RankPhases:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """A fact the advice rests on: "value relation limit"."""
-
-    metric: str
-    label: str
-    unit: str | None
-    meaning: str
-    value: float
-    limit: float | None
-    relation: str
-
-    @property
-    def text(self) -> str:
-        """Return the value with its unit; as a share wherever the limit is one."""
-        if self.unit == "1" and self.limit is not None and 0 < self.limit < 1 and 0 <= self.value <= LARGEST_SHARE:
-            return share(self.value)
-        return quantity(self.value, self.unit)
-
-    @property
-    def brief(self) -> str:
-        """Return the first sentence of the metric's meaning."""
-        first, dot, _ = self.meaning.partition(". ")
-        return first + dot.strip()
-
-    @property
-    def limit_text(self) -> str:
-        """Return the relation and the limit, or nothing."""
-        return "" if self.limit is None else f"{self.relation} {quantity(self.limit, self.unit)}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """One piece of advice, in the order of the plan."""
+    """One piece of advice as it was judged, in the order of the plan, and what else is known of it."""
 
-    rule: str
-    severity: Literal["action", "suggest", "info"]
-    title: str
-    area: str
-    condition: str
-    """What was found, as a sentence that follows "If"."""
+    finding: Finding
     note: str = ""
-    evidence: tuple[Measured, ...] = ()
-    then: str
-    changes: tuple[Change, ...] = ()
-    intervention: Intervention | None = None
-    """How it is tried from outside; None if it must be made by hand."""
+    """What the evidence says besides numbers, and the line that stacks show."""
     place: tuple[str, int] | None = None
     """File and line that it is about: what stacks show, else where the first change is made."""
-    alone: Gain | None = None
-    """Shares of the step time this change removes by itself."""
-    in_plan: Gain | None = None
-    """Shares it removes of what the ones before it have left."""
-    cost: Gain | None = None
-    """Shares of the training's cost that go; None where that is the share of the step time."""
-    basis: str = ""
-    memory: int | None = None
-    """Bytes of GPU memory it adds or (negative) frees."""
-    host_memory: int | None = None
-    risk: str = ""
-    wrong_when: str = ""
-    effort: str = ""
-    explanation: tuple[str, ...] = ()
-    sources: tuple[Source, ...] = ()
     verified: Verified | None = None
     """What came of it when it was tried."""
-    held_back: str = ""
-    """Why this is information only though its gain would deserve more, in sentences; nothing where it is not so."""
     past: str = ""
     """What came of the rule's advice so far, on all runs, in sentences; nothing if it was never tried."""
+
+    @property
+    def rule(self) -> str:
+        """Return the rule's id."""
+        return self.finding.rule.id
+
+    @property
+    def severity(self) -> str:
+        """Return how much it matters: "action", "suggest" or "info"."""
+        return self.finding.severity.value
+
+    @property
+    def title(self) -> str:
+        """Return the change in one line."""
+        return self.finding.advice.title or self.finding.rule.title
 
     @property
     def tried_in_vain(self) -> bool:
         """Return whether a trial spoke against it."""
         return self.verified is not None and self.verified.verdict.is_against
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleResult:
-    """How one rule ended, as the report lists it."""
-
-    rule: str
-    title: str
-    area: str
-    outcome: Literal["fired", "passed", "not_measured", "crashed"]
-    why: str = ""
-    remedy: str = ""
-    need: Need | None = None
-    """What an answer is for want of; None where there is one, or the rule was switched off."""
-    limits: Mapping[str, float] = field(default_factory=dict)
-    """Those that it was asked with, by name."""
-
-    @property
-    def needs_a_gpu(self) -> bool:
-        """Return whether no other run on this machine would answer it."""
-        return self.need is Need.GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,7 +246,7 @@ class Report:
     """Seconds of the mean step, with its part of what falls between steps."""
     after: StepTime | None = None
     """The same with the plan followed, information left aside."""
-    checked: tuple[RuleResult, ...] = ()
+    checked: tuple[RuleVerdict, ...] = ()
     quantities: tuple[Quantity, ...] = ()
     memory: tuple[MemoryPart, ...] = ()
     memory_total: float | None = None
@@ -374,6 +306,6 @@ class Report:
         """Return the advice of a rule; None if it gave none."""
         return next((item for item in self.advice if item.rule == rule), None)
 
-    def checks(self, *outcomes: str) -> tuple[RuleResult, ...]:
-        """Return the rules that ended in one of these ways."""
-        return tuple(check for check in self.checked if check.outcome in outcomes)
+    def checks(self, outcome: str) -> tuple[RuleVerdict, ...]:
+        """Return the rules that ended in this way."""
+        return tuple(check for check in self.checked if check.outcome.value == outcome)

@@ -9,7 +9,11 @@ from advisor.models.effects import LAUNCHED
 from advisor.report.code import LEAST_SAMPLES, NAMED_LOW
 from advisor.report.conclusion import LARGE_OTHER, NAMED_BY_STACKS, conclude, hidden_gain, named, too_short
 from advisor.report.report import NOTHING, Recommendation, Report
-from advisor.units import digits, inline, listed, seconds, share, span
+from advisor.rules.base import Measurement
+from advisor.units import digits, inline, listed, quantity, seconds, share, span
+
+LARGEST_SHARE = 10.0
+"""Next to a limit that is a share, a value above 1 is shown in percent, too; above this it is a ratio of its own."""
 
 COSTLY = 3.0
 """Times its budget that a recording may cost before that deserves a comment."""
@@ -163,7 +167,7 @@ def counsel(report: Report) -> str:
     item = report.recommended(found.rule)
     match found.kind:
         case "no_steps" | "unexplained" if report.imported and (short := too_short(report)):
-            return short.then
+            return short.finding.advice.then
         case "no_steps":
             return _UNMARKED if report.imported else _why_unseen(report)
         case "too_few_steps":
@@ -171,7 +175,8 @@ def counsel(report: Report) -> str:
         case "act" if item:
             return _begin(item, _named(report, item), bool(busy(report)))
         case "unsure" if item:
-            if too_short(report) is None and not busy(report) and item.in_plan and item.in_plan.low > 0:
+            gain = item.finding.in_plan
+            if too_short(report) is None and not busy(report) and gain and gain.low > 0:
                 # Only a cap holds such a gain back: it is for rules that change what is computed.
                 return f"No change worth making was found, unless results may change: {_named(report, item)}."
             return f"Not sure yet: {_doubt(report)}. Most likely gain: {_named(report, item)}."
@@ -246,6 +251,14 @@ def unanswered(report: Report) -> str:
     return f"{needs.total()} of {len(report.checked)} rules could not be checked: {listed(parts)}."
 
 
+def not_measured(report: Report) -> list[tuple[str, str, list[str]]]:
+    """Return what was not measured, how to measure it and the rules that need it; what needs another machine last."""
+    waiting: dict[tuple[str, str], list[str]] = {}
+    for check in sorted(report.checks("not_measured"), key=lambda check: check.need is Need.GPU):
+        waiting.setdefault((check.why, check.remedy or ""), []).append(check.rule.id)
+    return [(why, remedy, rules) for (why, remedy), rules in waiting.items()]
+
+
 def remarks(report: Report) -> str:
     """Return what holds for the whole run, in one line: what recording cost, and how many rules have no answer."""
     parts = []
@@ -255,7 +268,7 @@ def remarks(report: Report) -> str:
     if blind and report.steps and report.steps.count:
         parts.append(f"{blind} of {len(report.checked)} rules could not be checked: the report says why.")
     if crashed := report.checks("crashed"):
-        parts.append(f"Failed: {', '.join(check.rule for check in crashed)}.")
+        parts.append(f"Failed: {', '.join(check.rule.id for check in crashed)}.")
     return " ".join(parts)
 
 
@@ -284,6 +297,19 @@ def gain_text(gain: Gain, of: str = "step time") -> str:
     if gain.low < 0 < gain.high:
         return f"between {share(-gain.low)} {slower} and {share(gain.high)} {faster}"
     return f"{span(gain.low, gain.high)} less {of}"
+
+
+def measured_text(fact: Measurement) -> str:
+    """Return the value with its unit; as a share wherever the limit is one."""
+    unit, limit = fact.metric.unit, fact.limit
+    if unit == "1" and limit is not None and 0 < limit < 1 and 0 <= fact.value <= LARGEST_SHARE:
+        return share(fact.value)
+    return quantity(fact.value, unit)
+
+
+def limit_text(fact: Measurement) -> str:
+    """Return the relation and the limit, or nothing."""
+    return "" if fact.limit is None else f"{fact.relation} {quantity(fact.limit, fact.metric.unit)}"
 
 
 def _of_traces(report: Report) -> str:
@@ -325,7 +351,7 @@ def _begin(first: Recommendation, what: str, is_busy: bool) -> str:
     tried = first.verified
     if tried and tried.verdict.is_kept and tried.removed:
         return f"Begin with this: {what}, for {gain_text(Gain(*tried.removed))}, as measured.{caution}"
-    gains = ((first.in_plan, "step time"), (first.cost, "cost"))
+    gains = ((first.finding.in_plan, "step time"), (first.finding.cost, "cost"))
     promise = next((f", for {gain_text(gain, of)}" for gain, of in gains if gain and gain.expected > 0), "")
     return f"Begin with this: {what}{promise}.{caution if promise else ''}"
 

@@ -197,7 +197,7 @@ def test_a_trace_of_few_kernels_opens_on_recording_again(tmp_path):
     report = report_of(load_traces([trace.write(tmp_path / "t.json")]))
 
     assert report.advice[0].rule == "window-too-short"
-    assert counsel(report) == report.advice[0].then
+    assert counsel(report) == report.advice[0].finding.advice.then
 
 
 def test_a_gap_of_more_than_a_millisecond_is_the_hosts_own(tmp_path):

@@ -13,7 +13,7 @@ from typing import get_type_hints
 
 import pytest
 from browser import CHROMIUM, DRIVER, opened
-from golden_report import golden, hostile
+from golden_report import altered, golden, hostile
 from harness import given
 from programs import COMMAND, PATIENCE, ROOT, Ran
 from rich.console import Console
@@ -407,8 +407,9 @@ def test_a_report_of_attacks_is_safe_in_every_form(text):
 
 
 def test_line_ends_in_code_stay():
-    change = replace(golden().advice[0].changes[0], code="one\n\ttwo")
-    report = replace(golden(), advice=(replace(golden().advice[0], changes=(change,)),))
+    first = golden().advice[0]
+    change = replace(first.finding.advice.changes[0], code="one\n\ttwo")
+    report = replace(golden(), advice=(altered(first, changes=(change,)),))
 
     assert "<code>one\n\ttwo</code>" in html.render(report)
     assert "```python\none\n\ttwo\n```" in markdown.render(report)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from advisor.fleet.history import PastRun
-from advisor.judging.judge import Gain, StepTime
+from advisor.judging.judge import Finding, Gain, Outcome, RuleVerdict, StepTime
 from advisor.judging.verdict import Verdict
-from advisor.metrics.base import Goals, Need
+from advisor.metrics.base import Goals, Metric, Metrics, Need
 from advisor.models.anatomy import Anatomy, MemorySettings
 from advisor.models.cost import saving
 from advisor.models.gpus import peaks
@@ -20,7 +21,6 @@ from advisor.report.operator_table import OperatorTable, operator_table
 from advisor.report.quantities import Quantity
 from advisor.report.report import (
     CONTRACT_PHASES,
-    Measured,
     MemoryPart,
     Note,
     Overhead,
@@ -28,12 +28,22 @@ from advisor.report.report import (
     RankPhases,
     Recommendation,
     Report,
-    RuleResult,
     RunInfo,
     StepTimes,
 )
 from advisor.report.timeline import Chart, Curve
-from advisor.rules.base import Change, CodeDifference, Source
+from advisor.rules.base import (
+    Advice,
+    Area,
+    Change,
+    CodeDifference,
+    Confidence,
+    Evidence,
+    Measurement,
+    Rule,
+    Severity,
+    Source,
+)
 from advisor.runs.profile import Profile, Rank
 from advisor.verify.kept import Verified
 from profiler.schema import REST, DeviceFact, Operator, Process, RegionFact, TraceFact
@@ -95,32 +105,24 @@ def golden() -> Report:
         after=StepTime(0.044, 0.0444, 0.071),
         checked=(
             *(
-                RuleResult(
-                    rule=one.rule, title=one.title, area=one.area, outcome="fired", why="data_wait_fraction = 0.4"
-                )
+                RuleVerdict(rule=one.finding.rule, outcome=Outcome.FIRED, why="data_wait_fraction = 0.4")
                 for one in (_workers(), _bf16(), _fused())
             ),
-            RuleResult(
-                rule="data-pin-memory",
-                title="Copy batches from pinned memory",
-                area="Data and host stalls",
-                outcome="passed",
+            RuleVerdict(
+                rule=a_rule("data-pin-memory", "Copy batches from pinned memory", Area.STALLS),
+                outcome=Outcome.PASSED,
                 why="Not the case here: batches come from pageable memory and copying them holds up the GPU.",
             ),
-            RuleResult(
-                rule="zero-1-2",
-                title="Shard the optimizer state",
-                area="Distributed training",
-                outcome="not_measured",
+            RuleVerdict(
+                rule=a_rule("zero-1-2", "Shard the optimizer state", Area.DISTRIBUTED),
+                outcome=Outcome.NOT_MEASURED,
                 why="The allocator's statistics were not recorded",
                 remedy="Record with a CUDA build of torch.",
                 need=Need.GPU,
             ),
-            RuleResult(
-                rule="grad-accum",
-                title="Accumulate gradients",
-                area="Memory",
-                outcome="crashed",
+            RuleVerdict(
+                rule=a_rule("grad-accum", "Accumulate gradients", Area.MEMORY),
+                outcome=Outcome.CRASHED,
                 why="ZeroDivisionError: division by zero",
                 remedy="This is a mistake in the rule: please report it.",
             ),
@@ -268,7 +270,7 @@ def hostile(text: str) -> Report:
         history=(PastRun(0.0, 0.1, text, text, ("host",)),),
         run=replace(report.run, command=(f"{text}.py", text)),
         advice=(
-            replace(
+            altered(
                 first, title=text, condition=text, note=text, then=text, changes=(change,), risk=text, verified=verified
             ),
             *report.advice[1:],
@@ -302,11 +304,9 @@ def empty() -> Report:
         phases=tuple(Phase(name=name) for name in CONTRACT_PHASES),
         between=tuple(Phase(name=name) for name in ("evaluation", "checkpoint_save", "epoch_start")),
         checked=tuple(
-            RuleResult(
+            RuleVerdict(
                 rule=check.rule,
-                title=check.title,
-                area=check.area,
-                outcome="not_measured",
+                outcome=Outcome.NOT_MEASURED,
                 why="No step was seen",
                 remedy="Let it train for 40 steps.",
                 need=Need.RUN,
@@ -316,43 +316,68 @@ def empty() -> Report:
     )
 
 
+def a_rule(name: str, title: str, area: Area, condition: str = "this is so.", **more: Any) -> Rule:
+    return Rule(title, area, Confidence.ROOFLINE, difficulty=1, id=name, when=_when(condition), **more)
+
+
+def _when(condition: str) -> Callable[[Metrics], Evidence | None]:
+    def when(m: Metrics) -> Evidence | None:
+        return None
+
+    when.__doc__ = f"If {condition}"
+    return when
+
+
+def altered(item: Recommendation, **changes: Any) -> Recommendation:
+    """The advice with other values, each where it is kept: with the advice itself, its finding, evidence or rule."""
+
+    def taken(*names: str) -> dict[str, Any]:
+        return {name: changes.pop(name) for name in names if name in changes}
+
+    finding, rule = item.finding, item.finding.rule
+    if "rule" in changes:
+        rule = replace(rule, id=changes.pop("rule"))
+    if "condition" in changes:
+        rule = replace(rule, when=_when(changes.pop("condition")))
+    facts = changes.pop("evidence", finding.evidence.facts)
+    advice = replace(
+        finding.advice, **taken("title", "then", "changes", "basis", "memory", "host_memory", "risk", "intervention")
+    )
+    judged = taken("severity", "alone", "in_plan", "cost", "held_back")
+    finding = replace(finding, rule=rule, advice=advice, evidence=replace(finding.evidence, facts=facts), **judged)
+    return replace(item, finding=finding, **changes)
+
+
+def _metric(name: str, label: str, unit: str, doc: str) -> Metric[float]:
+    return Metric(name, unit, doc, lambda m: 0.0, label)
+
+
 def _workers() -> Recommendation:
-    return Recommendation(
-        rule="data-more-workers",
-        severity="action",
-        title="Use more DataLoader workers",
-        area="Data and host stalls",
-        condition="the workers are always busy, and still most fetches find no batch ready.",
-        note="The loader made at train.py:31 over ImageFolder.",
-        evidence=(
-            Measured(
-                metric="data_wait_fraction",
-                label="share of the step waiting for data",
-                unit="1",
-                meaning="Share of a step in which no batch was ready.",
-                value=0.4,
-                limit=0.05,
-                relation=">=",
+    rule = a_rule(
+        "data-more-workers",
+        "Use more DataLoader workers",
+        Area.STALLS,
+        "the workers are always busy, and still most fetches find no batch ready.",
+        page="A step cannot start before its batch is there.\n\nWrong when: storage, not the workers, sets the pace.",
+        sources=(
+            Source(
+                "PyTorch Performance Tuning Guide",
+                "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
             ),
-            Measured(
-                metric="queue_empty_fraction",
-                label="fetches that found no batch ready",
-                unit="1",
-                meaning="Share of fetches that found no batch.",
-                value=0.97,
-                limit=0.5,
-                relation=">=",
-            ),
-            Measured(
-                metric="t_w",
-                label="time to make a batch",
-                unit="s",
-                meaning="Seconds per batch.",
-                value=0.4,
-                limit=None,
-                relation=">=",
-            ),
+            Source("Mohan et al., Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021"),
         ),
+    )
+    waiting = _metric(
+        "data_wait_fraction",
+        "share of the step waiting for data",
+        "1",
+        "Share of a step in which no batch was ready.",
+    )
+    empty = _metric(
+        "queue_empty_fraction", "fetches that found no batch ready", "1", "Share of fetches that found no batch."
+    )
+    making = _metric("t_w", "time to make a batch", "s", "Seconds per batch.")
+    advice = Advice(
         then="Give the loader 5 workers instead of 2: a batch takes 400 ms to make, a step 120 ms without its wait.",
         changes=(
             Change(
@@ -364,43 +389,37 @@ def _workers() -> Recommendation:
                 differences=(CodeDifference("num_workers", "2", "5"),),
             ),
         ),
-        alone=Gain(0.33, 0.4, 0.4, saving(0.4, 2.5)),
-        in_plan=Gain(0.33, 0.4, 0.4, saving(0.4, 2.5)),
         basis="A step takes as long as the slower of the loader (t_w / workers) and everything else.",
         host_memory=3 * 450 * 1024**2,
         risk="Three more processes and their memory on the host.",
-        wrong_when="storage, not the workers, sets the pace.",
-        effort="a line or a setting",
-        explanation=("A step cannot start before its batch is there.",),
-        sources=(
-            Source(
-                "PyTorch Performance Tuning Guide",
-                "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
-            ),
-            Source("Mohan et al., Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021"),
-        ),
     )
+    finding = Finding(
+        rule=rule,
+        severity=Severity.ACTION,
+        evidence=Evidence(
+            (Measurement(waiting, 0.4, 0.05), Measurement(empty, 0.97, 0.5), Measurement(making, 0.4, None))
+        ),
+        advice=advice,
+        alone=Gain(0.33, 0.4, 0.4, saving(0.4, 2.5)),
+        in_plan=Gain(0.33, 0.4, 0.4, saving(0.4, 2.5)),
+        score=1.0,
+    )
+    return Recommendation(finding=finding, note="The loader made at train.py:31 over ImageFolder.")
 
 
 def _bf16() -> Recommendation:
-    return replace(
-        _workers(),
-        rule="precision-bf16",
-        title="Compute matrix products in bfloat16",
-        area="Precision",
-        condition="matrix products run in FP32 on a GPU with fast BF16 tensor cores.",
-        note="",
-        evidence=(
-            Measured(
-                metric="fp32_matmul_share",
-                label="share of GPU time in FP32 matrix products",
-                unit="1",
-                meaning="Share of GPU-busy time.",
-                value=0.58,
-                limit=0.2,
-                relation=">=",
-            ),
-        ),
+    workers = _workers().finding
+    rule = a_rule(
+        "precision-bf16",
+        "Compute matrix products in bfloat16",
+        Area.PRECISION,
+        "matrix products run in FP32 on a GPU with fast BF16 tensor cores.",
+        page=workers.rule.page,
+        sources=workers.rule.sources,
+    )
+    share = _metric("fp32_matmul_share", "share of GPU time in FP32 matrix products", "1", "Share of GPU-busy time.")
+    advice = replace(
+        workers.advice,
         then="Wrap forward and loss in autocast; BF16 needs no GradScaler.",
         changes=(
             Change(
@@ -408,32 +427,48 @@ def _bf16() -> Recommendation:
                 code='with torch.autocast("cuda", dtype=torch.bfloat16):\n    loss = criterion(model(x), y)',
             ),
         ),
-        alone=Gain(0.0, 0.0, 0.0, saving(0.0, 2.5)),
-        in_plan=Gain(0.48, 0.588, 0.636, saving(0.588, 2.5)),
         memory=-8 * GIB,
         host_memory=None,
         risk="Check that the loss follows that of the FP32 run.",
-        effort="a few lines",
     )
+    finding = replace(
+        workers,
+        rule=replace(rule, difficulty=2),
+        evidence=Evidence((Measurement(share, 0.58, 0.2),)),
+        advice=advice,
+        alone=Gain(0.0, 0.0, 0.0, saving(0.0, 2.5)),
+        in_plan=Gain(0.48, 0.588, 0.636, saving(0.588, 2.5)),
+    )
+    return Recommendation(finding=finding)
 
 
 def _fused() -> Recommendation:
-    return replace(
-        _bf16(),
-        rule="optimizer-fused",
-        severity="suggest",
+    bf16 = _bf16().finding
+    rule = replace(
+        bf16.rule,
+        id="optimizer-fused",
         title="Use the fused optimizer",
-        area="Kernels and optimizer",
-        condition="the optimizer takes a noticeable share of the step and runs tensor by tensor.",
+        area=Area.KERNELS,
+        when=_when("the optimizer takes a noticeable share of the step and runs tensor by tensor."),
+    )
+    advice = replace(
+        bf16.advice,
         then="Pass fused=True to AdamW.",
         changes=(
             Change(language="python", code="torch.optim.AdamW(params, lr=3e-4, fused=True)", file="train.py", line=44),
         ),
+        memory=None,
+    )
+    finding = replace(
+        bf16,
+        rule=rule,
+        severity=Severity.SUGGEST,
+        advice=advice,
         alone=Gain(0.0, 0.0, 0.0),
         in_plan=Gain(0.05, 0.101, 0.15, saving(0.101, 2.5)),
         cost=Gain(0.04, 0.09, 0.12),
-        memory=None,
     )
+    return Recommendation(finding=finding)
 
 
 def _rank(number: int, wait: float) -> RankPhases:

@@ -3,6 +3,8 @@
 import shlex
 from collections.abc import Callable, Iterator
 
+from advisor.report.pages import condition, wrong_when
+from advisor.report.quantities import brief
 from advisor.report.render.fenced import fenced
 from advisor.report.render.tried import outcome
 from advisor.report.render.view import View
@@ -89,20 +91,21 @@ def _next(report: Report) -> Iterator[str]:
 def _advice(report: Report) -> Iterator[str]:
     view = View(report)
     for item in report.advice:
+        advice = item.finding.advice
         yield f"{item.rule} [{item.severity}] {item.title}"
-        yield f"  if: {item.condition}"
-        yield f"  then: {item.then}"
-        yield f"  gain: {'; '.join(view.gains(item)) or 'none predicted'}. {item.basis}"
-        yield f"  risk: {item.risk}"
+        yield f"  if: {condition(item.finding.rule)}"
+        yield f"  then: {advice.then}"
+        yield f"  gain: {'; '.join(view.gains(item)) or 'none predicted'}. {advice.basis}"
+        yield f"  risk: {advice.risk}"
         yield from (f"  {name}: {text}" for name, text in _aside(item) if text)
-        for change in item.changes:
+        for change in advice.changes:
             yield f"  change: {view.place(change)} {view.differences(change, '->')}".rstrip()
             yield from (f"    {line}" for line in change.code.splitlines())
 
 
 def _aside(item: Recommendation) -> Iterator[tuple[str, str]]:
-    yield "wrong when", item.wrong_when
-    yield "held back", item.held_back
+    yield "wrong when", wrong_when(item.finding.rule)
+    yield "held back", item.finding.held_back
     yield "past", item.past
     if item.verified:
         yield "tried", f"{item.verified.verdict.value}. {outcome(item.verified)} {item.verified.why}"
@@ -110,9 +113,10 @@ def _aside(item: Recommendation) -> Iterator[tuple[str, str]]:
 
 def _evidence(report: Report) -> Iterator[str]:
     for item in report.advice:
-        if item.evidence or item.note:
+        facts = item.finding.evidence.facts
+        if facts or item.note:
             yield f"{item.rule}: {item.note}"
-        yield from (f"  {View.fact(fact)} ({fact.metric}). {fact.brief}" for fact in item.evidence)
+        yield from (f"  {View.fact(fact)} ({fact.metric.name}). {brief(fact.metric)}" for fact in facts)
 
 
 def _operators(report: Report) -> Iterator[str]:

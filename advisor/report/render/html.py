@@ -16,7 +16,6 @@ from advisor.report.render.templates import environment, folder
 from advisor.report.render.view import View
 from advisor.report.render.what_if import PARTS, controls
 from advisor.report.report import Report
-from advisor.report.wording import gain_text
 from profiler.version import __version__
 
 # Bars are drawn by inline styles; without requests they can tell nobody anything.
@@ -55,7 +54,6 @@ def render(report: Report, compared: Comparison | None = None) -> str:
             version=report.version,
             compared=sections(compared) if compared else (),
             view=view,
-            gain=gain_text,
             controls=controls(report.what_if) if report.what_if else (),
             memory_parts=PARTS,
             policy=policy(scripts, style),

@@ -12,7 +12,6 @@ from advisor.report.render.section import Section
 from advisor.report.render.templates import environment
 from advisor.report.render.view import View
 from advisor.report.report import Report
-from advisor.report.wording import gain_text
 from profiler.printable import printable
 
 # What opens markup in the middle of a line; an underscore inside a word does not.
@@ -25,7 +24,7 @@ _SPAN = re.compile(r"(?<!`)`([^`|]+)`(?!`)")
 def render(report: Report, compared: Comparison | None = None) -> str:
     """Return GitHub-flavored Markdown in which external text is only text."""
     found = sections(compared) if compared else ()
-    return _template("report.md").render(report=report, view=View(report), gain=gain_text, compared=found)
+    return _template("report.md").render(report=report, view=View(report), compared=found)
 
 
 def render_sections(sections: Sequence[Section]) -> str:

@@ -10,6 +10,7 @@ from advisor.report.code import Code, HotPlace
 from advisor.report.conclusion import conclude
 from advisor.report.one_step import OneStep
 from advisor.report.operator_table import OperatorTable
+from advisor.report.pages import condition
 from advisor.report.ranks import MOST_ROWS, EachRank, Spread
 from advisor.report.render.picked import picked
 from advisor.report.report import CONTRACT_PHASES, Recommendation, Report, StepTimes
@@ -54,7 +55,12 @@ def result(report: Report) -> dict[str, Any]:
         },
         "advice": [_advice(item) for item in report.advice],
         "verdicts": [
-            {**picked(one, "rule outcome why remedy"), "needs": one.need and one.need.value, "limits": dict(one.limits)}
+            {
+                **picked(one, "rule=rule.id outcome=outcome.value why"),
+                "remedy": one.remedy or "",
+                "needs": one.need and one.need.value,
+                "limits": one.rule.in_force,
+            }
             for one in report.checked
         ],
         "goals": {
@@ -134,23 +140,27 @@ def _change(change: Change) -> dict[str, Any]:
 
 
 def _advice(item: Recommendation) -> dict[str, Any]:
-    saving = item.in_plan.saving if item.in_plan else None
+    finding, advice = item.finding, item.finding.advice
+    saving = finding.in_plan.saving if finding.in_plan else None
     return {
-        **picked(item, "rule severity title if=condition then"),
-        "evidence": [picked(one, "metric value limit") for one in item.evidence],
-        "change": [_change(change) for change in item.changes],
+        **picked(item, "rule severity title"),
+        "if": condition(finding.rule),
+        "then": advice.then,
+        "evidence": [picked(one, "metric=metric.name value limit") for one in finding.evidence.facts],
+        "change": [_change(change) for change in advice.changes],
         "gain": {
-            "step_time_removed": _gain(item.alone),
-            "in_plan": _gain(item.in_plan),
-            "cost_removed": _gain(item.cost),
-            "basis": item.basis,
+            "step_time_removed": _gain(finding.alone),
+            "in_plan": _gain(finding.in_plan),
+            "cost_removed": _gain(finding.cost),
+            "basis": advice.basis,
             "gpu_hours": saving.gpu_hours if saving else None,
             "money": saving.money if saving else None,
         },
-        "memory_bytes": item.memory,
-        "risk": item.risk,
+        "memory_bytes": advice.memory,
+        "risk": advice.risk,
         "verified": verified(item.verified) if item.verified else None,
-        **picked(item, "held_back past"),
+        "held_back": finding.held_back,
+        "past": item.past,
     }
 
 

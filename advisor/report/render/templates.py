@@ -13,7 +13,8 @@ from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
 from advisor import units
-from advisor.report import wording
+from advisor.report import pages, wording
+from advisor.report.quantities import brief, meaning
 from advisor.report.render import roofline_chart
 from advisor.report.render.glossary import GLOSSARY
 from advisor.report.render.place_chart import icicle
@@ -90,6 +91,9 @@ def environment() -> Environment:
         "digits": units.digits,
         "counted": units.count,
         "utc": units.utc,
+        "opening": lambda text: f"{text[:1].upper()}{text[1:]}",
+        "meaning": meaning,
+        "brief": brief,
         "options": _options,
         "prose": _prose,
         "roofline": roofline_chart.chart,
@@ -97,13 +101,6 @@ def environment() -> Environment:
         "bands": bands,
         "details": details,
         "outcome": outcome,
-        "diagnosis": wording.diagnosis,
-        "counsel": wording.counsel,
-        "busy": wording.busy,
-        "prospect": wording.prospect,
-        "inside_other": wording.inside_other,
-        "assumed": wording.assumed,
-        "unanswered": wording.unanswered,
     }
-    made.globals |= {"glossary": GLOSSARY, "severities": SEVERITIES}
+    made.globals |= {"glossary": GLOSSARY, "severities": SEVERITIES, "pages": pages, "wording": wording}
     return made

@@ -133,15 +133,15 @@ def _advice(view: View, advice: list[Recommendation], console: Console) -> None:
         style = STYLES[item.severity]
         gain = "".join(f"{sentence[:1].upper()}{sentence[1:]}. " for sentence in view.gains(item))
         console.print(Text.assemble((printable(f"{number}. {item.title}"), style), f"  [{item.rule}]"))
-        console.print(Padding(Text(printable(f"{gain}{item.then}")), (0, 0, 0, 3)))
+        console.print(Padding(Text(printable(f"{gain}{item.finding.advice.then}")), (0, 0, 0, 3)))
         if item.verified:
             came = f"Tried. {outcome(item.verified)} {details(item.verified)}"
             console.print(Padding(Text(printable(came), style=_VERDICTS.get(item.verified.verdict, "")), (0, 0, 0, 3)))
-        if item.held_back:
-            console.print(Padding(Text(printable(f"Only information: {item.held_back}"), style="dim"), (0, 0, 0, 3)))
+        if held_back := item.finding.held_back:
+            console.print(Padding(Text(printable(f"Only information: {held_back}"), style="dim"), (0, 0, 0, 3)))
         if item.past:
             console.print(Padding(Text(printable(item.past), style="dim"), (0, 0, 0, 3)))
-        for change in item.changes:
+        for change in item.finding.advice.changes:
             arrow = "->" if console.options.ascii_only else "\u2192"
             _change(view.place(change), view.differences(change, arrow), console)
     if len(advice) > MOST_ADVICE:

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from statistics import median
 
+from advisor.judging.judge import Finding
 from advisor.models.cost import SAVING_OF
 from advisor.report.code import LEAST_SAMPLES, NAMED, NAMED_LOW, HotPlace
 from advisor.report.ranks import Named
 from advisor.report.render.operators_view import OperatorView
 from advisor.report.render.section import BarPart
 from advisor.report.render.tried import outcome
-from advisor.report.report import LABELS, Measured, Note, Phase, Recommendation, Report
-from advisor.report.wording import gain_text, is_nothing
-from advisor.rules.base import Change
+from advisor.report.report import LABELS, Note, Phase, Recommendation, Report
+from advisor.report.wording import gain_text, is_nothing, limit_text, measured_text
+from advisor.rules.base import Change, Measurement
 from advisor.runs.environment import Scalar
 from advisor.runs.source import is_cell
 from advisor.runs.traces import PARTS as TRACED_PARTS
@@ -395,17 +396,6 @@ class View:
                 yield f"{chart.title}: {curve.label}", [quantity(value, chart.unit) for value in figures]
 
     @property
-    def blind(self) -> list[tuple[str, str, list[str]]]:
-        """Return what was not measured, how to measure it and the rules that need it.
-
-        What needs another machine comes last.
-        """
-        waiting: dict[tuple[str, str], list[str]] = {}
-        for check in sorted(self.report.checks("not_measured"), key=lambda check: check.needs_a_gpu):
-            waiting.setdefault((check.why, check.remedy), []).append(check.rule)
-        return [(why, remedy, rules) for (why, remedy), rules in waiting.items()]
-
-    @property
     def path(self) -> list[Stop]:
         """Return the expected step time now and after each change of the plan that has one."""
         now = self.report.before
@@ -413,8 +403,8 @@ class View:
             return []
         stops = [Stop("Now, including its share of the time between steps" if self.report.extended else "Now", now)]
         for item in self.report.advice:
-            if item.in_plan and item.severity != "info":
-                now *= 1 - item.in_plan.expected
+            if (gain := item.finding.in_plan) and item.severity != "info":
+                now *= 1 - gain.expected
                 stops.append(Stop(item.title, now, rule=item.rule))
         return stops
 
@@ -444,7 +434,7 @@ class View:
 
     def _title(self, rule: str) -> str:
         """Return the title of a rule, or its id if the rule is gone."""
-        return next((check.title for check in self.report.checked if check.rule == rule), rule)
+        return next((check.rule.title for check in self.report.checked if check.rule.id == rule), rule)
 
     @staticmethod
     def effects(item: Recommendation) -> list[Tile]:
@@ -452,14 +442,15 @@ class View:
         if item.tried_in_vain:
             return []
         found = []
-        saved = item.in_plan.saving if item.in_plan else None
+        finding, advice = item.finding, item.finding.advice
+        saved = finding.in_plan.saving if finding.in_plan else None
         if saved is not None and saved.gpu_hours > 0:
             paid = f", worth {money(saved.money)}" if saved.money is not None else ""
             found.append(Tile("Saves", f"{digits(saved.gpu_hours)} of every {SAVING_OF:.0f} GPU-hours{paid}"))
-        if item.cost:
-            found.append(Tile("Cost of training", gain_text(item.cost, "").rstrip()))
+        if finding.cost:
+            found.append(Tile("Cost of training", gain_text(finding.cost, "").rstrip()))
         measured = item.verified is not None and item.verified.memory is not None
-        for label, amount in (("GPU memory", None if measured else item.memory), ("Host memory", item.host_memory)):
+        for label, amount in (("GPU memory", None if measured else advice.memory), ("Host memory", advice.host_memory)):
             if amount:
                 found.append(Tile(label, f"{'frees' if amount < 0 else 'takes'} about {size(abs(amount))} (estimated)"))
         return found
@@ -475,20 +466,22 @@ class View:
     @staticmethod
     def gain(item: Recommendation) -> str:
         """Return the gain of the change at its place in the plan."""
-        return _in_plan(item) if item.in_plan else "no gain in step time predicted"
+        return _in_plan(item.finding) if item.finding.in_plan else "no gain in step time predicted"
 
     @staticmethod
     def gains(item: Recommendation) -> list[str]:
         """Return the predictions of step time and cost; empty if a trial spoke against the change."""
         if item.tried_in_vain:
             return []
-        of_cost = [gain_text(item.cost, "cost")] if item.cost else []
-        return [_in_plan(item), *of_cost] if item.in_plan else of_cost
+        finding = item.finding
+        of_cost = [gain_text(finding.cost, "cost")] if finding.cost else []
+        return [_in_plan(finding), *of_cost] if finding.in_plan else of_cost
 
     @staticmethod
-    def fact(fact: Measured) -> str:
+    def fact(fact: Measurement) -> str:
         """Return a measured fact with its limit, on one line."""
-        return f"{fact.label}: {fact.text}" + (f" ({fact.limit_text})" if fact.limit_text else "")
+        limit = limit_text(fact)
+        return f"{fact.metric.label}: {measured_text(fact)}" + (f" ({limit})" if limit else "")
 
     @staticmethod
     def value(name: str, value: Scalar) -> str:
@@ -500,7 +493,7 @@ class View:
         return str(value)
 
 
-def _in_plan(item: Recommendation) -> str:
+def _in_plan(item: Finding) -> str:
     """Return the gain of a change in the plan, where the changes before it may have left it none."""
     assert item.in_plan is not None, "the caller has asked"
     if not is_nothing(item.in_plan):

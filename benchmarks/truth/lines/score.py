@@ -67,9 +67,9 @@ def planted(name: str) -> set[int]:
 
 def prediction(report: Report, lines: set[int]) -> tuple[float, float] | None:
     """Return the interval of the gain that the first advice on a planted line predicts, by hand where there is one."""
-    found = [item for item in report.advice if item.alone and item.place and item.place[1] in lines]
-    found.sort(key=lambda item: item.intervention is not None)
-    return next(((item.alone.low, item.alone.high) for item in found if item.alone), None)
+    found = [item for item in report.advice if item.finding.alone and item.place and item.place[1] in lines]
+    found.sort(key=lambda item: item.finding.advice.intervention is not None)
+    return next(((gain.low, gain.high) for item in found if (gain := item.finding.alone)), None)
 
 
 def gain(name: str, folder: Path) -> float:

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from golden_report import golden
+from golden_report import altered, golden
 
 from advisor.judging.verdict import Verdict
 from advisor.report.next_step import next_step
 from advisor.report.report import Recommendation, Report
-from advisor.rules.base import Intervention, Safety
+from advisor.rules.base import Intervention, Safety, Severity
 from advisor.verify.kept import Verified
 
 SCRIPT = "from torch.utils.data import DataLoader\nloader = DataLoader(photos)\n"
@@ -29,8 +29,8 @@ def advised(
     tried = verdict and Verified(rule="r", verdict=verdict, predicted=None, removed=(0.1, 0.2, 0.3))
     report = golden()
     (first, *others) = report.advice
-    first = replace(first, severity="action", intervention=change, verified=tried)
-    rest: list[Recommendation] = [replace(item, severity="info", in_plan=None) for item in others]
+    first = altered(first, intervention=change, verified=tried)
+    rest: list[Recommendation] = [altered(item, severity=Severity.INFO, in_plan=None) for item in others]
     run = replace(report.run, command=("train.py",), cwd=str(folder))
     return replace(report, advice=(first, *rest), run=run)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 import pynvml
 import pytest
-from golden_report import empty, golden
+from golden_report import altered, empty, golden
 from snapshots import same, scenes
 from stack_places import NORMALIZE
 
@@ -17,14 +17,26 @@ from advisor.judging.judge import Gain, judge
 from advisor.metrics.base import Goals, Metrics, Missing, Need, metric
 from advisor.metrics.host import CoreUse
 from advisor.metrics.step import data_wait_fraction, h2d_fraction, steady_step_count, typical_step_uncertainty
+from advisor.report import pages
 from advisor.report.build import build_report
 from advisor.report.code import Code
 from advisor.report.conclusion import Conclusion, conclude, in_order
 from advisor.report.one_step import one_step
 from advisor.report.render import result_json
-from advisor.report.report import Measured, Phase, Recommendation, Report
-from advisor.report.wording import counsel, diagnosis, gain_text, inside_other, prospect, unanswered
-from advisor.rules.base import Advice, Area, Change, CodeDifference, Confidence, Evidence, Measurement, Rule, Source
+from advisor.report.report import Phase, Recommendation, Report
+from advisor.report.wording import counsel, diagnosis, gain_text, inside_other, measured_text, prospect, unanswered
+from advisor.rules.base import (
+    Advice,
+    Area,
+    Change,
+    CodeDifference,
+    Confidence,
+    Evidence,
+    Measurement,
+    Rule,
+    Severity,
+    Source,
+)
 from advisor.runs.profile import Profile, Rank
 from profiler.recorder.nvml import explain
 from profiler.schema import (
@@ -378,11 +390,9 @@ def test_what_advice_takes_off_the_cost_is_told():
 
 
 def test_the_rules_page_is_taken_apart():
-    item = report_of(a_profile(), STARVED).advice[0]
-
     *explanation, wrong = STARVED.page.split("\n\n")
-    assert item.explanation == tuple(explanation)
-    assert item.wrong_when == wrong.removeprefix("Wrong when: ")
+    assert pages.explanation(STARVED) == tuple(explanation)
+    assert pages.wrong_when(STARVED) == wrong.removeprefix("Wrong when: ")
 
 
 def concluded(kind: str, phase: str | None = None):
@@ -394,7 +404,9 @@ def test_verdict_says_where_the_time_goes_and_what_to_do_first():
     report = report_of(a_profile(), STARVED)
 
     assert conclude(report) == Conclusion("act", "starved", file="train.py", line=3)
-    assert (report.advice[0].in_plan.low, report.advice[0].in_plan.high) == pytest.approx((0.25, 0.625), abs=0.006)
+    assert (report.advice[0].finding.in_plan.low, report.advice[0].finding.in_plan.high) == pytest.approx(
+        (0.25, 0.625), abs=0.006
+    )
 
 
 def test_verdict_of_a_healthy_run_advises_nothing():
@@ -402,7 +414,7 @@ def test_verdict_of_a_healthy_run_advises_nothing():
 
 
 def test_verdict_insists_on_nothing_that_is_only_information():
-    item = replace(golden().advice[1], severity="info")
+    item = altered(golden().advice[1], severity=Severity.INFO)
 
     assert conclude(replace(golden(), advice=(item,))) == Conclusion("unsure", item.rule)
     assert conclude(golden()) == Conclusion("act", "data-more-workers")
@@ -442,12 +454,12 @@ def test_only_where_nothing_came_in_the_verdict_says_what_keeps_it_out():
     assert "exit status 2" in failed
 
 
-def info(rule: str, *facts: Measured, gain: Gain | None = None) -> Recommendation:
-    return replace(golden().advice[0], rule=rule, severity="info", evidence=facts, alone=gain, in_plan=gain)
+def info(rule: str, *facts: Measurement, gain: Gain | None = None) -> Recommendation:
+    return altered(golden().advice[0], rule=rule, severity=Severity.INFO, evidence=facts, alone=gain, in_plan=gain)
 
 
-def measured(metric, value: float) -> Measured:
-    return Measured(metric=metric.name, label=metric.label, unit="1", meaning="", value=value, limit=1, relation=">")
+def measured(metric, value: float) -> Measurement:
+    return Measurement(metric, value, 1, ">")
 
 
 def computing(*advice: Recommendation) -> Report:
@@ -605,7 +617,7 @@ def test_lost_events_are_a_problem():
 def test_facts_and_metrics_have_names_for_people():
     report = report_of(a_profile(), STARVED)
 
-    assert report.advice[0].evidence[0].label == data_wait_fraction.label
+    assert report.advice[0].finding.evidence.facts[0].metric.label == data_wait_fraction.label
     (missing,) = (one for one in report.quantities if one.name == "h2d_fraction")
     assert missing.label == h2d_fraction.label
     assert missing.missing
@@ -677,7 +689,7 @@ def test_gains_in_words(gain, said):
 
 @pytest.mark.parametrize(("value", "limit", "text"), [(2.43, 0.08, "243%"), (0.5, 0.08, "50%"), (2.43, 1.0, "2.43")])
 def test_a_value_is_told_in_per_cent_where_its_limit_is(value, limit, text):
-    assert replace(measured(typical_step_uncertainty, value), limit=limit).text == text
+    assert measured_text(replace(measured(typical_step_uncertainty, value), limit=limit)) == text
 
 
 @pytest.mark.parametrize("moment", [2**62, 1e300, -1e300])

@@ -69,7 +69,7 @@ def test_a_report_on_a_trace(tmp_path):
     result = json.loads(result_json.render(report))
     jsonschema.validate(result, SCHEMA)
     assert sum(result["traces"][0]["time"].values()) == pytest.approx(1)
-    assert not [check for check in report.checked if check.outcome == "crashed"]
+    assert not report.checks("crashed")
 
 
 def test_ranks_are_told_apart_and_who_waits(tmp_path):

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from golden_report import golden
+from golden_report import altered, golden
 
 from advisor.cli import report as command
 from advisor.report.render import agent_text
@@ -41,7 +41,7 @@ def test_the_summary_names_the_advice_and_what_to_do_next() -> None:
 
 def test_a_huge_report_gives_a_summary_of_2000_tokens() -> None:
     report = golden()
-    long = tuple(replace(item, title="long " * 500) for item in report.advice) * 9
+    long = tuple(altered(item, title="long " * 500) for item in report.advice) * 9
     patch = "".join(f"+line {number}\n" for number in range(5000))
     report = replace(
         report, advice=long, next=NextStep(do="apply", patch=patch), problems=(Note(source="x", message="y" * 9999),)

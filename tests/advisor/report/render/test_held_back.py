@@ -5,11 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from golden_report import golden
+from golden_report import altered, golden
 from rich.console import Console
 
 from advisor.report.render import html, markdown, result_json
 from advisor.report.render.terminal import summarize
+from advisor.rules.base import Severity
 
 WHY = "The step time scatters."
 
@@ -23,7 +24,9 @@ def in_terminal(report):
 @pytest.mark.parametrize("shown", [html.render, markdown.render, in_terminal])
 def test_it_is_shown_where_it_is_so_and_nowhere_else(shown):
     report = golden()
-    held = replace(report, advice=(replace(report.advice[0], severity="info", held_back=WHY), *report.advice[1:]))
+    held = replace(
+        report, advice=(altered(report.advice[0], severity=Severity.INFO, held_back=WHY), *report.advice[1:])
+    )
 
     assert WHY in shown(held)
     assert "nly information" not in shown(report)
@@ -31,6 +34,6 @@ def test_it_is_shown_where_it_is_so_and_nowhere_else(shown):
 
 def test_it_is_told_to_programs():
     report = golden()
-    held = replace(report, advice=(replace(report.advice[0], held_back=WHY),))
+    held = replace(report, advice=(altered(report.advice[0], held_back=WHY),))
 
     assert result_json.result(held)["advice"][0]["held_back"] == WHY

@@ -10,12 +10,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from golden_report import empty, golden, hostile, tried
+from golden_report import altered, empty, golden, hostile, tried
 
 from advisor.report.render import html
 from advisor.report.render.tried import WORDS
 from advisor.report.report import Report
 from advisor.report.wording import diagnosis, prospect
+from advisor.rules.base import Severity
 
 VENDOR = Path(__file__).parents[4] / "templates" / "vendor"
 SCRIPT = "<script>alert(1)</script>"
@@ -248,13 +249,13 @@ def test_a_change_that_was_made_goes_by_the_title_of_its_rule():
     made = replace(tried().applied[0], rule="zero-1-2")
 
     text = " ".join(Page(html.render(replace(tried(), applied=(made,)))).text.split())
-    (title,) = (row.title for row in golden().checked if row.rule == made.rule)
+    (title,) = (row.rule.title for row in golden().checked if row.rule.id == made.rule)
     assert f"{title}: {WORDS[made.verdict]}" in text
     assert f"{made.rule}: {WORDS[made.verdict]}" not in text
 
 
 def test_what_is_information_only_is_said_to_be_so():
-    item = replace(golden().advice[0], severity="info")
+    item = altered(golden().advice[0], severity=Severity.INFO)
 
     def is_said(report):
         return [about.get("data-information") for _, about in Page(html.render(report)).elements].count("only")

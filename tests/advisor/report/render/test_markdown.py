@@ -6,6 +6,7 @@ import pytest
 from golden_report import empty, golden, hostile, tried
 from snapshots import same, scenes
 
+from advisor.judging.judge import Outcome
 from advisor.metrics.base import Need
 from advisor.report.render import markdown
 
@@ -23,8 +24,10 @@ def test_it_tells_how_to_look_into_much_that_no_phase_holds():
 
 
 def test_what_takes_another_machine_is_asked_for_last():
-    gpu = next(check for check in golden().checked if check.outcome == "not_measured")
-    word = replace(gpu, rule="spot-switch", why="The discount was not declared", need=Need.DECLARATION)
+    gpu = next(check for check in golden().checked if check.outcome is Outcome.NOT_MEASURED)
+    word = replace(
+        gpu, rule=replace(gpu.rule, id="spot-switch"), why="The discount was not declared", need=Need.DECLARATION
+    )
 
     text = markdown.render(replace(golden(), checked=(gpu, word)))
     assert text.index(word.why) < text.index(gpu.why)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from golden_report import empty, golden, hostile, tried
+from golden_report import altered, empty, golden, hostile, tried
 from rich.console import Console
 from snapshots import same, scenes
 from stack_places import NORMALIZE
@@ -18,7 +18,7 @@ from advisor.metrics.step import typical_step_uncertainty
 from advisor.report.render.terminal import summarize
 from advisor.report.render.view import View
 from advisor.report.report import Note, Phase
-from advisor.rules.base import Change
+from advisor.rules.base import Change, Measurement, Severity
 from profiler.schema import NO_DRIVER
 
 
@@ -76,15 +76,15 @@ def test_it_says_how_to_look_into_much_that_no_phase_holds():
 def test_a_path_is_never_broken():
     first, *others = golden().advice
     path = "/home/me/" + "project/" * 9 + "train.py"
-    (change, *_) = first.changes
-    advice = (replace(first, changes=(replace(change, file=path, line=31),)), *others)
+    (change, *_) = first.finding.advice.changes
+    advice = (altered(first, changes=(replace(change, file=path, line=31),)), *others)
     assert f"   {path}:31\n" in summary(replace(golden(), advice=advice))
 
 
 def test_scatter_that_the_busy_machine_explains_is_said_once():
     first, *others = golden().advice
-    uncertain = replace(first.evidence[0], metric=typical_step_uncertainty.name, value=0.1)
-    short = replace(first, rule=WINDOW_TOO_SHORT, severity="info", evidence=(uncertain,))
+    uncertain = Measurement(typical_step_uncertainty, 0.1, 0.05)
+    short = altered(first, rule=WINDOW_TOO_SHORT, severity=Severity.INFO, evidence=(uncertain,))
     report = replace(golden(), advice=(*others, short))
     assert WINDOW_TOO_SHORT in summary(report)
     assert WINDOW_TOO_SHORT not in summary(replace(report, cores=CoreUse(2, 1.8, 0.2)))
@@ -115,7 +115,7 @@ def test_each_note_has_a_line_of_its_own():
 
 @pytest.mark.parametrize(("alone", "has_it_alone"), [(Gain(0.1, 0.2, 0.3), True), (Gain(0.0, 0.0, 0.0), False)])
 def test_advice_that_gains_nothing_says_of_what(alone, has_it_alone):
-    nothing = replace(golden().advice[0], alone=alone, in_plan=Gain(0.0, 0.0, 0.0), cost=None)
+    nothing = altered(golden().advice[0], alone=alone, in_plan=Gain(0.0, 0.0, 0.0), cost=None)
     (said,) = View(golden()).gains(nothing)
     assert said == View(golden()).gain(nothing)
     assert "step time" in said
