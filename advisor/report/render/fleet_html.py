@@ -2,15 +2,11 @@
 
 from collections.abc import Sequence
 
-from markupsafe import Markup
-
 from advisor.fleet.columns import CAUSES
 from advisor.fleet.overview import MOST_CELLS, MOST_ROWS, Fleet, FleetPart, Look
 from advisor.fleet.queries import DIMENSIONS
-from advisor.report.render.html import as_data, as_read, policy, text_of
-from advisor.report.render.templates import environment
+from advisor.report.render.html import filled
 from advisor.units import digits, inline, money, share
-from profiler.version import __version__
 
 WEEKS = 26
 """Weeks of the trend that are shown."""
@@ -20,21 +16,14 @@ NAMELESS = "not recorded"
 
 def render(fleet: Fleet, command: str) -> str:
     """Return fleet.html; `command` is shown as the one that made it."""
-    scripts = [as_read(text_of(name)) for name in ("fleet.js", "report.js")]
-    style = as_read(text_of("report.css") + text_of("fleet.css"))
-    return (
-        environment()
-        .get_template("fleet.html")
-        .render(
-            fleet=fleet,
-            view=FleetView(fleet),
-            command=command,
-            version=__version__,
-            policy=policy(scripts, style),
-            style=Markup(style),
-            scripts=[Markup(script) for script in scripts],
-            data=Markup(as_data(cells(fleet))),
-        )
+    return filled(
+        "fleet.html",
+        ["report.css", "fleet.css"],
+        ["fleet.js", "report.js"],
+        {"fleet": cells(fleet)},
+        fleet=fleet,
+        view=FleetView(fleet),
+        command=command,
     )
 
 

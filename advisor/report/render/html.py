@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
@@ -18,59 +18,75 @@ from advisor.report.render.what_if import PARTS, controls
 from advisor.report.report import Report
 from profiler.version import __version__
 
-# Bars are drawn by inline styles; without requests they can tell nobody anything.
-_WITHOUT_SCRIPTS = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'"
-
 
 def render(report: Report, compared: Comparison | None = None) -> str:
-    """Return the whole page, with what a comparison found if there is one.
-
-    Its content security policy allows its own scripts and style sheet, known by their hashes, and nothing else: no
-    eval, no handler, no request, no image, no string that becomes HTML. Style attributes may be inline, because they
-    set the widths of the bars' parts, with or without scripts; without requests they can leak nothing.
-    """
+    """Return the whole page, with what a comparison found if there is one."""
     view = View(report)
-    item = charts.item(report.charts) if report.charts else None
-    memory = as_data(report.what_if.anatomy.as_data()) if report.what_if else None
-    found = report.one_step
-    # uPlot's license must be in every copy of it: each page is one.
-    uplot = f"/*\n{text_of('vendor/LICENSE')}*/\n{text_of('vendor/uPlot.iife.min.js')}"
-    drawing = [uplot, text_of("charts.js")] if item else []
-    needed_by = {
-        "memory_model.js": memory,
-        "memory.js": memory,
-        "one_step.js": found,
+    data: dict[str, object] = {}
+    if report.charts:
+        data["charts"] = charts.item(report.charts)
+    if report.one_step:
+        data["one-step"] = _steps(report.one_step, view)
+    if report.what_if:
+        data["memory"] = report.what_if.anatomy.as_data()
+    scripts = {
+        "vendor/uPlot.iife.min.js": report.charts,
+        "charts.js": report.charts,
+        "memory_model.js": report.what_if,
+        "memory.js": report.what_if,
+        "one_step.js": report.one_step,
         "operators.js": report.operators,
         "code.js": report.code and report.code.samples,
         "report.js": report,
     }
-    scripts = [as_read(script) for script in (*drawing, *(text_of(name) for name, by in needed_by.items() if by))]
-    style = as_read((text_of("vendor/uPlot.min.css") if item else "") + text_of("report.css"))
-    return (
-        environment()
-        .get_template("report.html")
-        .render(
-            report=report,
-            version=report.version,
-            compared=sections(compared) if compared else (),
-            view=view,
-            controls=controls(report.what_if) if report.what_if else (),
-            memory_parts=PARTS,
-            policy=policy(scripts, style),
-            style=Markup(style),
-            scripts=[Markup(script) for script in scripts],
-            charts=Markup(as_data(item)) if item else None,
-            one_step=Markup(as_data(_steps(found, view))) if found else None,
-            memory_model=Markup(memory) if memory else None,
-        )
+    return filled(
+        "report.html",
+        [*(["vendor/uPlot.min.css"] if report.charts else []), "report.css"],
+        [name for name, needed_by in scripts.items() if needed_by],
+        data,
+        report=report,
+        version=report.version,
+        compared=sections(compared) if compared else (),
+        view=view,
+        controls=controls(report.what_if) if report.what_if else (),
+        memory_parts=PARTS,
     )
 
 
 def render_sections(sections: Sequence[Section], page: Page) -> str:
     """Return the page of a plan or a comparison, which runs no script."""
-    template = environment().get_template("sections.html")
-    style = Markup(text_of("report.css"))
-    return template.render(sections=sections, page=page, policy=_WITHOUT_SCRIPTS, style=style, version=__version__)
+    return filled("sections.html", ["report.css"], sections=sections, page=page)
+
+
+def filled(
+    template: str,
+    styles: Sequence[str],
+    scripts: Sequence[str] = (),
+    data: Mapping[str, object] | None = None,
+    **shown: object,
+) -> str:
+    """Return a page with these style sheets, these scripts and the data that they read, by name.
+
+    Its content security policy allows its own scripts and style sheet, known by their hashes, and nothing else: no
+    eval, no handler, no request, no image, no string that becomes HTML. Style attributes may be inline, because they
+    set the widths of the bars' parts, with or without scripts; without requests they can leak nothing.
+    """
+    texts = [_as_read(_script(name)) for name in scripts]
+    style = _as_read("".join(map(_text_of, styles)))
+    policy = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'"
+    if texts:
+        policy += (
+            f"; script-src {' '.join(map(_hash, texts))}; style-src-elem {_hash(style)}; "
+            "require-trusted-types-for 'script'; trusted-types 'none'"
+        )
+    made = {
+        "version": __version__,
+        "policy": policy,
+        "style": Markup(style),
+        "scripts": [Markup(text) for text in texts],
+        "data": {name: Markup(_as_data(item)) for name, item in (data or {}).items()},
+    }
+    return environment().get_template(template).render(made | shown)
 
 
 def _steps(found: OneStep, view: View) -> dict[str, object]:
@@ -90,21 +106,17 @@ def _steps(found: OneStep, view: View) -> dict[str, object]:
     }
 
 
-def policy(scripts: Sequence[str], style: str) -> str:
-    """Return the content security policy of a page with these scripts and this style sheet."""
-    return (
-        "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; "
-        f"script-src {' '.join(map(_hash, scripts))}; style-src-elem {_hash(style)}; "
-        "require-trusted-types-for 'script'; trusted-types 'none'"
-    )
+def _script(name: str) -> str:
+    """Return a script; what others wrote has its license before it, as every copy must, and each page is one."""
+    text = _text_of(name)
+    return f"/*\n{_text_of('vendor/LICENSE')}*/\n{text}" if name.startswith("vendor/") else text
 
 
-def text_of(name: str) -> str:
-    """Return the text of a template's file."""
+def _text_of(name: str) -> str:
     return (folder() / name).read_text(encoding="utf-8")
 
 
-def as_read(text: str) -> str:
+def _as_read(text: str) -> str:
     """Return the text as a browser reads it, so that the hash matches."""
     return text.replace("\r\n", "\n").replace("</script", "<\\/script")
 
@@ -114,6 +126,6 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
-def as_data(item: dict[str, object]) -> str:
+def _as_data(item: object) -> str:
     """Return JSON that cannot end the element it is in."""
     return json.dumps(item, separators=(",", ":")).replace("<", "\\u003c")
