@@ -29,7 +29,6 @@ from advisor.report.report import (
     Note,
     Overhead,
     Phase,
-    RankPhases,
     Recommendation,
     Report,
     RunInfo,
@@ -70,7 +69,6 @@ def build_report(
         run=_run_of_traces(traces) if imported else _run(profile),
         steps=steps,
         phases=phases,
-        by_rank=_by_rank(metrics) if many is None else (),
         between=_between(metrics),
         regions=_regions(profile),
         advice=tuple(
@@ -187,23 +185,6 @@ def _communication(metrics: Metrics, phases: Mapping[str, float]) -> dict[str, f
         return {}
     exposed = min(exposed, phases["backward"])
     return {"communication": exposed, "backward": phases["backward"] - exposed}
-
-
-def _by_rank(metrics: Metrics) -> tuple[RankPhases, ...]:
-    measured = metrics.get(step.phase_seconds_by_rank) or {}
-    if not 1 < len(measured) <= FEW:
-        return ()
-    return tuple(
-        RankPhases(
-            rank=rank,
-            phases=tuple(
-                Phase(name=name, seconds=phases[name], share=phases[name] / sum(phases.values()))
-                for name in CONTRACT_PHASES
-                if phases.get(name)
-            ),
-        )
-        for rank, phases in sorted(measured.items())
-    )
 
 
 def _between(metrics: Metrics) -> tuple[Phase, ...]:

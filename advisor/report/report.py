@@ -122,20 +122,6 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankPhases:
-    """The mean steady step of one rank."""
-
-    rank: int
-    phases: tuple[Phase, ...]
-    """Measured ones that take any time; shares of this rank's step."""
-
-    @property
-    def seconds(self) -> float:
-        """Return the seconds of the whole step."""
-        return sum(phase.seconds or 0.0 for phase in self.phases)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
     """One piece of advice as it was judged, in the order of the plan, and what else is known of it."""
 
@@ -235,8 +221,6 @@ class Report:
     steps: StepTimes | None = None
     phases: tuple[Phase, ...] = ()
     """Every one of CONTRACT_PHASES, measured or not, in their order."""
-    by_rank: tuple[RankPhases, ...] = ()
-    """Where there are several ranks, and few enough to be shown one by one."""
     between: tuple[Phase, ...] = ()
     """Shares of run time."""
     regions: tuple[RegionFact, ...] = ()

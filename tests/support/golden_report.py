@@ -19,13 +19,13 @@ from advisor.report.anatomy import WhatIf
 from advisor.report.operations import Operation, Operations
 from advisor.report.operator_table import OperatorTable, operator_table
 from advisor.report.quantities import Quantity
+from advisor.report.ranks import EachRank, OfRank
 from advisor.report.report import (
     CONTRACT_PHASES,
     MemoryPart,
     Note,
     Overhead,
     Phase,
-    RankPhases,
     Recommendation,
     Report,
     RunInfo,
@@ -239,7 +239,7 @@ def tried() -> Report:
         report,
         advice=tuple(replace(item, verified=found) for item, found in advice),
         run=replace(report.run, ranks=2),
-        by_rank=tuple(_rank(number, wait) for number, wait in ((0, 0.02), (1, 0.08))),
+        each_rank=EachRank(count=2, rows=tuple(_rank(number, wait) for number, wait in ((0, 0.02), (1, 0.08)))),
         applied=(replace(confirmed, rule="data-workers-zero", seconds=(0.5, 0.25), applied=True), fitted),
         history=(
             PastRun(1_763_600_000.0, 0.25, "runs/second", "0123456789abcdef", ("commit", "work")),
@@ -471,13 +471,11 @@ def _fused() -> Recommendation:
     return Recommendation(finding=finding)
 
 
-def _rank(number: int, wait: float) -> RankPhases:
+def _rank(number: int, wait: float) -> OfRank:
     """Waits for data, or in the backward pass for the one that does."""
-    seconds = {"data_wait": wait, "forward": 0.034, "backward": 0.141 - wait, "optimizer": 0.01}
-    whole = sum(seconds.values())
-    return RankPhases(
-        rank=number, phases=tuple(Phase(name=name, seconds=of, share=of / whole) for name, of in seconds.items())
-    )
+    phases = {"data_wait": wait, "forward": 0.034, "backward": 0.141 - wait, "optimizer": 0.01}
+    about: dict[str, Any] = {"node": 0, "host": None, "steps": 1000, "memory_peak": None, "events_lost": 0, "remark": ""}
+    return OfRank(rank=number, phases=phases, step_time=MEAN, **about)
 
 
 def _what_if() -> WhatIf:

@@ -344,6 +344,17 @@ class View:
         return f"Named regions: {', '.join(shown)}{rest}." if shown else ""
 
     @property
+    def by_rank(self) -> list[tuple[int, float, list[BarPart]]]:
+        """Return the ranks, the seconds of their mean steps and the parts of those; empty if there are one or many."""
+        rows = self.report.each_rank.rows
+        if self.report.ranks or len(rows) == 1 or any(row.step_time is None for row in rows):
+            return []
+        steps = [(row.rank, sum(row.phases.values()), row.phases.items()) for row in rows]
+        return [
+            (rank, whole, [_part(name, time / whole) for name, time in parts if time]) for rank, whole, parts in steps
+        ]
+
+    @property
     def ranks_text(self) -> str:
         """Say in a sentence how far apart many ranks are; empty if there are few."""
         spread = dict(self.report.ranks.spread) if self.report.ranks else {}
@@ -369,10 +380,10 @@ class View:
         trained = self.report.steps is not None and self.report.steps.count > 0
         return [note for note in self.report.problems if note.matters and (trained or note.source != "steps")]
 
-    @staticmethod
-    def parts(phases: Iterable[Phase]) -> list[BarPart]:
-        """Return a step, of which these are the phases, for a stacked bar."""
-        return [BarPart(p.name, p.label, p.share or 0.0, share(p.share or 0.0)) for p in phases]
+    @property
+    def parts(self) -> list[BarPart]:
+        """Return the step's phases for a stacked bar."""
+        return [_part(phase.name, phase.share or 0.0) for phase in self.phases]
 
     @staticmethod
     def bar_text(parts: Iterable[BarPart]) -> str:
@@ -491,6 +502,10 @@ class View:
         if isinstance(value, int | float):
             return size(value) if name in BYTES else f"{value:,}"
         return str(value)
+
+
+def _part(phase: str, of_step: float) -> BarPart:
+    return BarPart(phase, LABELS[phase][0], of_step, share(of_step))
 
 
 def _in_plan(item: Finding) -> str:
