@@ -13,9 +13,6 @@ FORWARD = RECOMPUTE - 1
 # Logits in fp32, and once more for the loss.
 LOGIT_BYTES_FP32 = 8
 
-# A transformer block's matrices: 4 h^2 of attention, 8 h^2 of the feed-forward part.
-BLOCK_OVER_HIDDEN_SQUARED = 12
-
 
 @dataclass(frozen=True, slots=True)
 class ActivationCheckpointing:
@@ -141,11 +138,6 @@ def measured(each: float, number: int | None) -> Activations:
         layers=None if number is None else layers(number, each),
         source="as given" + ("" if number is None else f", in {number} equal layers that keep 1/17 as their input"),
     )
-
-
-def matrices(number: int, hidden: int, vocabulary: int | None) -> float:
-    """Return the parameters of an ordinary transformer of that shape, without the small ones."""
-    return BLOCK_OVER_HIDDEN_SQUARED * number * hidden**2 + (vocabulary or 0) * hidden
 
 
 def _nearest(layer: Layer) -> int:

@@ -92,7 +92,7 @@ def notes(plan: MemoryPlan) -> list[str]:
     ]
     if plan.activations is None:
         said.append(
-            f"Activations are not included. Give {' '.join(plan.missing)} (and --vocabulary) for a transformer's, or "
+            f"Activations are not included. Give {' '.join(model.missing)} (and --vocabulary) for a transformer's, or "
             "--activation-bytes-per-sample, or two measured peaks (--peak 8:21GB --peak 16:31GB)."
         )
     else:
@@ -106,9 +106,9 @@ def notes(plan: MemoryPlan) -> list[str]:
         )
     if model.autocast:
         said.append(_master(plan))
-    if plan.unmatched is not None:
+    if model.unmatched is not None:
         said.append(
-            f"A transformer of that shape has about {parameters(plan.unmatched)} parameters, not "
+            f"A transformer of that shape has about {parameters(model.unmatched)} parameters, not "
             f"{parameters(model.parameters)}: check --params, --layers and --hidden, unless it is a mixture of experts."
         )
     if kind.peaks is not None and kind.peaks.tf32 is None and model.precision not in ("fp32", "fp16"):

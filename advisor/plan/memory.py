@@ -1,14 +1,18 @@
-"""Plan the memory of a training run: the needs of each placement, and the smallest change that fits."""
+"""Plan the memory of a training run: the needs of each placement, the smallest change and the batch that fit."""
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from advisor.models.memory import pieces
-from advisor.plan.activations import NONE, ActivationCheckpointing, Activations, every
+from advisor.models.memory import Slope, pieces, slope
+from advisor.plan.activations import NONE, ActivationCheckpointing, Activations
 from advisor.plan.cluster import Cluster
 from advisor.plan.model import Model
 from advisor.plan.placement import Account, Offload, Placement, account, placements
+from profiler.errors import ProfilerError
+
+# Samples that tensor cores and their tiles like a batch to be a multiple of.
+MULTIPLE = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +48,6 @@ class MemoryPlan:
     """Wanted micro-batch; None: at least one sample, and as many as fit."""
     target_batch: int | None = None
     """Wanted samples per optimizer step, of all GPUs together."""
-    missing: tuple[str, ...] = ()
-    """Options that are missing to compute the activations."""
-    unmatched: float | None = None
-    """Parameters that the given shape would have, if they are far from the given ones."""
 
     @property
     def batch(self) -> int:
@@ -138,8 +138,7 @@ class MemoryPlan:
         sharded = account(smaller, self.cluster, Placement(3))
         own = sharded.transient or 0.0
         if self.activations is not None:
-            ways = [*self.activations.choices] + ([every(1)] if self.activations.layers else [])
-            own += self.batch * min(self.activations.kept(way) or math.inf for way in ways)
+            own += self.batch * min(self.activations.kept(way) or math.inf for way in self.activations.choices)
         room = self.cluster.budget - own
         return math.ceil(smaller.states.total / room) if room > 0 else None
 
@@ -165,3 +164,42 @@ class MemoryPlan:
     def whole(self) -> float:
         """Return the bytes that plain training needs on a GPU."""
         return self.used(Choice(account=self.plain, checkpointing=NONE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPlan:
+    """peak(B) = fixed + each x B, and the room that this leaves. Sizes in bytes."""
+
+    line: Slope
+    budget: float
+    """Bytes of a GPU that may be filled."""
+
+    @property
+    def largest(self) -> int:
+        """Return the largest micro-batch; 0 if not even one sample fits."""
+        return max(0, math.floor((self.budget - self.line.fixed) / self.line.each))
+
+    @property
+    def even(self) -> int:
+        """Return the largest micro-batch rounded down to a multiple of eight; 0 if there is none."""
+        return self.largest // MULTIPLE * MULTIPLE
+
+
+def of_peaks(peaks: tuple[tuple[int, float], ...], budget: float) -> BatchPlan:
+    """Return the plan for two peaks, each (micro-batch, peak in bytes).
+
+    Raises:
+        ProfilerError: they are not two sizes, or the larger one does not take more.
+    """
+    if len(peaks) != 2 or peaks[0][0] == peaks[1][0]:
+        raise ProfilerError(
+            "`plan` needs the peaks of two micro-batch sizes to calculate the memory per sample.",
+            "Give both: --peak 8:21GB --peak 16:31GB.",
+        )
+    line = slope(*sorted(peaks))
+    if line.each <= 0 or line.fixed < 0:
+        raise ProfilerError(
+            "The second peak must be larger than the first, because memory grows with the batch.",
+            "Measure torch.cuda.max_memory_allocated() for both sizes, each in a separate run.",
+        )
+    return BatchPlan(line=line, budget=budget)

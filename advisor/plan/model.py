@@ -1,10 +1,12 @@
-"""Describe the model as far as memory goes: its parameters, their types and their optimizer."""
+"""Describe the model as far as memory goes: its parameters, their types, its optimizer and its shape."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from advisor.models.activations import Layer
 from advisor.models.memory import States, bytes_each, states
+from advisor.plan.activations import Activations, of_shape
 from profiler.errors import ProfilerError
 
 # As they are written on the command line, and as advisor/models/memory.py calls them.
@@ -30,28 +32,39 @@ PRECISIONS = {
 # A square matrix of the hidden size, the worst of a transformer's, pays 4 x 2h / h^2 bytes a parameter.
 ADAFACTOR_OVER_HIDDEN = 8
 
+# A transformer block's matrices: 4 h^2 of attention, 8 h^2 of the feed-forward part.
+BLOCK_OVER_HIDDEN_SQUARED = 12
+
+# Parameters further off than this belong to another shape; gated layers and grouped heads stay below it (assumption).
+FAR = 2.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """The properties of the model that advisor/models needs."""
+    """The properties of the model that advisor/models needs; of its shape, None was not given."""
 
     parameters: float
     optimizer: str = "adamw"
     """One of OPTIMIZERS."""
     precision: str = "bf16"
     """One of PRECISIONS."""
+    layers: int | None = None
     hidden: int | None = None
-    unit: float | None = None
-    """Parameters of the largest part that is gathered at once with sharded weights; None if not known."""
+    heads: int | None = None
+    sequence: int | None = None
+    vocabulary: int | None = None
+    flash: bool = True
+    largest_unit: float | None = None
+    """Parameters of the largest part that is gathered at once with sharded weights, if it is given."""
 
     def __post_init__(self) -> None:
         if not self.parameters >= 1:
             raise ProfilerError(
                 f"No model has {self.parameters:g} parameters.", 'Give their number: --params 1.5B, "350M" or "7.5e9".'
             )
-        if self.unit is not None and not 1 <= self.unit <= self.parameters:
+        if self.largest_unit is not None and not 1 <= self.largest_unit <= self.parameters:
             raise ProfilerError(
-                f"The largest unit has {self.unit:g} parameters, the whole model {self.parameters:g}.",
+                f"The largest unit has {self.largest_unit:g} parameters, the whole model {self.parameters:g}.",
                 "Give --largest-unit as the parameters of one block, no more than --params.",
             )
         if self.optimizer == "adafactor" and self.hidden is None:
@@ -87,6 +100,50 @@ class Model:
     def cast(self) -> float:
         """Return the bytes of the 16-bit copies of the weights that autocast holds through forward and backward."""
         return self.element * self.parameters if self.autocast else 0.0
+
+    @property
+    def unit(self) -> float | None:
+        """Return the parameters of the largest part that FSDP gathers: as given, else a layer or the embedding.
+
+        None if the number of layers is not known.
+        """
+        if self.largest_unit or self.layers is None:
+            return self.largest_unit
+        embedding = min(self.parameters, float((self.vocabulary or 0) * (self.hidden or 0)))
+        return max(1.0, (self.parameters - embedding) / self.layers, embedding)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Return the options that are missing to compute activations. Flash attention keeps nothing per head."""
+        needed = {"--layers": self.layers, "--hidden": self.hidden, "--sequence": self.sequence}
+        if not self.flash:
+            needed["--heads"] = self.heads
+        return tuple(name for name, value in needed.items() if value is None)
+
+    @property
+    def activations(self) -> Activations | None:
+        """Return the activations of one sample; None if the shape is incomplete.
+
+        Raises:
+            ProfilerError: the heads do not divide the hidden size.
+        """
+        if self.layers is None or self.hidden is None or self.sequence is None or self.missing:
+            return None
+        return of_shape(
+            layer=Layer(sequence=self.sequence, batch=1, hidden=self.hidden, heads=self.heads or 1),
+            number=self.layers,
+            vocabulary=self.vocabulary,
+            flash=self.flash,
+            element=self.element,
+        )
+
+    @property
+    def unmatched(self) -> float | None:
+        """Return the parameters of an ordinary transformer of this shape, if they are far from the given ones."""
+        if self.layers is None or self.hidden is None:
+            return None
+        usual = BLOCK_OVER_HIDDEN_SQUARED * self.layers * self.hidden**2 + (self.vocabulary or 0) * self.hidden
+        return usual if not 1 / FAR <= self.parameters / usual <= FAR else None
 
     @property
     def in_8_bits(self) -> Model | None:

@@ -8,13 +8,10 @@ from inspect import signature
 from typing import Any, TypeVar
 
 from advisor.plan.activations import measured
-from advisor.plan.batch import BatchPlan, of_peaks
-from advisor.plan.cluster import Cluster
-from advisor.plan.devices import GpuKind, device
+from advisor.plan.cluster import Cluster, GpuKind, device
 from advisor.plan.interval import IntervalPlan
-from advisor.plan.memory import MemoryPlan
+from advisor.plan.memory import BatchPlan, MemoryPlan, of_peaks
 from advisor.plan.model import Model
-from advisor.plan.shape import Shape
 from profiler.errors import ProfilerError
 
 T = TypeVar("T")
@@ -71,8 +68,7 @@ def _cluster(given: Mapping[str, Any]) -> Cluster:
 
 
 def _memory(given: Mapping[str, Any], cluster: Cluster, batch: BatchPlan | None) -> MemoryPlan:
-    shape = _filled(Shape, given)
-    model = _filled(Model, given, unit=given["unit"] or shape.unit(given["parameters"]))
+    model = _filled(Model, given)
     each = given["activation_bytes_per_sample"]
     if each is not None and batch is not None:
         raise ProfilerError(
@@ -80,15 +76,8 @@ def _memory(given: Mapping[str, Any], cluster: Cluster, batch: BatchPlan | None)
         )
     if batch is not None:
         each = batch.line.each
-    return _filled(
-        MemoryPlan,
-        given,
-        model=model,
-        cluster=cluster,
-        activations=shape.activations(model.element) if each is None else measured(each, shape.layers),
-        missing=shape.missing,
-        unmatched=shape.unmatched(model.parameters),
-    )
+    activations = model.activations if each is None else measured(each, model.layers)
+    return _filled(MemoryPlan, given, model=model, cluster=cluster, activations=activations)
 
 
 def _interval(given: Mapping[str, Any]) -> IntervalPlan:

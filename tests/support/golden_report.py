@@ -474,7 +474,14 @@ def _fused() -> Recommendation:
 def _rank(number: int, wait: float) -> OfRank:
     """Waits for data, or in the backward pass for the one that does."""
     phases = {"data_wait": wait, "forward": 0.034, "backward": 0.141 - wait, "optimizer": 0.01}
-    about: dict[str, Any] = {"node": 0, "host": None, "steps": 1000, "memory_peak": None, "events_lost": 0, "remark": ""}
+    about: dict[str, Any] = {
+        "node": 0,
+        "host": None,
+        "steps": 1000,
+        "memory_peak": None,
+        "events_lost": 0,
+        "remark": "",
+    }
     return OfRank(rank=number, phases=phases, step_time=MEAN, **about)
 
 

@@ -7,9 +7,8 @@ import json
 import math
 
 from advisor.plan import advice
-from advisor.plan.batch import BatchPlan
 from advisor.plan.interval import IntervalPlan
-from advisor.plan.memory import MemoryPlan
+from advisor.plan.memory import BatchPlan, MemoryPlan
 from advisor.plan.placement import Account
 from advisor.plan.plan import Plan
 from advisor.plan.settings import settings
@@ -24,9 +23,9 @@ def render(plan: Plan) -> str:
     made = {
         "schema": SCHEMA,
         "version": __version__,
-        "memory": None if plan.memory is None else _memory(plan.memory),
-        "batch": None if plan.batch is None else _batch(plan.batch),
-        "checkpoint_interval": None if plan.interval is None else _interval(plan.interval),
+        "memory": plan.memory and _memory(plan.memory),
+        "batch": plan.batch and _batch(plan.batch),
+        "checkpoint_interval": plan.interval and _interval(plan.interval),
     }
     return json.dumps(made, indent=2, allow_nan=False) + "\n"
 

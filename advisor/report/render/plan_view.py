@@ -4,7 +4,7 @@ import math
 
 from advisor.plan import advice
 from advisor.plan.interval import IntervalPlan
-from advisor.plan.memory import Choice, MemoryPlan
+from advisor.plan.memory import BatchPlan, Choice, MemoryPlan
 from advisor.plan.placement import Account
 from advisor.plan.plan import Plan
 from advisor.plan.quantities import gb, in_gb, parameters
@@ -17,14 +17,9 @@ UNKNOWN = "?"
 
 def sections(plan: Plan) -> tuple[Section, ...]:
     """Return the requested sections, in the order of the decisions."""
-    found = []
-    if plan.memory is not None:
-        found.append(_memory(plan.memory))
-    if plan.batch is not None:
-        found.append(_batch(plan))
-    if plan.interval is not None:
-        found.append(_interval(plan.interval))
-    return tuple(found)
+    memory, batch, interval = plan.memory, plan.batch, plan.interval
+    found = (memory and _memory(memory), batch and _batch(batch), interval and _interval(interval))
+    return tuple(section for section in found if section)
 
 
 def _memory(plan: MemoryPlan) -> Section:
@@ -175,9 +170,7 @@ def _bar(label: str, one: Account, activations: float, capacity: float, longest:
     )
 
 
-def _batch(plan: Plan) -> Section:
-    assert plan.batch is not None
-    found = plan.batch
+def _batch(found: BatchPlan) -> Section:
     even = f", {found.even} as a multiple of 8" if found.even not in (0, found.largest) else ""
     return Section(
         id="batch",

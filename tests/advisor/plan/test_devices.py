@@ -2,7 +2,7 @@
 
 import pytest
 
-from advisor.plan.devices import NAMES, device
+from advisor.plan.cluster import NAMES, device
 from profiler.errors import ProfilerError
 
 MIB = 1024**2

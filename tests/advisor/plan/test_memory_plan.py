@@ -1,5 +1,7 @@
 """What fits: the accounts against published and hand-computed numbers, and the smallest change. GB is 1e9 bytes."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,13 +9,10 @@ from hypothesis import strategies as st
 from advisor.models.activations import Layer
 from advisor.plan import advice
 from advisor.plan.activations import Activations, every, measured, of_shape
-from advisor.plan.batch import of_peaks
-from advisor.plan.cluster import Cluster
-from advisor.plan.devices import GpuKind
-from advisor.plan.memory import MemoryPlan
+from advisor.plan.cluster import Cluster, GpuKind
+from advisor.plan.memory import MemoryPlan, of_peaks
 from advisor.plan.model import Model
 from advisor.plan.placement import Offload, Placement, account
-from advisor.plan.shape import Shape
 from profiler.errors import ProfilerError
 
 GB = 1e9
@@ -26,7 +25,7 @@ def cluster(gpus=8, memory=24 * GIB, **more) -> Cluster:
 
 def planned(parameters=1.5e9, *, gpus=8, memory=24 * GIB, optimizer="adamw", precision="bf16", unit=None, **more):
     on = {name: more.pop(name) for name in ("host", "reserve", "per_node") if name in more}
-    model = Model(parameters=parameters, optimizer=optimizer, precision=precision, unit=unit)
+    model = Model(parameters=parameters, optimizer=optimizer, precision=precision, largest_unit=unit)
     return MemoryPlan(model=model, cluster=cluster(gpus, memory, **on), **more)
 
 
@@ -101,7 +100,7 @@ def test_8_bit_moments():
 )
 def test_deepspeeds_own_estimators(placement, gpu, host):
     """2851M parameters, the largest layer 32M, 8 GPUs, in GiB, from DeepSpeed's documentation."""
-    model = Model(parameters=2851e6, precision="bf16-master", unit=32e6)
+    model = Model(parameters=2851e6, precision="bf16-master", largest_unit=32e6)
     found = account(model, cluster(), placement)
 
     assert found.deepspeed is not None
@@ -113,7 +112,7 @@ def test_deepspeeds_own_estimators(placement, gpu, host):
 
 def test_deepspeeds_offload_is_ours():
     """2 psi of weights on the GPU, 2 psi / D at stage 3."""
-    model = Model(parameters=2851e6, precision="bf16-master", unit=32e6)
+    model = Model(parameters=2851e6, precision="bf16-master", largest_unit=32e6)
     for stage in (2, 3):
         found = account(model, cluster(), Placement(stage, Offload.OPTIMIZER))
         assert found.least == pytest.approx(found.deepspeed.gpu)
@@ -121,7 +120,7 @@ def test_deepspeeds_offload_is_ours():
 
 def test_llama_8b_under_fsdp():
     """fp32 states over 8 GPUs, and two blocks of 218M gathered in 16 bits: 16.06 + 0.87."""
-    found = account(Model(parameters=8.03e9, unit=218e6), cluster(), Placement(3))
+    found = account(Model(parameters=8.03e9, largest_unit=218e6), cluster(), Placement(3))
 
     assert found.states.total / GB == pytest.approx(16.06)
     assert found.transient / GB == pytest.approx(0.872)
@@ -313,7 +312,8 @@ def test_the_reserve_is_kept_free():
 
 
 def test_without_activations_only_states_are_planned_and_it_says_so():
-    plan = planned(missing=("--layers", "--sequence"))
+    model = Model(parameters=1.5e9, hidden=2048)
+    plan = replace(planned(), model=model)
 
     assert plan.largest(plan.plain, every(1)) is None
     assert any("--layers --sequence" in note for note in advice.notes(plan))
@@ -348,24 +348,25 @@ def test_accumulation_makes_the_target(target, micro, steps, of, total):
 
 
 def test_a_shape_that_does_not_match_its_parameters_is_told():
-    shape = Shape(layers=24, hidden=2048, sequence=1024)
+    model = Model(parameters=1.5e9, layers=24, hidden=2048, sequence=1024)
 
-    assert shape.unmatched(1.5e9) is None
-    assert shape.unmatched(15e9) == pytest.approx(12 * 24 * 2048**2)
-    assert shape.missing == ()
-    assert Shape(layers=24, flash=False).missing == ("--hidden", "--sequence", "--heads")
-    assert Shape(hidden=2048).unit(1.5e9) is None
-    assert Shape(layers=32, hidden=4096, vocabulary=128256).unit(8.03e9) == pytest.approx(128256 * 4096)
+    assert model.unmatched is None
+    assert replace(model, parameters=15e9).unmatched == pytest.approx(12 * 24 * 2048**2)
+    assert model.missing == ()
+    assert Model(parameters=1.5e9, layers=24, flash=False).missing == ("--hidden", "--sequence", "--heads")
+    assert Model(parameters=1.5e9, hidden=2048).unit is None
+    llama = Model(parameters=8.03e9, layers=32, hidden=4096, vocabulary=128256)
+    assert llama.unit == pytest.approx(128256 * 4096)
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
         lambda: Model(parameters=0),
-        lambda: Model(parameters=1e9, unit=2e9),
+        lambda: Model(parameters=1e9, largest_unit=2e9),
         lambda: cluster(gpus=12),
         lambda: cluster(reserve=1.0),
-        lambda: Shape(layers=2, hidden=100, heads=3, sequence=8).activations(2),
+        lambda: Model(parameters=1e6, layers=2, hidden=100, heads=3, sequence=8).activations,
     ],
 )
 def test_what_cannot_be_is_told_with_what_to_do(wrong):

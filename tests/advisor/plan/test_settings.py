@@ -5,8 +5,7 @@ import json
 from itertools import product
 
 from advisor.plan.activations import measured
-from advisor.plan.cluster import Cluster
-from advisor.plan.devices import GpuKind
+from advisor.plan.cluster import Cluster, GpuKind
 from advisor.plan.memory import MemoryPlan
 from advisor.plan.model import OPTIMIZERS, PRECISIONS, Model
 from advisor.plan.settings import settings
@@ -16,7 +15,7 @@ GB = 1e9
 
 def planned(memory, *, gpus=8, precision="bf16", optimizer="adamw", **more) -> MemoryPlan:
     return MemoryPlan(
-        model=Model(parameters=1.5e9, optimizer=optimizer, precision=precision, unit=50e6, hidden=2048),
+        model=Model(parameters=1.5e9, optimizer=optimizer, precision=precision, largest_unit=50e6, hidden=2048),
         cluster=Cluster(gpus=gpus, device=GpuKind("as given", memory * GB), reserve=0.0),
         activations=measured(1e9, 10),
         **more,
