@@ -13,8 +13,10 @@ class Offload(Enum):
     """The states that are kept on the host."""
 
     NOTHING = "nothing"
-    OPTIMIZER = "optimizer state and gradients"
-    ALL = "optimizer state, gradients and weights"
+    OPTIMIZER = "optimizer"
+    """Optimizer state and gradients."""
+    ALL = "all"
+    """Optimizer state, gradients and weights."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,31 +20,33 @@ _HALVES = {"bf16": "bf16", "bf16-master": "bf16", "fp16": "fp16"}
 _TYPES = {"bf16": "bfloat16", "bf16-master": "bfloat16", "fp16": "float16"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Setting:
     """The settings for one framework."""
 
     tool: str
     language: str
-    code: str | None = None
+    code: str | None
     """The text to write; None if the framework has no setting of its own."""
-    note: str = ""
+    note: str
 
 
 def settings(plan: MemoryPlan) -> tuple[Setting, ...]:
     """Return the settings for torch, DeepSpeed and accelerate; empty if nothing fits."""
     choice = plan.choice
-    return () if choice is None else (_torch(plan, choice), _deepspeed(plan, choice), _accelerate(plan, choice))
+    if choice is None:
+        return ()
+    tools = (("torch", "python", _torch), ("DeepSpeed", "json", _deepspeed), ("accelerate", "yaml", _accelerate))
+    return tuple(Setting(tool, language, *written(plan, choice)) for tool, language, written in tools)
 
 
-def _torch(plan: MemoryPlan, choice: Choice) -> Setting:
+def _torch(plan: MemoryPlan, choice: Choice) -> tuple[str | None, str]:
     placement, precision = choice.account.placement, plan.model.precision
     if placement.offload is Offload.OPTIMIZER:
-        note = "torch offloads everything or nothing: use DeepSpeed or accelerate."
-        return Setting(tool="torch", language="python", note=note)
+        return None, "torch offloads everything or nothing: use DeepSpeed or accelerate."
     if precision == "bf16-master" and placement.stage < 3:
         note = "torch keeps no master copy of 16-bit weights: use DeepSpeed, or plan with --precision bf16 (autocast)."
-        return Setting(tool="torch", language="python", note=note)
+        return None, note
     sharded = placement.stage >= 2
     lines = [*_imports(plan, choice), ""]
     if precision == "tf32":
@@ -60,7 +62,7 @@ def _torch(plan: MemoryPlan, choice: Choice) -> Setting:
         lines.append("model = DistributedDataParallel(model)")
     lines += [*_updated(choice), *_forward(plan, choice)]
     note = "FSDP2; reshard_after_forward=False keeps weights gathered until the backward pass: ZeRO 2."
-    return Setting(tool="torch", language="python", code=_text(lines), note=note if placement.stage == 2 else "")
+    return _text(lines), note if placement.stage == 2 else ""
 
 
 def _imports(plan: MemoryPlan, choice: Choice) -> list[str]:
@@ -135,10 +137,9 @@ def _forward(plan: MemoryPlan, choice: Choice) -> list[str]:
     return ["", *scaler, f'with torch.autocast("cuda", dtype=torch.{kind}):  # around forward and loss', "    ..."]
 
 
-def _deepspeed(plan: MemoryPlan, choice: Choice) -> Setting:
+def _deepspeed(plan: MemoryPlan, choice: Choice) -> tuple[str | None, str]:
     if plan.model.precision == "pure-bf16" and choice.account.placement.offload is Offload.NOTHING:
-        note = "DeepSpeed keeps an fp32 copy of the weights: plan with --precision bf16-master."
-        return Setting(tool="DeepSpeed", language="json", note=note)
+        return None, "DeepSpeed keeps an fp32 copy of the weights: plan with --precision bf16-master."
     placement = choice.account.placement
     zero: dict[str, object] = {"stage": placement.stage}
     if plan.cluster.gpus > 1 and placement.stage:
@@ -154,9 +155,7 @@ def _deepspeed(plan: MemoryPlan, choice: Choice) -> Setting:
         config["zero_allow_untested_optimizer"] = True
     micro, steps = _batches(plan, choice)
     config |= {"train_micro_batch_size_per_gpu": micro, "gradient_accumulation_steps": steps}
-    return Setting(
-        tool="DeepSpeed", language="json", code=json.dumps(config, indent=2) + "\n", note=_deepspeed_note(plan, choice)
-    )
+    return json.dumps(config, indent=2) + "\n", _deepspeed_note(plan, choice)
 
 
 def _deepspeed_note(plan: MemoryPlan, choice: Choice) -> str:
@@ -178,7 +177,7 @@ def _deepspeed_note(plan: MemoryPlan, choice: Choice) -> str:
     return " ".join(said)
 
 
-def _accelerate(plan: MemoryPlan, choice: Choice) -> Setting:
+def _accelerate(plan: MemoryPlan, choice: Choice) -> tuple[str | None, str]:
     placement, precision = choice.account.placement, plan.model.precision
     by_deepspeed = placement.offload is Offload.OPTIMIZER or precision == "bf16-master"
     if by_deepspeed or (placement.stage == 1 and precision != "pure-bf16"):
@@ -186,8 +185,7 @@ def _accelerate(plan: MemoryPlan, choice: Choice) -> Setting:
     elif placement.stage >= 2:
         kind, lines = "FSDP", _accelerate_fsdp(choice)
     elif placement.stage == 1:
-        note = "Prepare ZeroRedundancyOptimizer as in the lines for torch."
-        return Setting(tool="accelerate", language="yaml", note=note)
+        return None, "Prepare ZeroRedundancyOptimizer as in the lines for torch."
     else:
         kind, lines = ("MULTI_GPU" if plan.cluster.gpus > 1 else "NO"), []
     head = [
@@ -203,7 +201,7 @@ def _accelerate(plan: MemoryPlan, choice: Choice) -> Setting:
         said.append(f"Prepare {_SHARDED_IN_8_BITS if kind == 'FSDP' else _IN_8_BITS} as the optimizer.")
     if kind != "DEEPSPEED" and _batches(plan, choice)[1] > 1:
         said.append(f"Accelerator(gradient_accumulation_steps={_batches(plan, choice)[1]}).")
-    return Setting(tool="accelerate", language="yaml", code=_text(head + lines), note=" ".join(said))
+    return _text(head + lines), " ".join(said)
 
 
 def _accelerate_deepspeed(plan: MemoryPlan, choice: Choice) -> list[str]:

@@ -32,40 +32,35 @@ def render(plan: Plan) -> str:
 
 def _memory(plan: MemoryPlan) -> dict[str, object]:
     choice, parts, kept = plan.choice, plan.accumulation, plan.activations
-    chosen = None
-    if choice is not None:
-        chosen = {
-            "stage": choice.account.placement.stage,
-            "offload": choice.account.placement.offload.name.lower(),
-            "optimizer": choice.account.optimizer,
-            **picked(choice.checkpointing, "checkpointing=name checkpoint_every=every time_added=extra"),
-            "gpu_bytes": round(plan.used(choice)),
-            "largest_micro_batch": plan.largest(choice.account, choice.checkpointing),
-        }
     return {
         "model": picked(plan.model, "parameters optimizer precision largest_unit=unit"),
         "cluster": {
             **picked(plan.cluster, "gpus gpus_per_node=in_node gpu=device.name gpu_memory=device.memory"),
-            "gpu_bandwidth": None if plan.cluster.device.peaks is None else plan.cluster.device.peaks.bandwidth,
+            "gpu_bandwidth": plan.cluster.device.peaks and plan.cluster.device.peaks.bandwidth,
             "reserve": plan.cluster.reserve,
             "budget": round(plan.cluster.budget),
             "host_memory": plan.cluster.host,
         },
         "micro_batch": plan.batch,
-        "activations": None
-        if kept is None
-        else {
+        "activations": kept
+        and {
             "source": kept.source,
             "per_sample": [
                 {"checkpointing": way.name, "bytes": kept.kept(way), "time_added": way.extra} for way in kept.choices
             ],
         },
         "placements": [_account(plan, one) for one in plan.accounts + plan.accounts_in_8_bits],
-        "recommendation": chosen,
+        "recommendation": choice
+        and {
+            **picked(choice.account, "stage=placement.stage offload=placement.offload.value optimizer"),
+            **picked(choice.checkpointing, "checkpointing=name checkpoint_every=every time_added=extra"),
+            "gpu_bytes": round(plan.used(choice)),
+            "largest_micro_batch": plan.largest(choice.account, choice.checkpointing),
+        },
         "headline": advice.headline(plan),
         "why": advice.why(plan),
         "least_gpus": plan.least_gpus,
-        "accumulation": None if parts is None else picked(parts, "target_batch=target micro_batch steps samples=total"),
+        "accumulation": parts and picked(parts, "target_batch=target micro_batch steps samples=total"),
         "settings": [picked(one, "tool language code note") for one in settings(plan)],
         "notes": advice.notes(plan),
     }
@@ -73,37 +68,29 @@ def _memory(plan: MemoryPlan) -> dict[str, object]:
 
 def _account(plan: MemoryPlan, one: Account) -> dict[str, object]:
     least = plan.least(one)
-    ways = () if plan.activations is None else plan.activations.choices
+    states = "weights=states.parameters gradients=states.gradients optimizer_state=states.optimizer states=states.total"
     return {
-        "stage": one.placement.stage,
-        "offload": one.placement.offload.name.lower(),
-        "optimizer": one.optimizer,
-        "weights": round(one.states.parameters),
-        "gradients": round(one.states.gradients),
-        "optimizer_state": round(one.states.optimizer),
-        "states": round(one.states.total),
-        "transient": None if one.transient is None else round(one.transient),
+        **picked(one, "stage=placement.stage offload=placement.offload.value optimizer"),
+        **_rounded(one, f"{states} transient"),
         "total": None if one.transient is None else round(one.least),
-        "host": None if one.host is None else round(one.host),
-        "sent_per_step": round(one.sent),
+        **_rounded(one, "host sent_per_step=sent"),
         "offload_seconds": one.offload_time,
-        "deepspeed": None
-        if one.deepspeed is None
-        else {"gpu": round(one.deepspeed.gpu), "host": round(one.deepspeed.host)},
+        "deepspeed": one.deepspeed and _rounded(one.deepspeed, "gpu host"),
         "fits": least is not None,
-        "fits_with": None if least is None else least.name,
-        "largest_micro_batch": {way.name: plan.largest(one, way) for way in ways},
+        "fits_with": least and least.name,
+        "largest_micro_batch": {
+            way.name: plan.largest(one, way) for way in (plan.activations.choices if plan.activations else ())
+        },
     }
 
 
 def _batch(plan: BatchPlan) -> dict[str, object]:
-    return {
-        "fixed": round(plan.line.fixed),
-        "per_sample": round(plan.line.each),
-        "budget": round(plan.budget),
-        "largest": plan.largest,
-        "largest_multiple_of_8": plan.even,
-    }
+    return _rounded(plan, "fixed=line.fixed per_sample=line.each budget largest largest_multiple_of_8=even")
+
+
+def _rounded(thing: object, names: str) -> dict[str, object]:
+    """Return attributes in whole bytes."""
+    return {name: None if value is None else round(value) for name, value in picked(thing, names).items()}
 
 
 def _interval(plan: IntervalPlan) -> dict[str, object]:
