@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
 
 from advisor.compare.change import RELEVANT, ChangeVerdict, difference, for_few, ratio, unbounded, verdict
 from advisor.compare.lines import FunctionChange, function_changes
@@ -120,9 +122,8 @@ class Comparison:
 
     def result(self) -> dict[str, Any]:
         """Return the comparison for JSON; an unbounded interval has null bounds."""
-        hardware = [f"{one.group}: {one.name}" for one in self.hardware]
-        made: dict[str, Any] = _plain({"schema": SCHEMA, **asdict(self), "hardware": hardware})
-        return made
+        made = msgspec.json.decode(msgspec.json.encode(self))
+        return {"schema": SCHEMA, **made, "hardware": [f"{one.group}: {one.name}" for one in self.hardware]}
 
 
 def compare(
@@ -395,13 +396,3 @@ def _scale(before: Side, after: Side) -> float:
         return 1.0
     ratio = before.samples / after.samples
     return ratio if abs(math.log(ratio)) > SAMPLES_DIFFER else 1.0
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, ChangeVerdict):
-        return value.value
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -20,7 +20,7 @@ from advisor.runs.environment import Environment
 from advisor.runs.traces import Traced
 from advisor.units import seconds
 from advisor.verify.kept import Verified
-from profiler.schema import NO_DRIVER, Outcome, RegionFact
+from profiler.schema import NO_DRIVER, PHASES, Outcome, RegionFact
 
 if TYPE_CHECKING:
     from advisor.fleet.history import PastRun  # most reports are made without a fleet
@@ -51,20 +51,8 @@ LABELS = {
 
 SETTLING_FORKED = "The first step takes longer while forked workers share its memory."
 
-CONTRACT_PHASES = (
-    "data_wait",
-    "loader_overhead",
-    "h2d",
-    "forward",
-    "backward",
-    "optimizer",
-    "communication",
-    "sync",
-    "checkpoint_save",
-    "evaluation",
-    "gc",
-    "other",
-)
+CONTRACT_PHASES = (*PHASES[:-2], "checkpoint_save", "evaluation", *PHASES[-2:])
+"""Parts of the mean step in result.json."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
