@@ -10,11 +10,25 @@ from advisor.metrics.settings import flags, model, optimizer, shard_size, world_
 from advisor.metrics.sharding import data_parallel, stage, unit, whole
 from advisor.models.anatomy import Anatomy, MemorySettings
 from advisor.models.memory import States
+from advisor.units import ordinal
 
 # As torch and others name them, and as advisor/models/memory.py does; SGD that keeps no state has none to compare with.
 OPTIMIZERS = {"AdamW": "adamw", "Adam": "adam", "SGD": "momentum", "Lion": "lion", "AdamW8bit": "adamw8bit"}
-OTHERS = ("adamw", "adamw8bit", "lion", "momentum", "sgd")
+LABELS = {
+    "adamw": "AdamW",
+    "adamw8bit": "AdamW, moments in 8 bits",
+    "lion": "Lion",
+    "momentum": "SGD with momentum",
+    "sgd": "SGD without momentum",
+}
+"""Optimizers on offer; Adam is the same as AdamW."""
 
+STAGES = (
+    "0: nothing is sharded",
+    "1: optimizer state is sharded",
+    "2: gradients as well",
+    "3: weights as well (FSDP)",
+)
 MOST_RANKS = 64
 INTERVALS = (1, 2, 3, 4, 6, 8)
 """Checkpointing intervals on offer: every N-th block is checkpointed."""
@@ -22,17 +36,24 @@ LARGER = 4
 """Largest batch on offer, as a multiple of the present one. Beyond that, other things change too."""
 
 
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A setting that a reader may vary; `name` is the field of `MemorySettings`."""
+
+    name: str
+    label: str
+    choices: tuple[tuple[str, str], ...]
+    """Values and their labels."""
+    chosen: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """The memory settings that a reader may vary. A setting without choices stays as it is."""
+    """The memory settings that a reader may vary. A setting without a control stays as it is."""
 
     anatomy: Anatomy
     largest_batch: int | None = None
-    ranks: tuple[int, ...] = ()
-    stages: tuple[int, ...] = ()
-    intervals: tuple[int, ...] = ()
-    optimizers: tuple[str, ...] = ()
-    autocast: bool = False
+    controls: tuple[Control, ...] = ()
     fixed: tuple[str, ...] = ()
     """The settings that cannot be varied and why, one sentence each."""
 
@@ -45,7 +66,8 @@ class _Sharding:
     stage: int = 0
     ranks: int = 1
     unit: float = 0.0
-    stages: tuple[int, ...] = ()
+    stages: int = 0
+    """Number of stages on offer."""
     why_not: str = ""
 
 
@@ -64,7 +86,6 @@ def what_if(m: Metrics) -> WhatIf:
     blocks, no_blocks = _blocks(m)
     moments, no_moments = _moments(m)
     autocast, no_autocast = _autocast(m)
-    ranks = {1, sharding.ranks, *(2**power for power in range(1, MOST_RANKS.bit_length()))} if sharding.stages else ()
     idle = Anatomy(
         now=MemorySettings(batch=batch or 1, stage=sharding.stage, ranks=sharding.ranks, moments=moments),
         capacity=capacity,
@@ -75,21 +96,39 @@ def what_if(m: Metrics) -> WhatIf:
         blocks=blocks,
         parameters=autocast or 0,
     )
+    anatomy = replace(
+        idle,
+        # what is gathered now was measured among the activations
+        activations=max(0.0, peak.allocated_peak - idle.parts(idle.now).total),
+        rest=max(0.0, in_use - peak.allocated_peak),
+    )
     return WhatIf(
-        anatomy=replace(
-            idle,
-            # what is gathered now was measured among the activations
-            activations=max(0.0, peak.allocated_peak - idle.parts(idle.now).total),
-            rest=max(0.0, in_use - peak.allocated_peak),
-        ),
+        anatomy=anatomy,
         largest_batch=LARGER * batch if batch else None,
-        ranks=tuple(sorted(ranks)),
-        stages=sharding.stages,
-        intervals=tuple(each for each in INTERVALS if each <= blocks // 2),
-        optimizers=tuple(dict.fromkeys((moments, *OTHERS))) if moments else (),
-        autocast=autocast is not None,
+        controls=controls(anatomy, sharding.stages, autocast=autocast is not None),
         fixed=tuple(filter(None, (no_batch, sharding.why_not, no_blocks, no_moments, no_autocast))),
     )
+
+
+def controls(run: Anatomy, stages: int, *, autocast: bool) -> tuple[Control, ...]:
+    """Return the controls that offer a choice, with that many ZeRO stages."""
+    now = run.now
+    ranks = sorted({1, now.ranks, *(2**power for power in range(1, MOST_RANKS.bit_length()))}) if stages else ()
+    blocks = [
+        (str(each), f"each of the {run.blocks} blocks" if each == 1 else f"every {ordinal(each)} block")
+        for each in INTERVALS
+        if each <= run.blocks // 2
+    ]
+    optimizers = {now.moments: LABELS.get(now.moments, "Adam"), **LABELS} if now.moments else {}
+    half = [("", "FP32, as recorded"), ("yes", "16-bit autocast")] if autocast else []
+    found = (
+        Control("ranks", "GPUs", tuple((str(each), str(each)) for each in ranks), str(now.ranks)),
+        Control("stage", "ZeRO stage", tuple((str(at), STAGES[at]) for at in range(stages)), str(now.stage)),
+        Control("every", "Activation checkpointing", (("", "none"), *blocks)),
+        Control("moments", "Optimizer", tuple(optimizers.items()), now.moments or ""),
+        Control("autocast", "Precision", tuple(half)),
+    )
+    return tuple(control for control in found if len(control.choices) > 1)
 
 
 def _sharding(m: Metrics) -> _Sharding:
@@ -104,8 +143,8 @@ def _sharding(m: Metrics) -> _Sharding:
         parameters, element = unit(m)
     except Missing:
         why = "ZeRO stage 3: the model has no repeated blocks that could be gathered one by one."
-        return _Sharding(states, at, m[shard_size], 0.0, (0, 1, 2), why) if at < 3 else _Sharding(now, why_not=why)
-    return _Sharding(states, at, m[shard_size], parameters * element, (0, 1, 2, 3))
+        return _Sharding(states, at, m[shard_size], 0.0, 3, why) if at < 3 else _Sharding(now, why_not=why)
+    return _Sharding(states, at, m[shard_size], parameters * element, 4)
 
 
 def _batch(m: Metrics) -> tuple[int | None, str]:

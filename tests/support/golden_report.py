@@ -15,7 +15,7 @@ from advisor.models.anatomy import Anatomy, MemorySettings
 from advisor.models.cost import saving
 from advisor.models.gpus import peaks
 from advisor.models.memory import States
-from advisor.report.anatomy import WhatIf
+from advisor.report.anatomy import WhatIf, controls
 from advisor.report.operations import Operation, Operations
 from advisor.report.operator_table import OperatorTable, operator_table
 from advisor.report.quantities import Quantity
@@ -486,24 +486,17 @@ def _rank(number: int, wait: float) -> OfRank:
 
 
 def _what_if() -> WhatIf:
-    return WhatIf(
-        anatomy=Anatomy(
-            now=MemorySettings(batch=64, moments="adamw"),
-            capacity=79.1 * GIB,
-            states=States(1.4 * GIB, 1.4 * GIB, 2.8 * GIB),
-            unit=60 * 1024**2,
-            activations=21.5 * GIB,
-            rest=1.5 * GIB,
-            blocks=24,
-            parameters=1.4 * GIB / 4,
-        ),
-        largest_batch=256,
-        ranks=(1, 2, 4, 8),
-        stages=(0, 1, 2, 3),
-        intervals=(1, 2, 3, 4, 6, 8),
-        optimizers=("adamw", "adamw8bit", "lion", "momentum", "sgd"),
-        autocast=True,
+    anatomy = Anatomy(
+        now=MemorySettings(batch=64, moments="adamw"),
+        capacity=79.1 * GIB,
+        states=States(1.4 * GIB, 1.4 * GIB, 2.8 * GIB),
+        unit=60 * 1024**2,
+        activations=21.5 * GIB,
+        rest=1.5 * GIB,
+        blocks=24,
+        parameters=1.4 * GIB / 4,
     )
+    return WhatIf(anatomy=anatomy, largest_batch=256, controls=controls(anatomy, 4, autocast=True))
 
 
 def _operators() -> OperatorTable:

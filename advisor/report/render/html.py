@@ -14,7 +14,6 @@ from advisor.report.render.compare_view import sections
 from advisor.report.render.section import Page, Section
 from advisor.report.render.templates import environment, folder
 from advisor.report.render.view import View
-from advisor.report.render.what_if import PARTS, controls
 from advisor.report.report import Report
 from profiler.version import __version__
 
@@ -48,8 +47,6 @@ def render(report: Report, compared: Comparison | None = None) -> str:
         version=report.version,
         compared=sections(compared) if compared else (),
         view=view,
-        controls=controls(report.what_if) if report.what_if else (),
-        memory_parts=PARTS,
     )
 
 

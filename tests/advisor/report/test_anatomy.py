@@ -29,6 +29,12 @@ def run(changes=None):
     return gpu_metrics({**known, **(changes or {})})
 
 
+def values(asked, name):
+    """What the control of that name offers."""
+    (control,) = (control for control in asked.controls if control.name == name)
+    return [value for value, _ in control.choices]
+
+
 def test_all_may_be_asked_of_a_run_that_was_measured_whole():
     asked = what_if(run())
 
@@ -37,10 +43,10 @@ def test_all_may_be_asked_of_a_run_that_was_measured_whole():
     assert asked.anatomy.rest == pytest.approx(2 * GB)  # a fifth of 80 GB is free
     assert asked.anatomy.parts(asked.anatomy.now).total == pytest.approx(64 * GB)
     assert asked.largest_batch == 64
-    assert asked.stages == (0, 1, 2, 3)
-    assert asked.intervals == (1, 2, 3, 4, 6, 8)
-    assert asked.optimizers == ("adamw", "adamw8bit", "lion", "momentum", "sgd")
-    assert asked.autocast
+    assert values(asked, "stage") == ["0", "1", "2", "3"]
+    assert values(asked, "every") == ["", "1", "2", "3", "4", "6", "8"]
+    assert values(asked, "moments") == ["adamw", "adamw8bit", "lion", "momentum", "sgd"]
+    assert values(asked, "autocast") == ["", "yes"]
 
 
 def test_of_a_sharded_run_the_parts_at_its_own_settings_are_those_measured():
@@ -85,7 +91,7 @@ def test_what_was_not_measured_may_not_be_asked_and_the_reason_is_told(changes, 
 def test_a_control_without_its_measurement_has_no_choices():
     asked = what_if(run({settings.world_size: 8, settings.optimizer: Missing("No optimizer", "Wait.")}))
 
-    assert asked.ranks == asked.stages == asked.optimizers == ()
+    assert {control.name for control in asked.controls} == {"every", "autocast"}
     assert asked.anatomy.states.total == 16 * GB
 
 
