@@ -52,7 +52,11 @@ def render(report: Report, compared: Comparison | None = None) -> str:
 
 def render_sections(sections: Sequence[Section], page: Page) -> str:
     """Return the page of a plan or a comparison, which runs no script."""
-    return filled("sections.html", ["report.css"], sections=sections, page=page)
+    menu = []
+    for section in sections:
+        menu += [(section.id, section.title, True), ("settings", "Settings", section.settings)]
+    tiles = [[(*tile, None) for tile in section.tiles] for section in sections]
+    return filled("sections.html", ["report.css"], sections=sections, page=page, menu=menu, tiles=tiles)
 
 
 def filled(

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePath
 from statistics import median
+from typing import NamedTuple
 
 from advisor.judging.judge import Finding
 from advisor.models.cost import SAVING_OF
@@ -26,8 +27,7 @@ _OF_WINDOWS = {"h2d": "h2d_fraction", "communication": "exposed_comm_fraction", 
 """Metrics that measure a phase in profiler windows if steps do not separate it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
+class Tile(NamedTuple):
     """One figure at the head of the page."""
 
     label: str
