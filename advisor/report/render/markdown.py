@@ -34,7 +34,7 @@ def render_sections(sections: Sequence[Section]) -> str:
 
 def _template(name: str) -> Template:
     made = environment()
-    made.filters |= {"text": text, "code": code, "fence": fence}
+    made.filters |= {"text": text, "paragraph": paragraph, "code": code, "fence": fence}
     return made.get_template(name)
 
 
@@ -42,6 +42,11 @@ def text(value: object) -> Markup:
     """Return the value on one line. Code between backticks stays code; all other markup and HTML is escaped."""
     parts = _SPAN.split(_line(value))
     return Markup("".join(f"`{part}`" if number % 2 else _escaped(part) for number, part in enumerate(parts)))
+
+
+def paragraph(value: str) -> Markup:
+    """Return the same with an empty line after it; nothing if there is no text."""
+    return Markup(f"{text(value)}\n\n") if value else Markup()
 
 
 def _escaped(part: str) -> str:
