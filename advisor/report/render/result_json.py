@@ -6,12 +6,12 @@ from typing import Any
 
 from advisor.compare.comparison import Comparison
 from advisor.judging.judge import Gain
-from advisor.report.code import Code, HotPlace
+from advisor.report.code import HotPlace
 from advisor.report.conclusion import conclude
 from advisor.report.one_step import OneStep
 from advisor.report.operator_table import OperatorTable
 from advisor.report.pages import condition
-from advisor.report.ranks import MOST_ROWS, EachRank, Spread
+from advisor.report.ranks import MOST_ROWS, EachRank
 from advisor.report.render.picked import picked
 from advisor.report.report import CONTRACT_PHASES, Recommendation, Report, StepTimes
 from advisor.report.wording import assumed
@@ -35,21 +35,31 @@ def render(report: Report, compared: Comparison | None = None) -> str:
 def result(report: Report) -> dict[str, Any]:
     """Return result.json as a dictionary, as docs/result.schema.json describes it."""
     shares = {phase.name: phase.share for phase in report.phases}
+    steps, code, cores = report.steps or StepTimes(count=0), report.code, report.cores
     return {
         "schema": SCHEMA,
         "run": picked(report.run, "command exit_status ended started duration_s=duration ranks nodes"),
         "conclusion": asdict(conclude(report)),
         "next": {**asdict(report.next), "command": list(report.next.command)},
         "machine": {
-            "cores": report.cores.cores if report.cores else None,
-            "others_cpu": report.cores.others if report.cores else None,
-            "representative": not report.cores.is_crowded if report.cores else None,
+            "cores": cores and cores.cores,
+            "others_cpu": cores and cores.others,
+            "representative": cores and not cores.is_crowded,
         },
-        "steps": _steps(report.steps or StepTimes(count=0)),
+        "steps": {
+            **picked(steps, "count micro_steps_per_step=micro_steps batches"),
+            "time_s": picked(steps, "mean p50 p90 p99 mean_ci95=interval"),
+        },
         "phases": {name: shares.get(name) for name in CONTRACT_PHASES},
         "ranks": _ranks(report.each_rank),
         "regions": [picked(one, "name passes=count time_s=seconds") for one in report.regions],
-        "code": _code(report.code),
+        "code": code
+        and {
+            "samples": code.samples,
+            "step": list(map(_place, code.places)),
+            "workers": list(map(_place, code.workers)),
+            "between": list(map(_place, code.between)),
+        },
         "metrics": {
             q.name: picked(q, "missing remedy" if q.value is None else "value unit") for q in report.quantities
         },
@@ -80,22 +90,12 @@ def result(report: Report) -> dict[str, Any]:
     }
 
 
-def _steps(steps: StepTimes) -> dict[str, Any]:
-    return {
-        **picked(steps, "count micro_steps_per_step=micro_steps batches"),
-        "time_s": picked(steps, "mean p50 p90 p99 mean_ci95=interval"),
-    }
-
-
 def _ranks(ranks: EachRank) -> dict[str, Any]:
-    def spread(found: Spread | None) -> dict[str, float] | None:
-        return found._asdict() if found else None
-
     return {
         "count": ranks.count,
         "unseen": {"count": len(ranks.unseen), "first": list(ranks.unseen[:MOST_ROWS])},
-        "step_time_s": spread(ranks.step_times),
-        "memory_peak_bytes": spread(ranks.memory_peaks),
+        "step_time_s": ranks.step_times and ranks.step_times._asdict(),
+        "memory_peak_bytes": ranks.memory_peaks and ranks.memory_peaks._asdict(),
         "each": [
             {
                 **picked(one, "rank node host steps step_time_s=step_time"),
@@ -104,17 +104,6 @@ def _ranks(ranks: EachRank) -> dict[str, Any]:
             }
             for one in ranks.rows
         ],
-    }
-
-
-def _code(code: Code | None) -> dict[str, Any] | None:
-    if code is None:
-        return None
-    return {
-        "samples": code.samples,
-        "step": [_place(place) for place in code.places],
-        "workers": [_place(place) for place in code.workers],
-        "between": [_place(place) for place in code.between],
     }
 
 
@@ -141,7 +130,7 @@ def _change(change: Change) -> dict[str, Any]:
 
 def _advice(item: Recommendation) -> dict[str, Any]:
     finding, advice = item.finding, item.finding.advice
-    saving = finding.in_plan.saving if finding.in_plan else None
+    saving = finding.in_plan and finding.in_plan.saving
     return {
         **picked(item, "rule severity title"),
         "if": condition(finding.rule),
@@ -153,12 +142,12 @@ def _advice(item: Recommendation) -> dict[str, Any]:
             "in_plan": _gain(finding.in_plan),
             "cost_removed": _gain(finding.cost),
             "basis": advice.basis,
-            "gpu_hours": saving.gpu_hours if saving else None,
-            "money": saving.money if saving else None,
+            "gpu_hours": saving and saving.gpu_hours,
+            "money": saving and saving.money,
         },
         "memory_bytes": advice.memory,
         "risk": advice.risk,
-        "verified": verified(item.verified) if item.verified else None,
+        "verified": item.verified and verified(item.verified),
         "held_back": finding.held_back,
         "past": item.past,
     }
@@ -209,8 +198,8 @@ def _traced(one: Traced) -> dict[str, Any]:
         **picked(one, "rank file=fact.file events=fact.events steps=fact.steps duration_s=fact.seconds"),
         "time": {part.name: part.share for part in one.parts} or None,
         "communication_overlap": one.fact.overlap,
-        "queue": asdict(one.fact.queue) if one.fact.queue else None,
-        "launches": asdict(one.fact.launches) if one.fact.launches else None,
+        "queue": one.fact.queue and asdict(one.fact.queue),
+        "launches": one.fact.launches and asdict(one.fact.launches),
         "kinds": {kind.name: kind.share for kind in one.kinds} or None,
         "tensor_cores": one.tensor_cores,
         "critical_path_s": {part.name: part.seconds for part in one.critical} or None,
