@@ -1,7 +1,6 @@
 """Put the operator table into words, for the page and the Markdown."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from advisor.report.operator_table import OperatorRow, OperatorTable
 from advisor.units import digits, seconds, share
@@ -14,25 +13,9 @@ KERNEL_LENGTH = 70
 """Most characters of a kernel's name; the full one is in the table of kernels."""
 INNERMOST = 3
 """Most names of a path that are shown."""
-SHORT = 15
-"""Rows in the Markdown."""
 
 Cell = tuple[str, float | None]
 """A text, and the number to sort it by."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """An operator as the page shows it."""
-
-    name: str
-    place: str
-    shapes: str
-    about: str
-    kind: str
-    phase: str
-    bound: str
-    cells: tuple[Cell, ...]
 
 
 class OperatorView:
@@ -74,25 +57,19 @@ class OperatorView:
         return lines
 
     @property
+    def rows(self) -> list[OperatorRow]:
+        """Return the rows, most time first, and the rest."""
+        return [*self.table.rows, *([self.table.rest] if self.table.rest else [])]
+
+    @property
     def filters(self) -> list[tuple[str, list[str]]]:
         """Return what rows can be filtered by, and the values."""
-        values = {
+        values: dict[str, set[str]] = {
             "Kind": {row.kind for row in self.rows},
-            "Phase": {row.phase for row in self.rows},
-            "Bound": {row.bound for row in self.rows},
+            "Phase": {row.phase or "" for row in self.rows},
+            "Bound": {row.roof.bound or "" for row in self.rows},
         }
         return [(name, sorted(found - {""})) for name, found in values.items() if len(found) > 1]
-
-    @property
-    def rows(self) -> list[Row]:
-        """Return the rows, most time first, and the rest."""
-        shown = [_row(row) for row in self.table.rows]
-        return [*shown, _row(self.table.rest)] if self.table.rest else shown
-
-    @property
-    def short(self) -> list[Row]:
-        """Return the rows that the Markdown shows, most time first."""
-        return self.rows[:SHORT]
 
     @property
     def note(self) -> str:
@@ -107,34 +84,35 @@ class OperatorView:
         return f"{known}A cell is empty if the trace does not contain the value."
 
 
-def _row(row: OperatorRow) -> Row:
-    roof = row.roof
-    about = [part for part in (row.phase or "", row.kind, shapes(row.inputs), row.dtype or "") if part]
-    kernels = (
-        "" if row.kernels is None or row.kernels <= row.calls else f"{digits(row.kernels / row.calls)} kernels, most "
-    )
+def place(row: OperatorRow) -> str:
+    """Return the innermost names of an operator's path."""
+    return " / ".join(("...", *row.path[-INNERMOST:]) if len(row.path) > INNERMOST else row.path)
+
+
+def about(row: OperatorRow) -> str:
+    """Return the phase, the kind, the shapes, the dtype and the kernels of an operator."""
+    parts = [row.phase or "", row.kind, shapes(row.inputs), row.dtype or ""]
     if row.kernel and row.kernel != row.name:
-        about.append(f"{kernels}{shortened(row.kernel)}")
-    return Row(
-        name=shortened(row.name),
-        place=" / ".join(("...", *row.path[-INNERMOST:]) if len(row.path) > INNERMOST else row.path),
-        shapes=shapes(row.inputs),
-        about=", ".join(about),
-        kind=row.kind,
-        phase=row.phase or "",
-        bound=roof.bound or "",
-        cells=(
-            (seconds(row.seconds), row.seconds),
-            (share(row.share), row.share),
-            (digits(row.calls), row.calls),
-            _cell(None if roof.rate is None else roof.rate * 1e-12, digits),
-            _cell(None if roof.bandwidth is None else roof.bandwidth * 1e-9, digits),
-            _cell(roof.share, share),
-            (roof.bound or "", None if roof.bound is None else float("clm".index(roof.bound[0]))),
-            _cell(roof.gain, seconds),
-            _cell(row.host, seconds),
-            _cell(row.gap, seconds),
-        ),
+        several = row.kernels is not None and row.kernels > row.calls
+        kernels = f"{digits(row.kernels / row.calls)} kernels, most " if several and row.kernels else ""
+        parts.append(f"{kernels}{shortened(row.kernel)}")
+    return ", ".join(filter(None, parts))
+
+
+def cells(row: OperatorRow) -> tuple[Cell, ...]:
+    """Return the cells below `OperatorView.columns`."""
+    roof = row.roof
+    return (
+        (seconds(row.seconds), row.seconds),
+        (share(row.share), row.share),
+        (digits(row.calls), row.calls),
+        _cell(None if roof.rate is None else roof.rate * 1e-12, digits),
+        _cell(None if roof.bandwidth is None else roof.bandwidth * 1e-9, digits),
+        _cell(roof.share, share),
+        (roof.bound or "", None if roof.bound is None else float("clm".index(roof.bound[0]))),
+        _cell(roof.gain, seconds),
+        _cell(row.host, seconds),
+        _cell(row.gap, seconds),
     )
 
 

@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from advisor import units
 from advisor.report import pages, wording
 from advisor.report.quantities import brief, meaning
-from advisor.report.render import roofline_chart
+from advisor.report.render import operators_view, roofline_chart
 from advisor.report.render.glossary import GLOSSARY
 from advisor.report.render.place_chart import icicle
 from advisor.report.render.tried import bands, details, outcome
@@ -102,5 +102,11 @@ def environment() -> Environment:
         "details": details,
         "outcome": outcome,
     }
-    made.globals |= {"glossary": GLOSSARY, "severities": SEVERITIES, "pages": pages, "wording": wording}
+    made.globals |= {
+        "glossary": GLOSSARY,
+        "severities": SEVERITIES,
+        "pages": pages,
+        "wording": wording,
+        "operators": operators_view,
+    }
     return made
