@@ -33,7 +33,7 @@ def tune(out: Path, yes: bool, criteria: Criteria, words: tuple[str, ...], **how
     from advisor.atomic_write import keep, write
     from advisor.cli.verify import confirm
     from advisor.publish import publish
-    from advisor.report.render import tuning_json, tuning_text
+    from advisor.report.render import tuning
     from advisor.report.render.trial_progress import TrialProgress
     from advisor.verify.fitting import fit
     from advisor.verify.session import promise_of_harmlessness
@@ -56,11 +56,11 @@ def tune(out: Path, yes: bool, criteria: Criteria, words: tuple[str, ...], **how
         say("interrupted; run the same command again to continue.")
         raise click.Abort from None
     console.print()
-    for line in tuning_text.story(tuned):
+    for line in tuning.story(tuned):
         console.print(Text(line), soft_wrap=True)
-    write(out / NOTE, tuning_json.render(note(what), tuned))
-    tuning_md = keep(out, "tuning.md", tuning_text.markdown(tuned, command))
-    tuned_toml = keep(out, "tuned.toml", tuning_text.toml(tuned))
+    write(out / NOTE, tuning.as_json(note(what), tuned))
+    tuning_md = keep(out, "tuning.md", tuning.markdown(tuned, command))
+    tuned_toml = keep(out, "tuned.toml", tuning.toml(tuned))
     publish(tuned.profile, criteria.goals, rules=criteria.config.rules, past=criteria.past())
     ends = [("To apply", str(tuning_md)), ("Report", str(ours.where(tuned.profile, "report.html")))]
     if tuned.kept:

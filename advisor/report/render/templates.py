@@ -15,9 +15,8 @@ from markupsafe import Markup, escape
 from advisor import units
 from advisor.report import pages, wording
 from advisor.report.quantities import brief, meaning
-from advisor.report.render import operators_view, roofline_chart
-from advisor.report.render.glossary import GLOSSARY
-from advisor.report.render.place_chart import icicle
+from advisor.report.render import operators_view
+from advisor.report.render.operator_charts import icicle, roofline
 from advisor.report.render.tried import bands, details, outcome
 from profiler.printable import printable
 from profiler.version import __version__
@@ -63,6 +62,23 @@ class _Compiled(FileSystemBytecodeCache):
                 super().dump_bytecode(bucket)
 
 
+GLOSSARY = {
+    "Mean step": "The mean time from one parameter update to the next, over the steady steps. Below it: the 95% "
+    "confidence interval of the mean.",
+    "Slowest 1%": "The 99th percentile: 1% of the steps take longer.",
+    "Steps": "A step is one parameter update. Steady steps come after the warm-up and contain no evaluation, no "
+    "saving and no epoch start; all times are from these steps.",
+    "GPU utilization": "Share of the time in which at least one kernel ran on the GPU. A kernel on a single "
+    "multiprocessor (SM) already counts, so the GPU may be much less busy than this.",
+    "GPU-hours": "The duration of the run times the number of GPUs: what you pay for.",
+    "Step after the plan": "The expected step time after all changes of the plan, except those listed for "
+    "information. Below it: the 10th and the 90th percentile.",
+    "Kind": "What a kernel or operator computes: matmuls, convolutions, attention, or memory-bound elementwise work.",
+    "Calls": "Launches per step.",
+    "Tensor cores": "Units of the GPU for matmuls in 16 bits or less; several times as fast as FP32.",
+}
+"""Less common words; metrics explain themselves."""
+
 SEVERITIES = {"action": "Do this", "suggest": "Worth a try", "info": "For information"}
 
 
@@ -96,7 +112,7 @@ def environment() -> Environment:
         "brief": brief,
         "options": _options,
         "prose": _prose,
-        "roofline": roofline_chart.chart,
+        "roofline": roofline,
         "icicle": icicle,
         "bands": bands,
         "details": details,

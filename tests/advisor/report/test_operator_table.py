@@ -11,9 +11,8 @@ from profiles import rank
 from advisor.models.gpus import peaks
 from advisor.report.operator_table import operator_table
 from advisor.report.render import result_json
+from advisor.report.render.operator_charts import PLACE, WIDTH, icicle, roofline
 from advisor.report.render.operators_view import OperatorView
-from advisor.report.render.place_chart import PLACE, WIDTH, icicle
-from advisor.report.render.roofline_chart import chart
 from advisor.runs.profile import Profile
 from profiler.schema import REST, Operator, TraceFact
 
@@ -63,7 +62,7 @@ def test_without_gpu_work_there_is_no_table(operators):
 
 def test_the_chart_holds_what_has_operations_and_bytes():
     report = golden()
-    found = chart(report.operators)
+    found = roofline(report.operators)
 
     assert len(found.points) == 2
     assert [roof.label for roof in found.roofs] == ["fp32 19.5 TFLOP/s"]
@@ -75,7 +74,7 @@ def test_the_chart_holds_what_has_operations_and_bytes():
 def test_no_chart_without_peaks():
     report = golden()
 
-    assert chart(replace(report.operators, peaks=None)) is None
+    assert roofline(replace(report.operators, peaks=None)) is None
     assert OperatorView(replace(report.operators, peaks=None), imported=True).lines
 
 

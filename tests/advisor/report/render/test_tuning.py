@@ -15,9 +15,9 @@ from snapshots import same, scenes
 
 from advisor.judging.judge import Finding, Gain
 from advisor.judging.verdict import Verdict
-from advisor.report.render import tuning_text
+from advisor.report.render import tuning
 from advisor.report.render.trial_progress import TrialProgress
-from advisor.report.render.tuning_json import render
+from advisor.report.render.tuning import as_json
 from advisor.rules import all_rules
 from advisor.rules.base import Advice, Change, Evidence, Intervention, Safety, Severity
 from advisor.verify import tuned
@@ -86,14 +86,14 @@ TUNED = Tuned(
 def test_snapshot_of_tunings(said):
     texts = {}
     for name, made in {"two changes kept": TUNED, "nothing kept": replace(TUNED, kept=())}.items():
-        texts[name] = "\n".join(tuning_text.story(made))
-        texts[f"{name}, as a document"] = tuning_text.markdown(made, "train.py `a`")
+        texts[name] = "\n".join(tuning.story(made))
+        texts[f"{name}, as a document"] = tuning.markdown(made, "train.py `a`")
     texts["while it goes on"] = said(terminal=False)
     same("tuning.txt", scenes(texts))
 
 
 def test_whoever_applies_it_reads_toml():
-    read = tomllib.loads(tuning_text.toml(TUNED))
+    read = tomllib.loads(tuning.toml(TUNED))
 
     assert (read["step_time_before"], read["step_time_after"]) == (0.1, 0.031)
     loader, environment = read["change"]
@@ -104,7 +104,7 @@ def test_whoever_applies_it_reads_toml():
 
 
 def test_what_is_written_is_what_is_made(tmp_path):
-    (tmp_path / "tuned.toml").write_text(tuning_text.toml(TUNED))
+    (tmp_path / "tuned.toml").write_text(tuning.toml(TUNED))
     loader, environment = tuned.read(tmp_path / "tuned.toml")
 
     assert (loader["name"], loader["settings"]["num_workers"]) == ("loader", 4)
@@ -167,7 +167,7 @@ def test_the_result_keeps_its_schema(tuned, tmp_path):
     claim(tmp_path / "tuning", PROGRAM)
     jsonschema.validate(json.loads((tmp_path / "tuning" / NOTE).read_text()), SCHEMA)
 
-    (tmp_path / "tuning" / NOTE).write_text(render(note(PROGRAM), tuned))
+    (tmp_path / "tuning" / NOTE).write_text(as_json(note(PROGRAM), tuned))
 
     found = json.loads((tmp_path / "tuning" / NOTE).read_text())
     jsonschema.validate(found, SCHEMA)
@@ -178,7 +178,7 @@ def test_the_result_keeps_its_schema(tuned, tmp_path):
 
 
 def test_the_result_holds_times_trials_and_what_is_left_to_do():
-    found = json.loads(render(note(PROGRAM), TUNED))["result"]
+    found = json.loads(as_json(note(PROGRAM), TUNED))["result"]
 
     assert (found["before"]["step_time_s"], found["after"]["step_time_s"]) == (TUNED.before, TUNED.after)
     assert [each["verified"]["verdict"] for each in found["not_kept"]] == ["harmful"]

@@ -1,10 +1,13 @@
-"""Lay out the roofline chart: operators by operations per byte and rate, below what the GPU can do.
+"""Lay out the charts of operators: the roofline, and where GPU time goes.
 
-The page draws it as SVG, so it needs no script. Both axes are logarithmic.
+The page draws them as SVG, so they need no script.
 """
 
+from __future__ import annotations
+
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from advisor.models.roofline import TENSOR_KINDS, peak_rate
 from advisor.report.operator_table import OperatorRow, OperatorTable
@@ -27,6 +30,16 @@ COLORS = {
 }
 """Distinct to the color-blind (after Okabe and Ito); other kinds are gray."""
 OTHER = "#7a869a"
+
+LEVEL = 18
+"""Height of a level of the icicle."""
+NARROWEST = 2.0
+"""Width of a part from which it is drawn."""
+LETTER = 6.2
+DEEPEST = 12
+"""Levels at most: of a deeper path the outermost."""
+PLACE = "#8b9bb0"
+"""Color of a phase or module; an operator has that of its kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +87,11 @@ class RooflineChart:
     bottom: int = HEIGHT - BOTTOM
 
 
-def chart(table: OperatorTable) -> RooflineChart | None:
-    """Return the chart of a table; None if fewer than two operators have operations and bytes, or peaks are unknown."""
+def roofline(table: OperatorTable) -> RooflineChart | None:
+    """Return operators by operations per byte and rate, below what the GPU can do; both axes are logarithmic.
+
+    None if fewer than two operators have operations and bytes, or if the peaks are unknown.
+    """
     seen = (row for row in table.rows if row.share >= SMALLEST_SHARE and row.roof.share is not None)
     rows = [row for row in seen if row.roof.rate and row.roof.bandwidth]
     if len(rows) < 2 or table.peaks is None or not table.peaks.bandwidth:
@@ -141,3 +157,66 @@ def _roof(label: str, peak: float, bandwidth: float, x: _Scale, y: _Scale) -> Ro
     corners = ((begin, min(peak, begin * bandwidth)), (ridge, peak), (x.high, peak))
     points = " ".join(f"{x(intensity)},{y(rate)}" for intensity, rate in corners)
     return Roof(points, f"{label} {digits(peak * 1e-12)} TFLOP/s", x(x.high) - 4, y(peak) - 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Rectangle:
+    """A rectangle of the chart."""
+
+    x: float
+    y: float
+    width: float
+    color: str
+    label: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Icicle:
+    """The rectangles of a chart, and the size of all of it in pixels."""
+
+    height: float
+    parts: tuple[Rectangle, ...]
+    width: int = WIDTH
+    level: int = LEVEL
+
+
+@dataclass(slots=True)
+class _Node:
+    color: str = PLACE
+    seconds: float = 0.0
+    inside: dict[str, _Node] = field(default_factory=dict)
+
+
+def icicle(table: OperatorTable) -> Icicle | None:
+    """Return phase, modules, operator and kernel, each below what it is a part of.
+
+    None if no operator is inside a module or a named range.
+    """
+    if table.seconds <= 0 or not any(_is_place(name) for row in table.rows for name in row.path):
+        return None
+    root = _Node()
+    for row in table.rows:
+        node, color = root, COLORS.get(row.kind, OTHER)
+        for name in dict.fromkeys(filter(None, [row.phase, *row.path[:DEEPEST], row.name, row.kernel])):
+            place = name == row.phase or (name in row.path and _is_place(name))
+            node = node.inside.setdefault(name, _Node(PLACE if place else color))
+            node.seconds += row.seconds
+    parts = tuple(_parts(root, 0.0, 0, table.seconds))
+    return Icicle(height=max((part.y for part in parts), default=0.0) + LEVEL, parts=parts)
+
+
+def _is_place(name: str) -> bool:
+    return "::" not in name and not name.endswith("Backward0")
+
+
+def _parts(node: _Node, x: float, depth: int, whole: float) -> Iterable[Rectangle]:
+    for name, each in sorted(node.inside.items(), key=lambda item: -item[1].seconds):
+        width = WIDTH * each.seconds / whole
+        if width >= NARROWEST:
+            letters = int((width - 4) / LETTER)
+            label = name if len(name) <= letters else f"{name[: letters - 1]}\u2026" if letters > 3 else ""
+            title = f"{name}: {seconds(each.seconds)}, {share(each.seconds / whole)}"
+            yield Rectangle(round(x, 1), depth * LEVEL, round(width, 1), each.color, label, title)
+            yield from _parts(each, x, depth + 1, whole)
+        x += width
