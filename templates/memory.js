@@ -15,7 +15,7 @@
 
   // What has no control stays as it was.
   const asked = () => {
-    const given = Object.fromEntries(controls.filter((one) => one.type !== "checkbox" || one.checked).map((one) => [one.name, one.value]));
+    const given = Object.fromEntries(controls.map((one) => [one.name, one.value]));
     const number = (name) => (name in given ? Number(given[name]) : run.now[name]);
     return {
       batch: number("batch"),
@@ -83,14 +83,8 @@
 
   fill("now", now);
   group.addEventListener("input", answer);
-  document.getElementById("what-if-reset").addEventListener("click", () => {
-    for (const one of controls) {
-      if (one.type === "checkbox") one.checked = one.defaultChecked;
-      else if (one.tagName === "SELECT") one.selectedIndex = Math.max(0, [...one.options].findIndex((option) => option.defaultSelected));
-      else one.value = one.defaultValue;
-    }
-    answer();
-  });
+  group.addEventListener("reset", () => setTimeout(answer));
+  group.addEventListener("submit", (event) => event.preventDefault());
   group.hidden = false;
   answer();
 }

@@ -686,7 +686,7 @@ RUNS = (
         blocks=7,
     ),
     Anatomy(
-        now=MemorySettings(batch=1), capacity=8e9, states=States(1e9, 0.0, 0.0), activations=0.0, rest=0.0, blocks=2
+        now=MemorySettings(batch=1), capacity=8e9, states=States(1e9, 0.0, 0.0), activations=0.0, rest=0.0, blocks=6
     ),
 )
 
@@ -694,7 +694,7 @@ RUNS = (
 @pytest.mark.parametrize("run", RUNS)
 def test_the_page_reckons_memory_as_the_models_do(page, run):
     known = (None,) if run.now.moments is None else ("adamw", "adamw8bit", "lion", "momentum", "sgd")
-    grid = product((1, 3, 64, 257), (0, 1, 2, 3), (1, 2, 8), (None, 1, 2, 5), known, (False, True))
+    grid = product((1, 3, 64, 257), (0, 1, 2, 3), (1, 2, 8), (None, 1, 2, 6), known, (False, True))
     settings = [
         MemorySettings(batch=batch, stage=stage, ranks=ranks, every=every, moments=moments, autocast=autocast)
         for batch, stage, ranks, every, moments, autocast in grid

@@ -1,18 +1,21 @@
 """GPU memory at the peak of a step, by part, and how other settings change it. All sizes are in bytes.
 
-`templates/memory_model.js` repeats these formulas for the report's page; a test in the browser compares the two.
+`templates/memory_model.js` combines what `as_data` returns to the same; a test in the browser compares the two.
 """
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from advisor.models.memory import FILL, LAYER_OVER_BOUNDARY, MOMENTS, Slope, States, layers
+from advisor.models.memory import FILL, MOMENTS, Slope, States, layers
 from advisor.models.precision import ACTIVATIONS_SAVED, CAST_BYTES
 from advisor.models.sharding import GATHERED_UNITS
 from advisor.models.state import Scenario
 
 SAVED = Scenario.EXPECTED.of(ACTIVATIONS_SAVED)
 """Share of the activations that autocast saves."""
+
+INTERVALS = (1, 2, 3, 4, 6, 8)
+"""Checkpointing intervals on offer: every N-th block is checkpointed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,15 +100,21 @@ class Anatomy:
         return FILL * self.capacity
 
     def as_data(self) -> dict[str, Any]:
-        """Return all values that the script in the report's page computes with."""
+        """Return what the script in the report's page combines; no key is that of the present setting, or None."""
+        sample = replace(self.now, batch=1)
+        intervals = (None, *(each for each in INTERVALS if each <= self.blocks))
         return {
-            **asdict(self),
+            "now": asdict(self.now),
+            "capacity": self.capacity,
             "safe": self.safe,
+            "parameters": self.states.parameters,
+            "gradients": self.states.gradients,
+            "optimizers": {moments: self._updated_by(moments).optimizer for moments in (None, *MOMENTS)},
+            "units": GATHERED_UNITS * self.unit,
+            "cast": CAST_BYTES * self.parameters,
+            "samples": {every: self._activations(replace(sample, every=every)) for every in intervals},
             "saved": SAVED,
-            "moments": MOMENTS,
-            "layer_over_boundary": LAYER_OVER_BOUNDARY,
-            "gathered_units": GATHERED_UNITS,
-            "cast_bytes": CAST_BYTES,
+            "rest": self.rest,
         }
 
     def _updated_by(self, moments: str | None) -> States:

@@ -8,7 +8,7 @@ from advisor.metrics.input import loader
 from advisor.metrics.memory import mem_activations, mem_grads, mem_headroom, mem_optim, mem_params, memory_peak, used
 from advisor.metrics.settings import flags, model, optimizer, shard_size, world_size
 from advisor.metrics.sharding import data_parallel, stage, unit, whole
-from advisor.models.anatomy import Anatomy, MemorySettings
+from advisor.models.anatomy import INTERVALS, Anatomy, MemorySettings
 from advisor.models.memory import States
 from advisor.units import ordinal
 
@@ -30,8 +30,6 @@ STAGES = (
     "3: weights as well (FSDP)",
 )
 MOST_RANKS = 64
-INTERVALS = (1, 2, 3, 4, 6, 8)
-"""Checkpointing intervals on offer: every N-th block is checkpointed."""
 LARGER = 4
 """Largest batch on offer, as a multiple of the present one. Beyond that, other things change too."""
 
