@@ -63,6 +63,8 @@ def _live(watching: LiveRun, seen: Snapshot, console: Console) -> Snapshot:
     from rich.console import ConsoleDimensions
     from rich.live import Live
 
+    from profiler.recorder.folder import is_running
+
     resized = threading.Event()
     signal.signal(signal.SIGWINCH, lambda *_: resized.set())
     note = ""
@@ -71,7 +73,7 @@ def _live(watching: LiveRun, seen: Snapshot, console: Console) -> Snapshot:
             with contextlib.suppress(OSError):  # not as COLUMNS and LINES say, which do not follow the terminal
                 console.size = ConsoleDimensions(*os.get_terminal_size(console.file.fileno()))
             live.update(_drawn(seen, watching, console, note), refresh=True)
-            if seen.is_over or not watching.is_recorded:
+            if seen.is_over or not is_running(watching.folder):  # then nothing will change
                 break
             if resized.wait(watching.pause):
                 resized.clear()
@@ -85,8 +87,9 @@ def _live(watching: LiveRun, seen: Snapshot, console: Console) -> Snapshot:
 
 def _drawn(seen: Snapshot, watching: LiveRun, console: Console, note: str = "", height: int | None = None) -> Text:
     from advisor.report.render.watch_text import draw
+    from profiler.recorder.folder import is_running
 
-    if not note and not seen.is_over and not watching.is_recorded:
+    if not note and not seen.is_over and not is_running(watching.folder):
         note = f"This run is no longer being recorded. Report: profile-train report {seen.folder}"
     ascii_only = console.options.ascii_only
     return draw(seen, console.width, height or console.height, ascii_only=ascii_only, note=note)

@@ -7,7 +7,6 @@ import os
 import subprocess
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -24,16 +23,6 @@ MOST_OUTPUT = 100_000
 Tell = Callable[[float, str], Awaitable[None]]
 
 
-@dataclass(frozen=True)
-class Ended:
-    """A command that has ended."""
-
-    status: int | None
-    """None if the time limit ended it."""
-    out: str
-    err: str
-
-
 @cache
 def _keeper() -> subprocess.Popen[bytes]:
     """Start the process that ends what still runs once this one is gone, even by SIGKILL."""
@@ -47,8 +36,11 @@ def _say(line: str) -> None:
         os.write(_keeper().stdin.fileno(), f"{line}\n".encode())  # type: ignore[union-attr]
 
 
-async def run(words: list[str], folder: Path, limit: float, tell: Tell) -> Ended:
-    """Run the command line in the folder for at most `limit` seconds; `tell` it every second."""
+async def run(words: list[str], folder: Path, limit: float, tell: Tell) -> tuple[int | None, str, str]:
+    """Run the command line in the folder for at most `limit` seconds; `tell` it every second.
+
+    Return the exit status, None if the time limit ended it, stdout and stderr.
+    """
     process = await anyio.open_process(
         [*_COMMAND, *words], stdin=subprocess.DEVNULL, cwd=folder, start_new_session=True
     )
@@ -70,7 +62,7 @@ async def run(words: list[str], folder: Path, limit: float, tell: Tell) -> Ended
             await process.wait()
             await process.aclose()
             _say(f"-{process.pid}")
-    return Ended(status, out.decode(errors="replace"), err.decode(errors="replace"))
+    return status, out.decode(errors="replace"), err.decode(errors="replace")
 
 
 async def _keep(stream: anyio.abc.ByteReceiveStream, kept: bytearray) -> None:

@@ -124,16 +124,16 @@ class Tools:
         async def tell(seconds: float, line: str) -> None:
             await ctx.report_progress(seconds, limit, printable(line)[:200])
 
-        ended = await child.run(words, self.root, limit, tell)
-        if ended.status == 0 and words[0] == "report":
-            return ended.out  # fenced already
-        kept = f"{ended.err}\n{ended.out}".strip() if words[0] not in ("compare", "plan") else ended.out or ended.err
+        status, out, err = await child.run(words, self.root, limit, tell)
+        if status == 0 and words[0] == "report":
+            return out  # fenced already
+        kept = f"{err}\n{out}".strip() if words[0] not in ("compare", "plan") else out or err
         text = fenced(kept[-LONGEST_OUTPUT:].splitlines())
-        if ended.status is None:
+        if status is None:
             return f"The time limit of {limit:g} s ended it.\n{text}"
-        if ended.status and words[0] not in ("run", "tune"):
-            raise ToolError(f"Exit status {ended.status}.\n{text}")
-        return f"exit status: {ended.status}\n{text}"  # a program may fail, and its run still says why
+        if status and words[0] not in ("run", "tune"):
+            raise ToolError(f"Exit status {status}.\n{text}")
+        return f"exit status: {status}\n{text}"  # a program may fail, and its run still says why
 
 
 def _refusal(error: ProfilerError) -> ToolError:

@@ -8,6 +8,8 @@ import json
 import socket
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,32 +26,23 @@ ROWS = 1 << 14
 """Most rows of steps, and of samples, that are read for an answer: some tenths of a second."""
 
 
-class NewestSteps:
-    """A reader of one process's steps in a run folder."""
+def newest_steps(folder: Path, pid: int) -> Iterator[dict[str, Any]]:
+    """Yield, each time, the figures of a process's steps since the last time.
 
-    def __init__(self, folder: Path, pid: int) -> None:
-        self._folder = folder
-        self._pid = pid
-        self._path: Path | None = None
-        """The file that holds the steps; those of other nodes are not read again."""
-        self._since = -1.0
-        """Start of the last step that was reported."""
-
-    def look(self) -> dict[str, Any]:
-        """Return the figures of the steps since the last look.
-
-        Empty if there are none, or if the run cannot be read at the moment.
-        """
-        try:
-            for path in [self._path] if self._path else find(self._folder):
-                node = read(path, newest_rows(self._pid, self._since, ROWS))
+    Empty if there are none, or if the run cannot be read at the moment.
+    """
+    known: Path | None = None  # the file that holds the steps; those of other nodes are not read again
+    since = -1.0
+    while True:
+        newest = {}
+        with suppress(ProfilerError, Missing):
+            for path in [known] if known else find(folder):
+                node = read(path, newest_rows(pid, since, ROWS))
                 if node.steps and node.runs and node.runs[-1].host == socket.gethostname():
-                    newest = figures(node, self._pid)
-                    self._path, self._since = path, node.steps[-1].start
-                    return newest
-        except (ProfilerError, Missing):
-            pass
-        return {}
+                    newest = figures(node, pid)
+                    known, since = path, node.steps[-1].start
+                    break
+        yield newest
 
 
 def figures(node: Tables, pid: int) -> dict[str, Any]:
@@ -73,9 +66,9 @@ def figures(node: Tables, pid: int) -> dict[str, Any]:
 def main(arguments: list[str]) -> None:
     """Answer questions until stdin ends. Arguments: run folder, PID of the program."""
     folder, pid = arguments
-    reading = NewestSteps(Path(folder), int(pid))
+    reading = newest_steps(Path(folder), int(pid))
     for _ in sys.stdin:
         begin = time.process_time()
-        newest = reading.look()
+        newest = next(reading)
         sys.stdout.write(json.dumps({**newest, "cost_s": time.process_time() - begin}) + "\n")
         sys.stdout.flush()

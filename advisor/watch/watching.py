@@ -87,8 +87,3 @@ class LiveRun:
         added = newest(stacks, self._stacks)
         if sum(row.samples for row in added) >= LEAST_SAMPLES:
             self._newest, self._stacks = added, stacks
-
-    @property
-    def is_recorded(self) -> bool:
-        """Return whether a recorder still writes into the run; if not, nothing will change."""
-        return place.is_running(self.folder)

@@ -4,7 +4,6 @@ import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from profiler.errors import ProfilerError
 
@@ -21,17 +20,8 @@ PYTHON = ("Py_AddPendingCall", "PyRun_SimpleString")
 LIBC = ("mmap", "munmap")
 
 
-class Addresses(NamedTuple):
-    """The addresses of the functions called in the program."""
-
-    add_pending_call: int
-    run_string: int
-    mmap: int
-    munmap: int
-
-
-def addresses(pid: int) -> Addresses:
-    """Return the addresses of the functions to call in a process.
+def addresses(pid: int) -> dict[str, int]:
+    """Return the addresses of the functions of PYTHON and LIBC in a process.
 
     Raises:
         ProfilerError: the process runs no CPython whose functions can be found.
@@ -42,7 +32,7 @@ def addresses(pid: int) -> Addresses:
     libc = _found(pid, mapped, [path for path in mapped if re.search(r"/(libc[.-]|ld-musl)[^/]*so", path)], LIBC)
     if python is None or libc is None:
         raise ProfilerError(f"Process {pid} is no Python program that can be attached to.", "Name the PID of one.")
-    return Addresses(*python, *libc)
+    return python | libc
 
 
 def _first_mappings(pid: int) -> Iterator[tuple[str, int]]:
@@ -57,7 +47,7 @@ def _executable(pid: int) -> str:
     return str(Path(f"/proc/{pid}/exe").readlink()).removesuffix(" (deleted)")
 
 
-def _found(pid: int, mapped: dict[str, int], paths: list[str], names: tuple[str, ...]) -> list[int] | None:
+def _found(pid: int, mapped: dict[str, int], paths: list[str], names: tuple[str, ...]) -> dict[str, int] | None:
     """Return the addresses of `names` in the first of these files that has them all; None if none does."""
     for path in paths:
         if path not in mapped:
@@ -69,7 +59,7 @@ def _found(pid: int, mapped: dict[str, int], paths: list[str], names: tuple[str,
         except (OSError, struct.error):
             continue
         if len(offsets) == len(names):
-            return [mapped[path] + offsets[name] for name in names]
+            return {name: mapped[path] + offset for name, offset in offsets.items()}
     return None
 
 

@@ -193,7 +193,7 @@ class Injector:
         shutil.rmtree(self._folder, ignore_errors=True)
         if self._page and not self._waiting:
             try:
-                self._call(self._at.munmap, self._page, _PAGE)
+                self._call(self._at["munmap"], self._page, _PAGE)
             except (OSError, ProfilerError):  # it has ended
                 return
 
@@ -215,11 +215,14 @@ class Injector:
         first = not self._page
         if first:
             rights, kind = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-            page = self._call(self._at.mmap, 0, _PAGE, rights, kind, -1, 0)
+            page = self._call(self._at["mmap"], 0, _PAGE, rights, kind, -1, 0)
             if page in (-1, (1 << 64) - 1):
                 raise OSError("The program has no memory left")
             self._page = page
-        if self._call(self._at.add_pending_call, self._at.run_string, self._page, write=first) & 0xFFFFFFFF:
+        if (
+            self._call(self._at["Py_AddPendingCall"], self._at["PyRun_SimpleString"], self._page, write=first)
+            & 0xFFFFFFFF
+        ):
             raise OSError("Too much is waiting for the program's main thread already")
 
     def _call(self, function: int, *arguments: int, write: bool = False) -> int:

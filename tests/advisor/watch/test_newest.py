@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from advisor.watch import newest
-from advisor.watch.newest import NewestSteps
+from advisor.watch.newest import newest_steps
 from profiler.schema import TAG_COMPILE, TAG_FIRST, Fact, Gpu, GpuSample, Process, Run, Step
 from profiler.store import Writer
 
@@ -61,16 +61,16 @@ def writer(tmp_path):
 
 
 def test_each_answer_is_of_the_steps_since_the_last(writer, tmp_path):
-    reading = NewestSteps(tmp_path, PID)
+    reading = newest_steps(tmp_path, PID)
     writer.add(*steps(0, 1, tags=TAG_FIRST) + steps(1, 49))
     writer.add(*steps(0, 500, pid=PID + 1))
     writer.commit()
 
-    first = reading.look()
-    again = reading.look()
+    first = next(reading)
+    again = next(reading)
     writer.add(*steps(50, 10, forward=0.05))
     writer.commit()
-    then = reading.look()
+    then = next(reading)
 
     assert first["steps"] == {"count": 50, "time_s": {"mean": pytest.approx(0.1), "p90": pytest.approx(0.1)}}
     assert first["phases"] == pytest.approx({"forward": 0.25, "backward": 0.5, "other": 0.25})
@@ -87,7 +87,7 @@ def test_steps_that_take_otherwise_are_counted_and_not_measured(writer, tmp_path
     writer.add(*compiled)
     writer.commit()
 
-    shown = NewestSteps(tmp_path, PID).look()
+    shown = next(newest_steps(tmp_path, PID))
 
     assert shown["steps"] == {"count": 21, "time_s": {"mean": pytest.approx(0.1), "p90": pytest.approx(0.1)}}
 
@@ -95,18 +95,18 @@ def test_steps_that_take_otherwise_are_counted_and_not_measured(writer, tmp_path
 def test_gpus_are_those_of_the_program_in_that_time(writer, tmp_path):
     for index in (0, 1):
         writer.add(Gpu(index=index, uuid=str(index), name="H100", memory_total=2**36))
-    reading = NewestSteps(tmp_path, PID)
+    reading = newest_steps(tmp_path, PID)
     writer.add(*steps(0, 50))
     writer.add(GpuSample(time=1.0, gpu=0, utilization=0.5, process_memory=2**30))
     writer.commit()
-    reading.look()
+    next(reading)
     writer.add(*steps(50, 50))
     for time, own in ((6.0, 0.8), (7.0, 1.0)):
         writer.add(GpuSample(time=time, gpu=0, utilization=own, process_memory=2**30))
         writer.add(GpuSample(time=time, gpu=1, utilization=0.0, process_memory=0))
     writer.commit()
 
-    assert reading.look()["metrics"] == {"gpu_utilization": {"value": pytest.approx(0.9)}}
+    assert next(reading)["metrics"] == {"gpu_utilization": {"value": pytest.approx(0.9)}}
 
 
 def test_on_the_cpu_a_gpu_of_others_is_not_told(writer, tmp_path):
@@ -115,7 +115,7 @@ def test_on_the_cpu_a_gpu_of_others_is_not_told(writer, tmp_path):
     writer.add(GpuSample(time=1.0, gpu=0, utilization=0.5, process_memory=0))
     writer.commit()
 
-    assert NewestSteps(tmp_path, PID).look()["metrics"] == {"gpu_utilization": {"value": None}}
+    assert next(newest_steps(tmp_path, PID))["metrics"] == {"gpu_utilization": {"value": None}}
 
 
 def test_another_node_with_the_same_process_number_is_not_told(tmp_path):
@@ -125,11 +125,11 @@ def test_another_node_with_the_same_process_number_is_not_told(tmp_path):
     other.add(*steps(0, 50))
     other.close()
 
-    assert NewestSteps(tmp_path, PID).look() == {}
+    assert next(newest_steps(tmp_path, PID)) == {}
 
 
 def test_a_folder_without_a_recording_says_nothing(tmp_path):
-    assert NewestSteps(tmp_path, PID).look() == {}
+    assert next(newest_steps(tmp_path, PID)) == {}
 
 
 def test_of_a_long_run_only_the_end_is_read(writer, tmp_path, monkeypatch):
@@ -137,7 +137,7 @@ def test_of_a_long_run_only_the_end_is_read(writer, tmp_path, monkeypatch):
     writer.add(*steps(0, 100))
     writer.commit()
 
-    assert NewestSteps(tmp_path, PID).look()["steps"]["count"] == 20
+    assert next(newest_steps(tmp_path, PID))["steps"]["count"] == 20
 
 
 def test_a_line_for_a_line(writer, tmp_path, monkeypatch, capsys):

@@ -41,8 +41,8 @@ def test_functions_are_found_where_they_are():
 
     found = elf.addresses(os.getpid())
 
-    assert found.add_pending_call == ctypes.cast(ctypes.pythonapi.Py_AddPendingCall, ctypes.c_void_p).value
-    assert found.mmap == ctypes.cast(ctypes.CDLL(None).mmap, ctypes.c_void_p).value
+    assert found["Py_AddPendingCall"] == ctypes.cast(ctypes.pythonapi.Py_AddPendingCall, ctypes.c_void_p).value
+    assert found["mmap"] == ctypes.cast(ctypes.CDLL(None).mmap, ctypes.c_void_p).value
 
 
 @pytest.mark.process
@@ -58,7 +58,7 @@ def test_functions_are_found_in_an_executable_that_has_been_replaced(tmp_path):
         mapped = dict(elf._first_mappings(program.pid))
 
         # Without a name to look for: here the functions may be in a library.
-        assert elf._found(program.pid, mapped, [elf._executable(program.pid)], ()) == []
+        assert elf._found(program.pid, mapped, [elf._executable(program.pid)], ()) == {}
         program.stdin.write(b"\n")
 
 
@@ -204,11 +204,11 @@ def test_a_call_that_does_not_return_is_broken_off(monkeypatch):
     program.stdout.readline()
     found = elf.addresses(program.pid)
     pause = ctypes.cast(ctypes.CDLL(None).pause, ctypes.c_void_p).value
-    offset = pause - elf.addresses(os.getpid()).mmap
+    offset = pause - elf.addresses(os.getpid())["mmap"]
     monkeypatch.setattr(ptrace, "PATIENCE", 0.3)
 
     with pytest.raises(TimeoutError), ptrace.Thread(program.pid) as thread:
-        thread.call(found.mmap + offset)
+        thread.call(found["mmap"] + offset)
 
     said, _ = program.communicate()
     assert (program.returncode, said.strip()) == (0, b"done")
