@@ -27,11 +27,12 @@ def doctor(data: Path | None, interpreter: str | None, as_json: bool) -> int:
     from advisor.report.render.doctor_text import show
     from profiler.launch import python
 
-    torch, seen = stack.ask(interpreter or python()), gpus.see()
+    torch = stack.ask(interpreter or python())
+    seen, samples, problems = gpus.see()
     results = chain(
-        stack.findings(torch, seen.gpus),
-        gpus.findings(seen, torch),
-        host.findings(host.look(), torch, seen.gpus),
+        stack.findings(torch, seen),
+        gpus.findings(seen, samples, problems, torch),
+        host.findings(host.look(), torch, seen),
         permissions.findings(torch),
         disk.findings(Path.cwd(), data),
     )

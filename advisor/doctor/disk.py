@@ -7,7 +7,6 @@ import random
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from advisor.doctor.finding import CheckResult, fix, ok, warning
@@ -35,16 +34,6 @@ FEW_FILES = 500.0
 """Small files per second below which they are better packed. Assumption: a step of 0.1 s with 64 of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class DiskRate:
-    """The result of reading for some seconds."""
-
-    files: int
-    bytes: int
-    seconds: float
-    filesystem: str
-
-
 def findings(here: Path, data: Path | None) -> Iterator[CheckResult]:
     """Yield the findings on the folder of runs, and on that of the data if one is given."""
     yield _runs(here)
@@ -70,18 +59,15 @@ def of_data(data: Path) -> CheckResult:
     if not data.exists():
         return fix("data", f"There is no {data}.", "Give the path that the training reads: --data PATH.")
     try:
-        reading = read(data)
+        files, volume, seconds = read(data)
     except OSError as error:
         return fix("data", f"{data} cannot be read: {error.strerror or error}.", "Check its permissions.")
-    if not reading.bytes or not reading.seconds:
+    if not volume or not seconds:
         return warning("data", f"{data} contains no non-empty file.", "Give the path that the training reads.")
-    rate, each = reading.bytes / reading.seconds, reading.bytes / reading.files
-    said = (
-        f"{size(rate)}/s, {digits(reading.files / reading.seconds)} files/s of {size(each)}, on {reading.filesystem}, "
-        "by one reader"
-    )
-    remote = REMOTE.fullmatch(reading.filesystem) is not None
-    if each < SMALL and reading.files / reading.seconds < FEW_FILES:
+    rate, each, kind = volume / seconds, volume / files, filesystem(data) or "an unknown filesystem"
+    said = f"{size(rate)}/s, {digits(files / seconds)} files/s of {size(each)}, on {kind}, by one reader"
+    remote = REMOTE.fullmatch(kind) is not None
+    if each < SMALL and files / seconds < FEW_FILES:
         return warning(
             "data",
             f"{said}: small files come slowly.",
@@ -93,8 +79,8 @@ def of_data(data: Path) -> CheckResult:
     return ok("data", said)
 
 
-def read(data: Path, longest: float = LONGEST) -> DiskRate:
-    """Read files in random order, whole or until time or volume runs out.
+def read(data: Path, longest: float = LONGEST) -> tuple[int, int, float]:
+    """Read files in random order, whole or until time or volume runs out; return files, bytes and seconds.
 
     Raises:
         OSError: none of them can be read.
@@ -114,7 +100,7 @@ def read(data: Path, longest: float = LONGEST) -> DiskRate:
             break
     if failure is not None and not done:
         raise failure
-    return DiskRate(done, volume, time.perf_counter() - begin, filesystem(data) or "an unknown filesystem")
+    return done, volume, time.perf_counter() - begin
 
 
 def _whole(path: Path, until: float, most: int) -> int:

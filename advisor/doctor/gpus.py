@@ -2,8 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from advisor.doctor.finding import CheckResult, fix, ok, warning
 from advisor.doctor.stack import Torch
@@ -16,46 +15,39 @@ COUNTING = (9, 0)
 """Compute capability from which GPUs have performance counters (GPM)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """GPUs, samples and problems that NVML reports."""
-
-    gpus: tuple[Gpu, ...] = ()
-    samples: tuple[GpuSample, ...] = ()
-    problems: tuple[Problem, ...] = ()
-
-
-def see() -> Seen:
-    """Sample each GPU once, as the recorder does."""
+def see() -> tuple[Sequence[Gpu], Sequence[GpuSample], Sequence[Problem]]:
+    """Sample each GPU once, as the recorder does; return GPUs, samples and problems."""
     sampler = GpuSampler(os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"))
     try:
         sampler.sample(0.0, ())
         if any(gpu.gpm for gpu in sampler.gpus):
             time.sleep(GPM_PERIOD)
         samples = sampler.sample(2 * GPM_PERIOD, ())
-        return Seen(sampler.gpus, tuple(samples), tuple(sampler.problems))
+        return sampler.gpus, list(samples), sampler.problems
     finally:
         sampler.close()
 
 
-def findings(seen: Seen, torch: Torch) -> Iterator[CheckResult]:
+def findings(
+    gpus: Sequence[Gpu], samples: Sequence[GpuSample], problems: Sequence[Problem], torch: Torch
+) -> Iterator[CheckResult]:
     """Yield the findings on the driver, on each GPU, and on what it does not report."""
-    if not seen.gpus:
-        yield _without(seen, torch)
+    if not gpus:
+        yield _without(problems, torch)
         return
-    first = seen.gpus[0]
+    first = gpus[0]
     yield ok("driver", f"{first.driver or 'of unknown version'}, serves CUDA {first.cuda_driver or '(unknown)'}")
-    for gpu in seen.gpus:
+    for gpu in gpus:
         yield ok(f"GPU {gpu.index}", f"{gpu.name}, {size(gpu.memory_total)}{', a MIG slice' if gpu.mig else ''}")
-    for problem in seen.problems:
+    for problem in problems:
         said, _, remedy = problem.message.partition(". ")
         yield warning("NVML", f"{said}.", remedy)
-    yield _sampled(seen)
-    yield _counters(seen)
+    yield _sampled(samples)
+    yield _counters(gpus)
 
 
-def _without(seen: Seen, torch: Torch) -> CheckResult:
-    first = next(iter(seen.problems), Problem(time=0, source="nvml", message="NVML shows no GPU. See nvidia-smi."))
+def _without(problems: Sequence[Problem], torch: Torch) -> CheckResult:
+    first = next(iter(problems), Problem(time=0, source="nvml", message="NVML shows no GPU. See nvidia-smi."))
     said, _, remedy = first.message.partition(". ")
     if torch.hip:
         return warning("driver", f"{AMD}.", AMD_REMEDY)
@@ -66,10 +58,10 @@ def _without(seen: Seen, torch: Torch) -> CheckResult:
     return fix("driver", f"{said}.", remedy)
 
 
-def _sampled(seen: Seen) -> CheckResult:
+def _sampled(samples: Sequence[GpuSample]) -> CheckResult:
     """Check whether everything that the report is made of can be read."""
     wanted = ("utilization", "memory_used", "power", "sm_clock")
-    missing = sorted({name for one in seen.samples for name in wanted if getattr(one, name) is None})
+    missing = sorted({name for one in samples for name in wanted if getattr(one, name) is None})
     if missing:
         return warning(
             "GPU samples",
@@ -79,17 +71,17 @@ def _sampled(seen: Seen) -> CheckResult:
     return ok("GPU samples", "utilization, memory, power and clocks can be read")
 
 
-def _counters(seen: Seen) -> CheckResult:
+def _counters(gpus: Sequence[Gpu]) -> CheckResult:
     name = "counters (GPM)"
-    if all(gpu.gpm for gpu in seen.gpus):
+    if all(gpu.gpm for gpu in gpus):
         return ok(name, "SM, tensor core and memory activity can be read")
-    if any(gpu.capability is not None and gpu.capability >= COUNTING and not gpu.gpm for gpu in seen.gpus):
+    if any(gpu.capability is not None and gpu.capability >= COUNTING and not gpu.gpm for gpu in gpus):
         return warning(
             name,
             "The GPU's performance counters cannot be read: SM and tensor core activity are not measured.",
             "Run as root, or load the driver with NVreg_RestrictProfilingToAdminUsers=0.",
         )
-    counted = [str(gpu.index) for gpu in seen.gpus if gpu.gpm]
+    counted = [str(gpu.index) for gpu in gpus if gpu.gpm]
     if counted:
         return ok(
             name,

@@ -7,7 +7,6 @@ import pytest
 
 from advisor.doctor import gpus, stack
 from advisor.doctor.finding import CheckState
-from advisor.doctor.gpus import Seen
 from advisor.doctor.stack import Torch
 from profiler.schema import NO_DRIVER, DeviceFact, Gpu, GpuSample, Problem
 
@@ -47,7 +46,7 @@ def named(findings, name):
 
 
 def test_all_is_well():
-    found = [*stack.findings(CUDA, (H100,)), *gpus.findings(Seen((H100,), (SAMPLE,)), CUDA)]
+    found = [*stack.findings(CUDA, (H100,)), *gpus.findings((H100,), (SAMPLE,), (), CUDA)]
 
     assert {each.state for each in found} == {CheckState.OK}
     assert "sm_80 sm_90" in named(found, "torch").said
@@ -77,18 +76,18 @@ def test_torch_that_does_not_fit_the_gpu_is_to_be_fixed(torch, gpu, said):
 
 def test_a_machine_without_a_gpu_is_as_it_should_be():
     cpu = changed(cuda=None, devices=(), architectures=(), kernels=None)
-    none = Seen(problems=(_problem("No driver. That is normal.", NO_DRIVER),))
+    none = (_problem("No driver. That is normal.", NO_DRIVER),)
 
     assert named(stack.findings(cpu, ()), "torch and GPU").state is CheckState.OK
-    assert named(gpus.findings(none, cpu), "driver").state is CheckState.OK
-    assert named(gpus.findings(none, changed(devices=())), "driver").state is CheckState.WARNING
+    assert named(gpus.findings((), (), none, cpu), "driver").state is CheckState.OK
+    assert named(gpus.findings((), (), none, changed(devices=())), "driver").state is CheckState.WARNING
 
 
 def test_a_driver_that_fails_is_to_be_fixed():
     remedy = "The driver was updated: restart."
-    failed = Seen(problems=(_problem(f"NVML failed (mismatch), so no GPU was measured. {remedy}", "driver-fails"),))
+    failed = (_problem(f"NVML failed (mismatch), so no GPU was measured. {remedy}", "driver-fails"),)
 
-    found = named(gpus.findings(failed, CUDA), "driver")
+    found = named(gpus.findings((), (), failed, CUDA), "driver")
 
     assert (found.state, found.remedy) == (CheckState.FIX, remedy)
 
@@ -96,7 +95,7 @@ def test_a_driver_that_fails_is_to_be_fixed():
 def test_what_the_gpu_refuses_is_a_warning():
     refusing = Gpu(index=0, uuid="GPU-1", name="H100", capability=(9, 0), memory_total=1, gpm=False)
     silent = GpuSample(time=0, gpu=0, utilization=0.0, memory_used=1, sm_clock=300.0)
-    found = list(gpus.findings(Seen((refusing,), (silent,), (_problem("GPU 0 refused power. Run as root."),)), CUDA))
+    found = list(gpus.findings((refusing,), (silent,), (_problem("GPU 0 refused power. Run as root."),), CUDA))
 
     assert named(found, "NVML").state is CheckState.WARNING
     assert "power" in named(found, "GPU samples").said
@@ -106,22 +105,22 @@ def test_what_the_gpu_refuses_is_a_warning():
 def test_an_older_gpu_has_no_counters_to_refuse():
     ampere = Gpu(index=0, uuid="GPU-1", name="A100", capability=(8, 0), memory_total=1, gpm=False)
 
-    assert named(gpus.findings(Seen((ampere,), (SAMPLE,)), CUDA), "counters (GPM)").state is CheckState.OK
+    assert named(gpus.findings((ampere,), (SAMPLE,), (), CUDA), "counters (GPM)").state is CheckState.OK
 
 
 def test_counters_are_reported_for_each_gpu():
     old = Gpu(index=0, uuid="GPU-1", name="A100", capability=(8, 0), memory_total=1, gpm=False)
     new = Gpu(index=1, uuid="GPU-2", name="H100", capability=(9, 0), memory_total=1, gpm=True)
-    found = named(gpus.findings(Seen((old, new), (SAMPLE,)), CUDA), "counters (GPM)")
+    found = named(gpus.findings((old, new), (SAMPLE,), (), CUDA), "counters (GPM)")
 
     assert found.state is CheckState.OK
     assert "GPU 1" in found.said
 
 
 def test_an_amd_gpu_is_not_sampled_which_is_nothing_to_fix():
-    none = Seen(problems=(_problem("No driver. That is normal.", NO_DRIVER),))
+    none = (_problem("No driver. That is normal.", NO_DRIVER),)
 
-    assert named(gpus.findings(none, changed(cuda=None, hip="6.4")), "driver").state is CheckState.WARNING
+    assert named(gpus.findings((), (), none, changed(cuda=None, hip="6.4")), "driver").state is CheckState.WARNING
 
 
 def test_a_profiler_that_sees_no_kernel_is_a_warning():
