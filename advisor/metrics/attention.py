@@ -7,7 +7,7 @@ from typing import Literal
 
 from advisor.metrics.base import Metrics, Missing, known, metric
 from advisor.metrics.gpu import device
-from advisor.metrics.operators import Product, product_of, shaped_operators
+from advisor.metrics.operators import Product, computing_kernels, product_of, shaped_operators
 from advisor.metrics.settings import primary_rank
 from advisor.metrics.step import micro_steps_per_step
 from advisor.models.gpus import AMPERE
@@ -138,8 +138,7 @@ def slower_backend_share(m: Metrics) -> float:
 @metric("1", "share of the time in attention")
 def attention_share(m: Metrics) -> float:
     """Share of kernel time (on a CPU: operator time) in attention, fused or unfused."""
-    device = m[shaped_operators].device
-    kernels = [kernel for kernel in m[primary_rank].kernels if kernel.device == device]
+    kernels = computing_kernels(m[primary_rank], m[shaped_operators].device)
     fused = sum(kernel.total for kernel in kernels if kernel.kind == "attention")
     return m[materialized_attention_share] + fused / sum(kernel.total for kernel in kernels)
 

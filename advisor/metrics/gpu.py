@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from advisor.metrics.base import Metrics, Missing, known, metric
-from advisor.metrics.operators import is_computing, products, shaped_operators
+from advisor.metrics.operators import computing_kernels, products, shaped_operators
 from advisor.metrics.settings import flags, is_trace, no_gpu, no_window, on_cpu, primary_rank
 from advisor.metrics.step import exposed_comm_fraction, gpu_windows, require_kernel_times, steady_steps, unprofiled
 from advisor.metrics.weighted import column_mean
@@ -406,7 +406,7 @@ def _sum(m: Metrics, name: str) -> float:
 def _kernels(m: Metrics) -> list[Kernel]:
     """Return the kernels that compute, without collectives and host copies, which mostly run alongside."""
     require_kernel_times(m)
-    kernels = [kernel for kernel in m[primary_rank].kernels if kernel.device == "cuda" and is_computing(kernel)]
+    kernels = computing_kernels(m[primary_rank])
     if not kernels:
         raise no_window(m)
     dtypes: dict[str, set[str]] = {}

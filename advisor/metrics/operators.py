@@ -9,6 +9,7 @@ from typing import Literal
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.settings import primary_rank
 from advisor.metrics.step import gpu_windows
+from advisor.runs.profile import Rank
 from profiler.schema import Kernel, Operator
 
 
@@ -79,11 +80,7 @@ def shaped_operators(m: Metrics) -> Shaped:
     device: Literal["cpu", "cuda"] = "cuda" if any(window.device == "cuda" for window in rank.windows) else "cpu"
     found = _by_shape(operator for operator in rank.operators if operator.device == device and any(operator.inputs))
     windows = {operator.window for operator in found}
-    seconds = sum(
-        kernel.total
-        for kernel in rank.kernels
-        if kernel.window in windows and kernel.device == device and (device == "cpu" or is_computing(kernel))
-    )
+    seconds = sum(kernel.total for kernel in computing_kernels(rank, device) if kernel.window in windows)
     steps = sum(window.steps for window in rank.windows if window.shapes and window.device == device)
     if not found or seconds <= 0 or not steps:
         raise Missing(
@@ -128,7 +125,7 @@ def gpu_operators(m: Metrics) -> tuple[list[Operator], float, float]:
     """
     rank = m[primary_rank]
     operators = [one for one in rank.operators if one.device == "cuda"]
-    kernels = sum(kernel.total for kernel in rank.kernels if kernel.device == "cuda" and is_computing(kernel))
+    kernels = sum(kernel.total for kernel in computing_kernels(rank))
     return operators, kernels, sum(window.steps for window in gpu_windows(m))
 
 
@@ -144,8 +141,12 @@ def shaped_gpu_operators(m: Metrics) -> tuple[list[Operator], float, float]:
     return operators, kernels, steps
 
 
-def is_computing(kernel: Kernel) -> bool:
-    """Return whether a GPU kernel computes, and is neither a collective nor a copy from or to the host."""
+def computing_kernels(rank: Rank, device: str = "cuda") -> list[Kernel]:
+    """Return the rank's kernels that compute: on a GPU, neither collectives nor copies from or to the host."""
+    return [kernel for kernel in rank.kernels if kernel.device == device and (device == "cpu" or _is_computing(kernel))]
+
+
+def _is_computing(kernel: Kernel) -> bool:
     return kernel.kind not in ("communication", "host") and "HtoD" not in kernel.name and "DtoH" not in kernel.name
 
 

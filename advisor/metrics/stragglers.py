@@ -9,7 +9,7 @@ from advisor.metrics.communication import OwnWork, own_work
 from advisor.metrics.hardware import busy_clock
 from advisor.metrics.host import cores
 from advisor.metrics.lines import HotPlace, places_of
-from advisor.metrics.operators import is_computing
+from advisor.metrics.operators import computing_kernels
 from advisor.metrics.settings import world_size
 from advisor.metrics.step import step_time_mean
 from advisor.metrics.weighted import column_mean
@@ -102,7 +102,7 @@ def slow_gpu(m: Metrics) -> int | None:
 
 def _computing(rank: Rank) -> tuple[int, float]:
     """Return how many kernels computed in the rank's trace, and their seconds."""
-    kernels = [kernel for kernel in rank.kernels if kernel.device == "cuda" and is_computing(kernel)]
+    kernels = computing_kernels(rank)
     return sum(kernel.calls for kernel in kernels), sum(kernel.total for kernel in kernels)
 
 

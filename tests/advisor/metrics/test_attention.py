@@ -72,6 +72,16 @@ REST = (
 )
 
 
+def test_attention_is_a_share_of_what_computes_in_one_kernel_or_written_out():
+    flash, reduce = kernel(0.3, kind="attention"), kernel(0.4, kind="communication")
+
+    fused = shaped(operator("aten::_flash_attention_forward", HEADS, HEADS), kernels=(flash, reduce))
+    written = shaped(*WRITTEN[:4], kernels=(reduce,))
+
+    assert fused[attention_share] == pytest.approx(0.3 / 0.6)
+    assert written[attention_share] == written[materialized_attention_share] == pytest.approx(0.4 / 0.6)
+
+
 def test_a_softmax_between_batched_products_is_attention_written_out():
     m = shaped(*WRITTEN, *REST)
 
