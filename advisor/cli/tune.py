@@ -32,7 +32,6 @@ def tune(out: Path, yes: bool, criteria: Criteria, words: tuple[str, ...], **how
 
     from advisor.atomic_write import keep, write
     from advisor.cli.verify import confirm
-    from advisor.publish import publish
     from advisor.report.render import tuning
     from advisor.report.render.trial_progress import TrialProgress
     from advisor.verify.fitting import fit
@@ -61,7 +60,7 @@ def tune(out: Path, yes: bool, criteria: Criteria, words: tuple[str, ...], **how
     write(out / NOTE, tuning.as_json(note(what), tuned))
     tuning_md = keep(out, "tuning.md", tuning.markdown(tuned, command))
     tuned_toml = keep(out, "tuned.toml", tuning.toml(tuned))
-    publish(tuned.profile, criteria.goals, rules=criteria.config.rules, past=criteria.past())
+    criteria.publish(tuned.profile, criteria.goals)
     ends = [("To apply", str(tuning_md)), ("Report", str(ours.where(tuned.profile, "report.html")))]
     if tuned.kept:
         with_it = shlex.join(["profile-train", "--apply", str(tuned_toml), *words])
