@@ -13,6 +13,8 @@ from advisor.models.effects import remove, up_to
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 
+RULE = Rule("TODO: the advice, in the imperative", Area.STALLS, Confidence.HEURISTIC)
+
 MIN_SHARE = Threshold(0.05, "TODO: why this value, or its source.")
 
 
@@ -30,6 +32,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         effect=remove("other", shares=up_to(1.0)),
         risk="TODO: what else changes.",
     )
-
-
-RULE = Rule("TODO: the advice, in the imperative", Area.STALLS, Confidence.HEURISTIC, difficulty=1)

@@ -25,6 +25,10 @@ from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure
 from advisor.units import share
 
+RULE = Rule(
+    "Update once for several micro-batches", Area.DISTRIBUTED, Confidence.EMPIRICAL, difficulty=2, cap=Severity.SUGGEST
+)
+
 MIN_SHARE = Threshold(
     0.15, "Four micro-batches save three quarters of this share; below this limit, that is hardly a tenth of the step."
 )
@@ -84,8 +88,3 @@ def _effect(m: Metrics, times: int) -> Effect:
         remove("optimizer", shares=shares),
         remove_seconds("communication", "backward", seconds=_communication(m) * m[step_time_mean], shares=shares),
     )
-
-
-RULE = Rule(
-    "Update once for several micro-batches", Area.DISTRIBUTED, Confidence.EMPIRICAL, difficulty=2, cap=Severity.SUGGEST
-)

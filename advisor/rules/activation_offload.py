@@ -23,6 +23,14 @@ from advisor.rules._pressure import pressure
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, measure, python
 from advisor.units import seconds, size
 
+RULE = Rule(
+    "Keep the inputs of checkpointed blocks in the host's memory",
+    Area.OFFLOAD,
+    Confidence.HEURISTIC,
+    difficulty=2,
+    cap=Severity.SUGGEST,
+)
+
 MIN_SHARE = Threshold(0.25, "Below this share of the peak, offloading frees too little for its cost (assumption).")
 
 WAITING = 2
@@ -75,12 +83,3 @@ def _freed(m: Metrics) -> float:
     if fact.blocks <= WAITING or not fact.block:
         raise Missing("The model has no equal blocks", "Offload the largest saved tensors by hand.")
     return m[mem_activations] * (fact.blocks - WAITING) / (fact.blocks + LAYER_OVER_BOUNDARY)
-
-
-RULE = Rule(
-    "Keep the inputs of checkpointed blocks in the host's memory",
-    Area.OFFLOAD,
-    Confidence.HEURISTIC,
-    difficulty=2,
-    cap=Severity.SUGGEST,
-)

@@ -18,6 +18,10 @@ from advisor.rules._exposed import PASSES, remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 
+RULE = Rule(
+    "Do not allocate GPU memory in every step", Area.STALLS, Confidence.PHASE_REMOVAL, supersedes=("host-stall",)
+)
+
 MIN_STALL = Threshold(0.03, "A smaller share of the step is within its noise.")
 
 MIN_STEPS = Threshold(2, "Calls in a single step may be the first allocations of their sizes.")
@@ -52,12 +56,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         memory=0,
         risk="Low: the cache keeps memory that other processes on this GPU cannot use.",
     )
-
-
-RULE = Rule(
-    "Do not allocate GPU memory in every step",
-    Area.STALLS,
-    Confidence.PHASE_REMOVAL,
-    difficulty=1,
-    supersedes=("host-stall",),
-)

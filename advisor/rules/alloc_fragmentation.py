@@ -16,6 +16,22 @@ from advisor.metrics.memory import alloc_retries, fragmentation_ratio, mem_peak_
 from advisor.metrics.settings import flags, primary_rank
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, bash, evidence, measure
 
+RULE = Rule(
+    "Use expandable segments in the allocator",
+    Area.MEMORY,
+    Confidence.HEURISTIC,
+    supersedes=(
+        "batch-raise",
+        "grad-accum",
+        "ckpt-selective",
+        "ckpt-every-n",
+        "optimizer-8bit",
+        "zero-1-2",
+        "zero-3-fsdp",
+        "offload-states",
+    ),
+)
+
 MIN_FRAGMENTATION = Threshold(
     0.15, "In a regular step, rounding and caching leave less than a seventh of the memory reserved but unused."
 )
@@ -68,21 +84,3 @@ def _variable(m: Metrics) -> str:
     version = ((rank.process.torch if rank else None) or "").split("+")[0].split(".")[:2]
     new = len(version) == 2 and all(map(str.isdigit, version)) and tuple(map(int, version)) >= (2, 9)
     return "PYTORCH_ALLOC_CONF" if new else "PYTORCH_CUDA_ALLOC_CONF"
-
-
-RULE = Rule(
-    "Use expandable segments in the allocator",
-    Area.MEMORY,
-    Confidence.HEURISTIC,
-    difficulty=1,
-    supersedes=(
-        "batch-raise",
-        "grad-accum",
-        "ckpt-selective",
-        "ckpt-every-n",
-        "optimizer-8bit",
-        "zero-1-2",
-        "zero-3-fsdp",
-        "offload-states",
-    ),
-)

@@ -22,6 +22,8 @@ from advisor.models.effects import ANYWHERE, Triple, remove_seconds, shares_of
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import digits, share
 
+RULE = Rule("Choose the fastest attention kernel", Area.KERNELS, Confidence.EMPIRICAL, difficulty=2)
+
 MIN_SHARE = Threshold(0.10, "A smaller share of the step cannot gain 5 %, even at twice the speed.")
 
 MAX_EFFICIENCY = Threshold(
@@ -100,6 +102,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
 def _efficiency(m: Metrics, found: Backend) -> float:
     """Return the share of the 16-bit peak that the attention attains."""
     return found.flop / found.seconds / m[peak_rates].half
-
-
-RULE = Rule("Choose the fastest attention kernel", Area.KERNELS, Confidence.EMPIRICAL, difficulty=2)

@@ -203,7 +203,8 @@ class Rule:
     area: Area
     confidence: Confidence
     _: KW_ONLY
-    difficulty: Literal[1, 2, 3]
+    difficulty: Literal[1, 2, 3] = 1
+    """What the change costs its reader: an argument, an hour's work or a day's."""
     cap: Severity = Severity.ACTION
     """The highest severity this advice can have unless the user opts in to more."""
     supersedes: tuple[str, ...] = ()

@@ -18,6 +18,8 @@ from advisor.models.effects import PARTLY, divide_matmul, in_turn, remove_launch
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, python
 from advisor.units import digits, share
 
+RULE = Rule("Compute small matmuls together", Area.KERNELS, Confidence.ROOFLINE, difficulty=2)
+
 MIN_SAVED = Threshold(0.05, "Share of the step that is left to save; a smaller gain is within the noise of most runs.")
 
 BATCH = """\
@@ -62,6 +64,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         effect=in_turn(divide_matmul((low, expected, high), portion=part), remove_launch_idle(up_to(those.late))),
         risk="Low: the same products, summed in another order. Stacking copies the operands unless they are kept so.",
     )
-
-
-RULE = Rule("Compute small matmuls together", Area.KERNELS, Confidence.ROOFLINE, difficulty=2)

@@ -26,6 +26,8 @@ from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, measure
 
+RULE = Rule("Raise the batch size", Area.MEMORY, Confidence.HEURISTIC, cap=Severity.SUGGEST)
+
 MIN_HEADROOM = Threshold(0.25, "With less free memory, the next larger batch would leave too little in reserve.")
 
 SM_BUSY = Threshold(0.8, "NVIDIA's DCGM guide: effective use of a GPU needs 0.8 or more; 0.5 is ineffective.")
@@ -137,6 +139,3 @@ def _effect(ratio: float, active: float | None) -> Effect:
         return replace(state, launch_idle=state.launch_idle * ratio, launch=state.launch * ratio)
 
     return effect
-
-
-RULE = Rule("Raise the batch size", Area.MEMORY, Confidence.HEURISTIC, difficulty=1, cap=Severity.SUGGEST)

@@ -17,6 +17,8 @@ from advisor.models.gpus import VOLTA
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety, python
 from advisor.units import share
 
+RULE = Rule("Keep images in channels_last", Area.KERNELS, Confidence.EMPIRICAL)
+
 MIN_CONV = Threshold(
     0.3, "With fewer convolutions, the image layout is the bottleneck only if its conversion takes long."
 )
@@ -68,6 +70,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         intervention=Intervention(name="channels_last", settings={}, safety=Safety.NUMERICS),
         risk="Low: the same numbers in another memory order. If a view() of an activation fails, use reshape().",
     )
-
-
-RULE = Rule("Keep images in channels_last", Area.KERNELS, Confidence.EMPIRICAL, difficulty=1)

@@ -32,6 +32,10 @@ from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure
 from advisor.units import ordinal, size
 
+RULE = Rule(
+    "Checkpoint every N-th block", Area.MEMORY, Confidence.EMPIRICAL, difficulty=2, supersedes=("offload-states",)
+)
+
 MIN_SHARE = Threshold(0.4, "Below this share of the peak, something other than activations fills the memory.")
 
 # The forward passes of the checkpointed blocks, once more: low, expected, high gain. Measured by others 30 to 39 % of a
@@ -128,8 +132,3 @@ def _effect(every: int) -> Effect:
         return state.longer("backward", scenario.of(RECOMPUTE) * again)
 
     return effect
-
-
-RULE = Rule(
-    "Checkpoint every N-th block", Area.MEMORY, Confidence.EMPIRICAL, difficulty=2, supersedes=("offload-states",)
-)

@@ -32,6 +32,8 @@ from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure
 from advisor.units import seconds, share
 
+RULE = Rule("Match the checkpoint interval to the failure rate", Area.COST, Confidence.PHASE_REMOVAL)
+
 MOST = Threshold(0.02, "If the failure rate is unknown, saving costs too much above this share (assumption).")
 
 MIN_SAVES = Threshold(2, "A single save may be the one at the end of the run, which has no interval.")
@@ -150,6 +152,3 @@ def _cost(m: Metrics, interval: float, failures: float) -> tuple[float, float, f
 
     low, expected, high = sorted(saved(times * failures) for times in MTBF_TIMES)
     return low, expected, high
-
-
-RULE = Rule("Match the checkpoint interval to the failure rate", Area.COST, Confidence.PHASE_REMOVAL, difficulty=1)

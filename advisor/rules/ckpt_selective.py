@@ -24,6 +24,14 @@ from advisor.models.effects import COMPUTE, remove
 from advisor.rules._pressure import pressure
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, measure, python
 
+RULE = Rule(
+    "Do not store attention scores",
+    Area.MEMORY,
+    Confidence.EMPIRICAL,
+    difficulty=2,
+    supersedes=("ckpt-every-n", "offload-states"),
+)
+
 MIN_SCORES = Threshold(
     17,
     "Value of 5as/h at which attention scores are a third of a layer's activations; the rest is 34 (Korthikanti et "
@@ -95,12 +103,3 @@ def _recomputed(m: Metrics) -> Intervention | None:
         safety=Safety.MEMORY,
         leaves="attention in one kernel, which is faster",
     )
-
-
-RULE = Rule(
-    "Do not store attention scores",
-    Area.MEMORY,
-    Confidence.EMPIRICAL,
-    difficulty=2,
-    supersedes=("ckpt-every-n", "offload-states"),
-)

@@ -24,6 +24,8 @@ from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, measure
 from advisor.units import share
 
+RULE = Rule("Keep activations instead of recomputing them", Area.MEMORY, Confidence.HEURISTIC)
+
 SAFE = Threshold(
     0.88,
     "Largest share of GPU memory that the peak may reach without checkpointing. It is below the usual limit because "
@@ -93,6 +95,3 @@ def _blocks(m: Metrics) -> Layers:
 def _filled_without(m: Metrics) -> float:
     """Return the share of the device that the peak would fill without checkpointing."""
     return filled(m, _blocks(m).kept(None) - m[mem_activations])
-
-
-RULE = Rule("Keep activations instead of recomputing them", Area.MEMORY, Confidence.HEURISTIC, difficulty=1)

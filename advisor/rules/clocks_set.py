@@ -14,6 +14,8 @@ from advisor.models.effects import LAUNCHED, Triple, remove
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, bash, evidence, measure
 from advisor.units import share
 
+RULE = Rule("Reset the GPU's clocks", Area.KERNELS, Confidence.EMPIRICAL, cap=Severity.SUGGEST)
+
 MAX_CLOCK = Threshold(0.9, "Clock divided by its maximum; above this, less than a tenth can be gained (assumption).")
 
 # Share of the lost clock that comes back as speed (assumption): nothing where memory is the limit, or the maximum clock
@@ -45,6 +47,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         memory=0,
         risk="None for the program; the GPU draws more power.",
     )
-
-
-RULE = Rule("Reset the GPU's clocks", Area.KERNELS, Confidence.EMPIRICAL, difficulty=1, cap=Severity.SUGGEST)

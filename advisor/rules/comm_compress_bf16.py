@@ -24,6 +24,8 @@ from advisor.rules._exposed import remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure, python
 from advisor.units import seconds, share, size
 
+RULE = Rule("Reduce gradients in bf16", Area.DISTRIBUTED, Confidence.ROOFLINE)
+
 MIN_SHARE = Threshold(
     0.08, "Share of the step: half of a smaller share is hard to tell from the variation between steps (assumption)."
 )
@@ -114,6 +116,3 @@ def _settings(m: Metrics) -> dict[str, object]:
     if (fact.buckets or 0) > MANY_BUCKETS and (fact.bucket_cap or BUCKET) <= BUCKET:
         better["bucket_cap_mb"] = 50
     return better
-
-
-RULE = Rule("Reduce gradients in bf16", Area.DISTRIBUTED, Confidence.ROOFLINE, difficulty=1)

@@ -27,6 +27,8 @@ from advisor.rules._exposed import remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 
+RULE = Rule("Overlap communication with computation", Area.DISTRIBUTED, Confidence.EMPIRICAL, difficulty=2)
+
 MIN_SHARE = Threshold(0.10, "Share of the step: hiding 40 % of a smaller share gains less than 4 % (assumption).")
 
 MANY_CALLS = Threshold(50, "Collectives per step: a model of a billion fp32 gradients has 160 buckets of 25 MB.")
@@ -116,6 +118,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         effect=remove_exposed("communication", hidden * sum(m[modeled_phases].values()), HIDDEN, within=COMPUTE),
         risk="Low: the same numbers, in the same order. Buffers that are being sent must not be written to.",
     )
-
-
-RULE = Rule("Overlap communication with computation", Area.DISTRIBUTED, Confidence.EMPIRICAL, difficulty=2)

@@ -21,6 +21,8 @@ from advisor.rules._exposed import PASSES, remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, bash, evidence, measure
 from advisor.units import share, size
 
+RULE = Rule("Find out why collectives are slower than the link", Area.STALLS, Confidence.HEURISTIC, difficulty=2)
+
 MIN_SHARE = Threshold(0.10, "Share of the step: removing 40 % of a smaller share gains less than 4 % (assumption).")
 
 MAX_BANDWIDTH = Threshold(
@@ -71,6 +73,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         memory=0,
         risk="None: the first step is only a measurement.",
     )
-
-
-RULE = Rule("Find out why collectives are slower than the link", Area.STALLS, Confidence.HEURISTIC, difficulty=2)

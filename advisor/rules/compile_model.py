@@ -22,6 +22,8 @@ from advisor.rules._compile import compile_intervention
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, measure
 
+RULE = Rule("Compile the model", Area.KERNELS, Confidence.EMPIRICAL)
+
 MIN_MEMBOUND = Threshold(0.25, "Making a quarter of the time 1.2 to 2.5 times as fast saves 4 to 15 % (assumption).")
 
 MIN_LAUNCH_BOUND = Threshold(
@@ -70,6 +72,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         intervention=compile_intervention(m),
         risk="Low: the same operations, rounded in another order. Compare the loss over a few hundred steps.",
     )
-
-
-RULE = Rule("Compile the model", Area.KERNELS, Confidence.EMPIRICAL, difficulty=1)

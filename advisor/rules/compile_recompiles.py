@@ -17,6 +17,14 @@ from advisor.models.effects import remove_run, up_to
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, bash, evidence, measure, python
 from advisor.units import share
 
+RULE = Rule(
+    "Stop torch.compile from recompiling",
+    Area.KERNELS,
+    Confidence.PHASE_REMOVAL,
+    difficulty=2,
+    supersedes=("launch-bound-graphs", "cudnn-benchmark"),
+)
+
 MIN_RECOMPILES = Threshold(
     7,
     "Together with the first step, 8 variants of one function, after which torch gives up (torch._dynamo.config, "
@@ -54,12 +62,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         effect=remove_run(up_to(min(1.0, m[recompile_share]))),
         risk="Low: kernels for symbolic shapes may be slightly slower than those for one shape.",
     )
-
-
-RULE = Rule(
-    "Stop torch.compile from recompiling",
-    Area.KERNELS,
-    Confidence.PHASE_REMOVAL,
-    difficulty=2,
-    supersedes=("launch-bound-graphs", "cudnn-benchmark"),
-)

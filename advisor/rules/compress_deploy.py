@@ -18,6 +18,8 @@ from advisor.metrics.goals import declared_goals
 from advisor.metrics.memory import memory_pressure
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity, python
 
+RULE = Rule("Compress the trained model", Area.MODEL, Confidence.HEURISTIC, difficulty=3, cap=Severity.INFO)
+
 
 def when(m: Metrics) -> Evidence | None:
     """If the declared goal is the latency of the trained model, and memory is not under pressure in training,"""
@@ -49,6 +51,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         basis="Training gains nothing; inference gets faster.",
         risk="Medium: outputs change. Compare the quality on your own data.",
     )
-
-
-RULE = Rule("Compress the trained model", Area.MODEL, Confidence.HEURISTIC, difficulty=3, cap=Severity.INFO)

@@ -27,6 +27,8 @@ from advisor.metrics.threads import (
 from advisor.models.effects import LAUNCHED, divide
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, bash, measure, python
 
+RULE = Rule("Use the fastest number of threads", Area.VALIDITY, Confidence.EMPIRICAL)
+
 MIN_GAIN = Threshold(1.3, "On busy machines, repeated timings of one matmul differ by up to a fifth (measured).")
 
 MIN_GAIN_ALONE = Threshold(
@@ -78,6 +80,3 @@ def _who(m: Metrics) -> str:
     if m[threads_from] == "environment":
         return "OMP_NUM_THREADS or MKL_NUM_THREADS has set the number of threads"
     return "nothing has set the number of threads: torch uses one per core"
-
-
-RULE = Rule("Use the fastest number of threads", Area.VALIDITY, Confidence.EMPIRICAL, difficulty=1)

@@ -16,6 +16,8 @@ from advisor.models.effects import divide_matmul
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure
 
+RULE = Rule("Let cuDNN time its algorithms", Area.KERNELS, Confidence.HEURISTIC)
+
 MIN_CONV = Threshold(0.3, "With fewer convolutions, their algorithm is not the bottleneck.")
 
 # Of the time of convolutions nothing, 4 or 15 % goes (assumption).
@@ -44,6 +46,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         risk="Low: another algorithm rounds in another order and may need more workspace; runs are no longer "
         "bitwise identical.",
     )
-
-
-RULE = Rule("Let cuDNN time its algorithms", Area.KERNELS, Confidence.HEURISTIC, difficulty=1)

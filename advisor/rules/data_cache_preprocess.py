@@ -22,6 +22,14 @@ from advisor.rules._workers import MIN_WAIT, gain
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import seconds, share
 
+RULE = Rule(
+    "Preprocess once, not every epoch",
+    Area.STALLS,
+    Confidence.EMPIRICAL,
+    difficulty=2,
+    supersedes=("data-offload-preprocess",),
+)
+
 MIN_STAGE = Threshold(0.4, "Below 40 %, the rest of batch preparation costs more (assumption).")
 
 MIN_EPOCHS = Threshold(2, "A data set that is read only once does not benefit from a cache.")
@@ -83,12 +91,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         risk="Medium: it needs disk space, must be rebuilt when the preprocessing changes, and must not contain "
         "anything random.",
     )
-
-
-RULE = Rule(
-    "Preprocess once, not every epoch",
-    Area.STALLS,
-    Confidence.EMPIRICAL,
-    difficulty=2,
-    supersedes=("data-offload-preprocess",),
-)

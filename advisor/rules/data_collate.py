@@ -20,6 +20,10 @@ from advisor.rules._workers import MIN_WAIT, gain
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import seconds, share
 
+RULE = Rule(
+    "Vectorize collation", Area.STALLS, Confidence.EMPIRICAL, difficulty=2, supersedes=("data-offload-preprocess",)
+)
+
 MIN_COLLATE = Threshold(0.4, "Below 40 %, loading the samples costs more than collating them (assumption).")
 
 # Share of the collating that goes. Measured, lists against arrays of 4096 numbers: 15.7 to 5.5 ms a step.
@@ -84,8 +88,3 @@ def _pieces(m: Metrics) -> str:
 
 def _name(m: Metrics) -> str:
     return m[loader].collate or "the collate function"
-
-
-RULE = Rule(
-    "Vectorize collation", Area.STALLS, Confidence.EMPIRICAL, difficulty=2, supersedes=("data-offload-preprocess",)
-)

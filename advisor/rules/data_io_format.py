@@ -19,6 +19,10 @@ from advisor.rules._workers import MIN_WAIT, gain, right_number
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import digits, seconds
 
+RULE = Rule(
+    "Read samples from shards", Area.STALLS, Confidence.HEURISTIC, difficulty=2, supersedes=("data-offload-preprocess",)
+)
+
 MIN_FILES = Threshold(
     8, "An image, its label and a few side files are common; more files point to the storage format (assumption)."
 )
@@ -75,8 +79,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         risk="Medium: the samples are stored twice, and an error in writing the shards affects every later run. "
         "Shuffle within and between shards.",
     )
-
-
-RULE = Rule(
-    "Read samples from shards", Area.STALLS, Confidence.HEURISTIC, difficulty=2, supersedes=("data-offload-preprocess",)
-)

@@ -19,6 +19,8 @@ from advisor.rules._workers import PREFETCH, gain, loader_intervention, workers_
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure
 from advisor.units import count, seconds, share
 
+RULE = Rule("Prefetch more batches", Area.STALLS, Confidence.EMPIRICAL, supersedes=("data-more-workers",))
+
 MIN_WAIT = Threshold(
     0.05, "A smaller wait is not worth the memory: about 20 steps can only confirm a gain of 5 % or more."
 )
@@ -98,6 +100,3 @@ def _hidden(m: Metrics) -> float:
     now = m[t_w_p99] - _lasts(m, _prefetch(m))
     better = max(0.0, m[t_w_p99] - _lasts(m, _better_prefetch(m)))
     return 1 - better / now if now > 0 else 0.0
-
-
-RULE = Rule("Prefetch more batches", Area.STALLS, Confidence.EMPIRICAL, difficulty=1, supersedes=("data-more-workers",))

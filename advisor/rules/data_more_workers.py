@@ -30,6 +30,8 @@ from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidenc
 from advisor.rules.data_workers_zero import MIN_GAIN, MIN_WAIT
 from advisor.units import seconds, share
 
+RULE = Rule("Raise the number of DataLoader workers", Area.STALLS, Confidence.PHASE_REMOVAL)
+
 MIN_EFFICIENCY = Threshold(0.8, "Workers that are idle for a fifth of the time are not the bottleneck.")
 
 
@@ -68,6 +70,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         intervention=loader_intervention(fact, num_workers=number, persistent_workers=True),
         risk=f"Low: {same_samples(fact)}; each worker takes memory on the host.",
     )
-
-
-RULE = Rule("Raise the number of DataLoader workers", Area.STALLS, Confidence.PHASE_REMOVAL, difficulty=1)

@@ -20,6 +20,8 @@ from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidenc
 from advisor.rules.data_more_workers import MIN_EFFICIENCY
 from advisor.units import share
 
+RULE = Rule("Move preprocessing off the CPU", Area.STALLS, Confidence.HEURISTIC, difficulty=3)
+
 MIN_CPU = Threshold(
     0.8,
     "Workers that compute for a smaller share of their time mostly wait for storage or sleep; moving computation "
@@ -74,6 +76,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         risk="Medium: other libraries resize and decode slightly differently; compare the loss. On the GPU, "
         "batches before augmentation take memory.",
     )
-
-
-RULE = Rule("Move preprocessing off the CPU", Area.STALLS, Confidence.HEURISTIC, difficulty=3)

@@ -22,6 +22,8 @@ from advisor.rules._workers import loader_intervention
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure
 from advisor.units import count, seconds, share
 
+RULE = Rule("Keep the DataLoader workers between epochs", Area.STALLS, Confidence.PHASE_REMOVAL)
+
 MIN_SHARE = Threshold(0.03, "Share of the run. Below this, epochs are so long that worker start-up does not matter.")
 
 # Of the start without the first batch, which is needed anyway; resetting live workers costs some messages.
@@ -81,6 +83,3 @@ def _start_up(m: Metrics) -> float:
 def _settling(m: Metrics) -> float:
     """Return the share of the run by which epochs' first steps are slower after a fork; 0 if unknown."""
     return (m.get(epoch_settling_share) or 0.0) if m[loader].forks else 0.0
-
-
-RULE = Rule("Keep the DataLoader workers between epochs", Area.STALLS, Confidence.PHASE_REMOVAL, difficulty=1)

@@ -21,6 +21,8 @@ from advisor.rules._workers import loader_intervention
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, evidence, measure, python
 from advisor.units import share
 
+RULE = Rule("Pin the memory of batches", Area.STALLS, Confidence.PHASE_REMOVAL)
+
 MIN_H2D = Threshold(0.03, "The expected saving is half of this share; less than 1.5 % of the step is within the noise.")
 
 MIN_PAGEABLE = Threshold(0.5, "Above this share, most of the copying time is for pageable memory.")
@@ -77,6 +79,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         risk="Low: do not write to a batch on the host while it is being copied; pinned memory cannot be swapped.",
         confidence=None if m.get(h2d_pageable_share) is not None else Confidence.EMPIRICAL,
     )
-
-
-RULE = Rule("Pin the memory of batches", Area.STALLS, Confidence.PHASE_REMOVAL, difficulty=1)

@@ -21,6 +21,8 @@ from advisor.models.effects import Triple, remove_wait
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 
+RULE = Rule("Prepare batches in more worker processes", Area.STALLS, Confidence.HEURISTIC)
+
 MIN_WAIT = Threshold(0.05, "A smaller wait cannot give a gain of 5 %.")
 
 MIN_STEPS = Threshold(2, "A single long wait may be the start of an epoch, so the longest one does not count.")
@@ -77,6 +79,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         memory=0,
         risk="Low: the same samples. Each worker takes memory on the host.",
     )
-
-
-RULE = Rule("Prepare batches in more worker processes", Area.STALLS, Confidence.HEURISTIC, difficulty=1)

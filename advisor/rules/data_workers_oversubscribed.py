@@ -19,6 +19,8 @@ from advisor.rules._workers import PREFETCH, loader_intervention, right_number, 
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure
 from profiler.schema import PHASES
 
+RULE = Rule("Use fewer DataLoader workers", Area.STALLS, Confidence.EMPIRICAL, cap=Severity.SUGGEST)
+
 MIN_SATURATION = Threshold(0.95, "Below this, a core is usually idle, so no process waits for one.")
 
 MAX_EMPTY = Threshold(0.01, "One empty fetch in a hundred is noise; with more, the workers may be needed.")
@@ -65,6 +67,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         intervention=loader_intervention(fact, num_workers=number),
         risk="Low: if fetches start to find the queue empty, add half of the removed workers back.",
     )
-
-
-RULE = Rule("Use fewer DataLoader workers", Area.STALLS, Confidence.EMPIRICAL, difficulty=1, cap=Severity.SUGGEST)

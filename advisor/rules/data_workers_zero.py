@@ -32,6 +32,10 @@ from advisor.rules._workers import (
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure
 from advisor.units import count, seconds, share
 
+RULE = Rule(
+    "Load the data in worker processes", Area.STALLS, Confidence.PHASE_REMOVAL, supersedes=("data-more-workers",)
+)
+
 MIN_WAIT = Threshold(
     0.05, "A smaller wait is not worth a process: about 20 steps can only confirm a gain of 5 % or more."
 )
@@ -78,12 +82,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         "workers draw fewer seeds. Random augmentation also uses other seeds. A data set that cannot be forked (open "
         'handles, CUDA) needs multiprocessing_context="spawn" or must open them in the worker.',
     )
-
-
-RULE = Rule(
-    "Load the data in worker processes",
-    Area.STALLS,
-    Confidence.PHASE_REMOVAL,
-    difficulty=1,
-    supersedes=("data-more-workers",),
-)

@@ -17,6 +17,8 @@ from advisor.models.effects import COMPUTE, PARTLY, in_turn, remove_launch_idle,
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 
+RULE = Rule("Let gradients be views of the buckets", Area.KERNELS, Confidence.PHASE_REMOVAL)
+
 MIN_SHARE = Threshold(0.02, "A smaller share of the step is within its noise.")
 
 CODE = """\
@@ -46,6 +48,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         memory=-fact.gradient_bytes if fact else None,
         risk="Low: the same numbers.",
     )
-
-
-RULE = Rule("Let gradients be views of the buckets", Area.KERNELS, Confidence.PHASE_REMOVAL, difficulty=1)

@@ -22,6 +22,8 @@ from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure
 from advisor.units import seconds
 
+RULE = Rule("Reduce gradients once for each update", Area.DISTRIBUTED, Confidence.PHASE_REMOVAL)
+
 MIN_MICRO_STEPS = Threshold(1.9, "About two micro-batches per update; the last update of an epoch may have fewer.")
 
 MIN_REDUCTIONS = Threshold(
@@ -97,6 +99,3 @@ def _hidden_too(m: Metrics) -> bool:
     """
     exposed, total = m.get(exposed_transfer), m.get(comm_total)
     return m.get(device) is None and exposed is not None and total is not None and 0 < exposed < total
-
-
-RULE = Rule("Reduce gradients once for each update", Area.DISTRIBUTED, Confidence.PHASE_REMOVAL, difficulty=1)

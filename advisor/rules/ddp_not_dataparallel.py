@@ -20,6 +20,8 @@ from advisor.metrics.step import step_time_mean
 from advisor.models.effects import divide_step, in_turn, relieve_host, shares_of
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, bash, evidence, measure, python
 
+RULE = Rule("Use DistributedDataParallel instead of DataParallel", Area.DISTRIBUTED, Confidence.HEURISTIC, difficulty=2)
+
 # DataParallel serves one process; with a single GPU it passes the call on and costs nothing.
 MIN_GPUS = 2
 
@@ -70,6 +72,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         risk="Low: the same gradients, averaged. Code outside the model runs once per process: let only rank 0 "
         "write files.",
     )
-
-
-RULE = Rule("Use DistributedDataParallel instead of DataParallel", Area.DISTRIBUTED, Confidence.HEURISTIC, difficulty=2)

@@ -19,6 +19,8 @@ from advisor.models.state import Effect
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Intervention, Measurement, Rule, Safety, bash
 
+RULE = Rule("Turn off debugging modes", Area.VALIDITY, Confidence.EMPIRICAL, certain=True)
+
 
 @dataclass(frozen=True, slots=True)
 class _Mode:
@@ -110,6 +112,3 @@ def _effect(slow: list[str]) -> Effect:
         *(relieve_host(shares_of(mode.speedup)) for mode in modes),
         *(divide(*mode.phases, by=mode.speedup) for mode in modes),
     )
-
-
-RULE = Rule("Turn off debugging modes", Area.VALIDITY, Confidence.EMPIRICAL, difficulty=1, certain=True)

@@ -21,6 +21,8 @@ from advisor.models.gpus import VOLTA
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 
+RULE = Rule("Pad matrices to sizes that suit tensor cores", Area.PRECISION, Confidence.HEURISTIC, difficulty=2)
+
 MIN_SHARE = Threshold(0.10, "With a smaller share of the GPU's time, even doubling the speed gains less than 5 %.")
 
 MAX_EFFICIENCY = Threshold(0.5, "The shape itself explains some loss of speed, but not half of it.")
@@ -76,6 +78,3 @@ def _multiple(length: int) -> int:
 
 def _padded(length: int, multiple: int) -> int:
     return multiple * ceil(length / multiple)
-
-
-RULE = Rule("Pad matrices to sizes that suit tensor cores", Area.PRECISION, Confidence.HEURISTIC, difficulty=2)

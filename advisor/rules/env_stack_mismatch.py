@@ -14,6 +14,8 @@ from advisor.metrics.base import Metrics
 from advisor.metrics.stack import ARCHITECTURE, CPU_BUILD, OLD_DRIVER, stack_mismatches
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, bash
 
+RULE = Rule("Install a torch that fits the GPU", Area.VALIDITY, Confidence.HEURISTIC, difficulty=2)
+
 FOUND = {
     ARCHITECTURE: "this torch has no code for the GPU's compute capability",
     CPU_BUILD: "this torch was built without CUDA, though the machine has a GPU",
@@ -59,6 +61,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         risk="Low: another build of torch may round differently. Try it in a separate environment.",
         fault=on_gpu,
     )
-
-
-RULE = Rule("Install a torch that fits the GPU", Area.VALIDITY, Confidence.HEURISTIC, difficulty=2)

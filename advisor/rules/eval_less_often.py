@@ -19,6 +19,8 @@ from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure
 from advisor.units import share
 
+RULE = Rule("Evaluate less often", Area.STALLS, Confidence.HEURISTIC, cap=Severity.SUGGEST)
+
 MOST = Threshold(1 / 3, "Below this, most of the run is training, whatever the purpose of the evaluation (assumption).")
 MIN_EVALUATIONS = Threshold(2, "A single evaluation has no interval.")
 
@@ -56,6 +58,3 @@ def _every(part: float) -> int:
     """Return k for which e/k over (e/k + t) is at most `LEFT`, where `part` is e over (e + t)."""
     ratio = part / max(1 - part, 0.01)
     return max(2, math.ceil(ratio * (1 - LEFT) / LEFT - ROUNDING))
-
-
-RULE = Rule("Evaluate less often", Area.STALLS, Confidence.HEURISTIC, difficulty=1, cap=Severity.SUGGEST)

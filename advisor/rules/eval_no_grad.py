@@ -20,6 +20,8 @@ from advisor.models.effects import remove
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure, python
 from advisor.units import share
 
+RULE = Rule("Evaluate without gradients", Area.STALLS, Confidence.HEURISTIC)
+
 # Share of the evaluation's time that goes (assumption): keeping activations is cheap, running out of memory is not.
 REMOVED = (0.0, 0.1, 0.3)
 
@@ -53,6 +55,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         risk="None, unless the evaluation itself calls backward. Tensors created in inference mode cannot be used in "
         "training later: if the model caches some, use torch.no_grad().",
     )
-
-
-RULE = Rule("Evaluate without gradients", Area.STALLS, Confidence.HEURISTIC, difficulty=1)

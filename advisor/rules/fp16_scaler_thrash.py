@@ -20,6 +20,8 @@ from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 
+RULE = Rule("Stop losing gradients in fp16", Area.PRECISION, Confidence.PHASE_REMOVAL)
+
 MAX_SKIPPED = Threshold(
     0.01, "A working scaler skips one step in 2000, when it tries to double the scale; this limit is twenty times that."
 )
@@ -78,6 +80,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         risk="Medium: it changes which updates happen. Compare the loss over a few hundred steps.",
         fault=True,
     )
-
-
-RULE = Rule("Stop losing gradients in fp16", Area.PRECISION, Confidence.PHASE_REMOVAL, difficulty=1)

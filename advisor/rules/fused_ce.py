@@ -20,6 +20,8 @@ from advisor.rules._computing import of_computing
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share, size
 
+RULE = Rule("Fuse the head with the loss", Area.KERNELS, Confidence.EMPIRICAL, difficulty=2)
+
 MIN_SHARE = Threshold(0.05, "Share of the step; a smaller share gains too little to be worth a change.")
 
 MIN_MEMORY = Threshold(0.15, "Share of the peak; a smaller share frees too little memory.")
@@ -73,6 +75,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         memory=-round(FREED * m[logits_bytes]),
         risk="Low: the same loss, summed in another order. The logits can no longer be inspected.",
     )
-
-
-RULE = Rule("Fuse the head with the loss", Area.KERNELS, Confidence.EMPIRICAL, difficulty=2)

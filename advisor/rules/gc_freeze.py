@@ -16,6 +16,8 @@ from advisor.models.effects import PARTLY, remove
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 
+RULE = Rule("Collect garbage at chosen steps", Area.STALLS, Confidence.PHASE_REMOVAL)
+
 MIN_SHARE = Threshold(0.03, "A smaller share of the step is within its noise.")
 
 CODE = """\
@@ -47,6 +49,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         memory=0,
         risk="Low: objects in reference cycles live until the next collection.",
     )
-
-
-RULE = Rule("Collect garbage at chosen steps", Area.STALLS, Confidence.PHASE_REMOVAL, difficulty=1)

@@ -16,6 +16,8 @@ from advisor.metrics.step import step_time_mean
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity, bash
 from advisor.units import seconds
 
+RULE = Rule("Declare the goal of the run", Area.MODEL, Confidence.HEURISTIC, cap=Severity.INFO)
+
 OPTIONS = {"goal": "--goal cost", "quality": '--quality "val_acc>=0.76"', "gpu_price": "--gpu-price 2.5"}
 
 
@@ -42,6 +44,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         basis="No gain: a goal changes the order of advice, not the step.",
         risk="None.",
     )
-
-
-RULE = Rule("Declare the goal of the run", Area.MODEL, Confidence.HEURISTIC, difficulty=1, cap=Severity.INFO)

@@ -19,6 +19,10 @@ from advisor.rules._exposed import PASSES, remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, bash, evidence, measure
 from advisor.units import share
 
+RULE = Rule(
+    "Find what keeps the GPU from queued work", Area.KERNELS, Confidence.HEURISTIC, difficulty=2, cap=Severity.INFO
+)
+
 MIN_SHARE = Threshold(0.10, "A smaller share of the step gains less than 5 % (assumption).")
 
 MIN_GAP_US = Threshold(10.0, "Queued kernels follow each other within 1 to 2 us (assumption: five times that).")
@@ -56,8 +60,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         memory=0,
         risk="None: the first step is only a check.",
     )
-
-
-RULE = Rule(
-    "Find what keeps the GPU from queued work", Area.KERNELS, Confidence.HEURISTIC, difficulty=2, cap=Severity.INFO
-)

@@ -18,6 +18,8 @@ from advisor.rules._exposed import remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, bash, evidence, measure
 from advisor.units import share
 
+RULE = Rule("Check the GPU's PCIe link", Area.VALIDITY, Confidence.PHASE_REMOVAL, difficulty=3)
+
 MIN_H2D = Threshold(0.03, "Below this, the link does not slow down the step.")
 
 WHOLE = Threshold(1.0, "Width times speed, divided by the maximum.")
@@ -49,6 +51,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         "repair.",
         fault=True,
     )
-
-
-RULE = Rule("Check the GPU's PCIe link", Area.VALIDITY, Confidence.PHASE_REMOVAL, difficulty=3)

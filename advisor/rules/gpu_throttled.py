@@ -16,6 +16,8 @@ from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, bash, e
 from advisor.rules.clocks_set import MAX_CLOCK
 from advisor.units import share
 
+RULE = Rule("GPU is thermal throttling", Area.VALIDITY, Confidence.ROOFLINE, difficulty=2)
+
 MIN_SHARE = Threshold(0.05, "Share of the samples in which the GPU was busy; a smaller share is a short peak.")
 
 # Share of the lost clock that comes back as speed: what is bound by memory hardly follows the clock (assumption).
@@ -45,6 +47,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         "repair.",
         fault=True,
     )
-
-
-RULE = Rule("GPU is thermal throttling", Area.VALIDITY, Confidence.ROOFLINE, difficulty=2)

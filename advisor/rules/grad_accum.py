@@ -27,6 +27,13 @@ from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety
 from profiler.schema import LoaderFact
 
+RULE = Rule(
+    "Accumulate gradients over smaller batches",
+    Area.MEMORY,
+    Confidence.EMPIRICAL,
+    supersedes=("ckpt-every-n", "accum-amortize", "offload-states"),
+)
+
 
 def when(m: Metrics) -> Evidence | None:
     """If memory is under pressure or the declared batch does not fit, and the batch has more than one sample,"""
@@ -97,12 +104,3 @@ def _effect(times: float) -> Effect:
         return state.longer("forward", (times - 1) * state.launch_idle)
 
     return effect
-
-
-RULE = Rule(
-    "Accumulate gradients over smaller batches",
-    Area.MEMORY,
-    Confidence.EMPIRICAL,
-    difficulty=1,
-    supersedes=("ckpt-every-n", "accum-amortize", "offload-states"),
-)

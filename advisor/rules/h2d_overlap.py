@@ -23,6 +23,8 @@ from advisor.rules._exposed import remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, python
 from advisor.units import share
 
+RULE = Rule("Copy the next batch while kernels run", Area.STALLS, Confidence.PHASE_REMOVAL, difficulty=2)
+
 MIN_H2D = Threshold(0.03, "Less exposed copying than this is within the noise of the step.")
 
 MAX_PAGEABLE = Threshold(
@@ -85,6 +87,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         risk="Low: GPU memory holds one more batch. Do not write to a batch on the host while it is being copied.",
         confidence=None if m.get(h2d_pageable_share) is not None else Confidence.EMPIRICAL,
     )
-
-
-RULE = Rule("Copy the next batch while kernels run", Area.STALLS, Confidence.PHASE_REMOVAL, difficulty=2)

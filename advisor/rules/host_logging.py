@@ -30,6 +30,8 @@ from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure
 from advisor.units import seconds, share
 
+RULE = Rule("Log less often", Area.STALLS, Confidence.EMPIRICAL)
+
 MIN_OTHER = Threshold(
     0.05, "A plain loop spends less than this on the rest: zeroing gradients, the loss, Python itself."
 )
@@ -165,6 +167,3 @@ def _effect(m: Metrics, skipped: float) -> Effect:
         return state.without("other", skipped * (writing + scenario.of(rest)) * step)
 
     return effect
-
-
-RULE = Rule("Log less often", Area.STALLS, Confidence.EMPIRICAL, difficulty=1)

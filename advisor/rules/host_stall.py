@@ -17,6 +17,8 @@ from advisor.rules._exposed import PASSES, remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 
+RULE = Rule("Find what the host does while the GPU is idle", Area.KERNELS, Confidence.HEURISTIC, difficulty=3)
+
 MIN_STALL = Threshold(0.10, "Share of the step: removing 40 % of a smaller share gains less than 4 % (assumption).")
 
 MAX_UNCERTAINTY = Threshold(
@@ -69,6 +71,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         memory=0,
         risk="Low: recording Python stacks slows the program; remove it afterwards.",
     )
-
-
-RULE = Rule("Find what the host does while the GPU is idle", Area.KERNELS, Confidence.HEURISTIC, difficulty=3)

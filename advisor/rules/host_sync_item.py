@@ -19,6 +19,8 @@ from advisor.rules._exposed import PASSES, remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 
+RULE = Rule("Do not wait for the GPU in every step", Area.STALLS, Confidence.PHASE_REMOVAL)
+
 MIN_SYNC = Threshold(
     0.03, "On a CPU, one `.item()` per step was within the noise (measured); a smaller share is not visible."
 )
@@ -81,6 +83,3 @@ def _cure(m: Metrics) -> str:
     if main == "branch" and m.get(driver) == "transformers":
         return "Set logging_nan_inf_filter=False in TrainingArguments: the filter reads the loss in every step."
     return CURES[main]
-
-
-RULE = Rule("Do not wait for the GPU in every step", Area.STALLS, Confidence.PHASE_REMOVAL, difficulty=1)

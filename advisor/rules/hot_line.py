@@ -58,6 +58,10 @@ from advisor.rules._line_kinds import IN_WORKERS, KINDS, WORKERS, LineKind
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity
 from advisor.units import digits, share
 
+RULE = Rule(
+    "Speed up the line that takes the time", Area.STALLS, Confidence.HEURISTIC, difficulty=2, cap=Severity.SUGGEST
+)
+
 MIN_SHARE = Threshold(
     0.20, "In a healthy step, a loss outside the model, or reading it, takes less than this (assumption)."
 )
@@ -230,8 +234,3 @@ def _warmer(state: State, share: float, coldest: float) -> State:
     return replace(
         state, phases={phase: factor * part for phase, part in state.phases.items()}, load=factor * state.load
     )
-
-
-RULE = Rule(
-    "Speed up the line that takes the time", Area.STALLS, Confidence.HEURISTIC, difficulty=2, cap=Severity.SUGGEST
-)

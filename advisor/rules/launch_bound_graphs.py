@@ -30,6 +30,8 @@ from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, bash, evidence, measure
 from advisor.units import share
 
+RULE = Rule("Launch the step as a CUDA graph", Area.KERNELS, Confidence.EMPIRICAL, supersedes=("compile-model",))
+
 MIN_LAUNCH_BOUND = Threshold(
     0.3, "The GPU then waits for launches for about a third of the time in which it does not wait for anything else."
 )
@@ -82,8 +84,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         risk="Medium: shapes must stay the same, and each step overwrites the outputs of the previous one (clone "
         "what you keep). A graph keeps the memory of its activations.",
     )
-
-
-RULE = Rule(
-    "Launch the step as a CUDA graph", Area.KERNELS, Confidence.EMPIRICAL, difficulty=1, supersedes=("compile-model",)
-)

@@ -17,6 +17,8 @@ from advisor.models.effects import Triple, divide_membound
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 
+RULE = Rule("Avoid copies into another memory layout", Area.KERNELS, Confidence.HEURISTIC, difficulty=2)
+
 MIN_SHARE = Threshold(0.10, "Share of the step: halving a smaller share gains less than 5 %.")
 
 # These copies become so many times as fast: a fifth, half or nine tenths of them have an alternative (assumption).
@@ -50,6 +52,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         effect=divide_membound(FEWER, portion=min(1.0, m[layout_copy_share] / m[membound_share])),
         risk="Low: the same numbers. A view() of such a tensor may fail: use reshape() there.",
     )
-
-
-RULE = Rule("Avoid copies into another memory layout", Area.KERNELS, Confidence.HEURISTIC, difficulty=2)

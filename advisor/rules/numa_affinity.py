@@ -18,6 +18,8 @@ from advisor.models.effects import in_turn, remove, remove_launch_idle
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, bash, evidence, measure
 from advisor.units import share
 
+RULE = Rule("Bind to the GPU's NUMA node", Area.VALIDITY, Confidence.HEURISTIC)
+
 MIN_NODES = Threshold(2, "With one node, all cores are equally close to the GPU.")
 
 NEAR = Threshold(1.0, "A process that may run on another node does so as soon as its own node is busy.")
@@ -74,6 +76,3 @@ def _busy(m: Metrics) -> Measurement | None:
     m[h2d_fraction]
     m[launch_bound_index]  # unknown, it might have shown what copies do not
     return None
-
-
-RULE = Rule("Bind to the GPU's NUMA node", Area.VALIDITY, Confidence.HEURISTIC, difficulty=1)

@@ -27,6 +27,8 @@ from advisor.rules._sharding import deepspeed, fsdp
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import seconds
 
+RULE = Rule("Keep optimizer state in the host's memory", Area.OFFLOAD, Confidence.HEURISTIC, difficulty=3)
+
 MIN_SHARE = Threshold(0.25, "Below this share of the peak, offloading frees too little for its cost (assumption).")
 
 # Bytes/s that a node's memory moves in practice (assumption).
@@ -118,6 +120,3 @@ def _effect(m: Metrics) -> Effect:
     backward = (m.get(phase_seconds) or {}).get("backward", 0.0)
     exposed = max(0.0, _time(m) - backward)
     return lengthen("optimizer", (_time(m), exposed, exposed))
-
-
-RULE = Rule("Keep optimizer state in the host's memory", Area.OFFLOAD, Confidence.HEURISTIC, difficulty=3)

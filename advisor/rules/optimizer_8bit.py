@@ -21,6 +21,15 @@ from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, Severity, measure
 from profiler.schema import OptimizerFact
 
+RULE = Rule(
+    "Keep the optimizer's moments in 8 bits",
+    Area.MEMORY,
+    Confidence.EMPIRICAL,
+    difficulty=2,
+    cap=Severity.SUGGEST,
+    supersedes=("offload-states",),
+)
+
 MIN_SHARE = Threshold(
     0.25, "Below this share of the peak, saving three quarters of the state frees less than a fifth of the memory."
 )
@@ -76,13 +85,3 @@ def _freed(m: Metrics, fact: OptimizerFact) -> float:
     elements = max(fact.parameters * copies / m[world_size], m[mem_optim] / MOMENTS["adamw"])
     each = round(elements / max(1, fact.tensors))
     return m[mem_optim] - eight_bit_moments([each] * max(1, fact.tensors))
-
-
-RULE = Rule(
-    "Keep the optimizer's moments in 8 bits",
-    Area.MEMORY,
-    Confidence.EMPIRICAL,
-    difficulty=2,
-    cap=Severity.SUGGEST,
-    supersedes=("offload-states",),
-)

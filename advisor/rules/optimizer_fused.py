@@ -24,6 +24,8 @@ from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention,
 from advisor.units import digits, seconds
 from profiler.schema import OptimizerFact
 
+RULE = Rule("Use the fused optimizer", Area.KERNELS, Confidence.EMPIRICAL)
+
 MIN_FRACTION = Threshold(0.05, "A smaller share cannot gain 3 %, even if two thirds of it are saved.")
 
 MIN_TENSORS = Threshold(
@@ -170,6 +172,3 @@ def _is_small(m: Metrics, fact: OptimizerFact) -> bool:
 
 def _mean(fact: OptimizerFact) -> float:
     return fact.parameters / max(1, fact.tensors)
-
-
-RULE = Rule("Use the fused optimizer", Area.KERNELS, Confidence.EMPIRICAL, difficulty=1)

@@ -18,6 +18,15 @@ from advisor.rules._pressure import pressure
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure, python
 from advisor.units import size
 
+RULE = Rule(
+    "Update parameters in the backward pass",
+    Area.MEMORY,
+    Confidence.EMPIRICAL,
+    difficulty=2,
+    cap=Severity.SUGGEST,
+    supersedes=("offload-states",),
+)
+
 MIN_SHARE = Threshold(0.15, "Below this share of the peak, gradients are not what fills the memory (assumption).")
 
 MAX_ACTIVATIONS = Threshold(0.4, "Share of the peak from which checkpointing frees more (ckpt-every-n).")
@@ -69,13 +78,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         risk="Low: the same update. Clipping by norm and checkpoints of a single optimizer need other code.",
         fault=True,
     )
-
-
-RULE = Rule(
-    "Update parameters in the backward pass",
-    Area.MEMORY,
-    Confidence.EMPIRICAL,
-    difficulty=2,
-    cap=Severity.SUGGEST,
-    supersedes=("offload-states",),
-)

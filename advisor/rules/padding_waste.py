@@ -22,6 +22,8 @@ from advisor.models.effects import COMPUTE, Triple, divide
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, python
 from advisor.units import share
 
+RULE = Rule("Avoid computing padding", Area.STALLS, Confidence.EMPIRICAL, difficulty=2, supersedes=("batch-raise",))
+
 MIN_WASTE = Threshold(
     0.15, "Even batches of similar lengths have a few percent of padding; below this there is little to gain."
 )
@@ -144,6 +146,3 @@ def _needed(m: Metrics) -> tuple[float, float]:
     tokens = min(fact.real * LEFT, fact.padded)
     pairs = min(fact.real_pairs * LEFT**2, fact.padded_pairs)
     return fact.padded / tokens, fact.padded_pairs / pairs
-
-
-RULE = Rule("Avoid computing padding", Area.STALLS, Confidence.EMPIRICAL, difficulty=2, supersedes=("batch-raise",))

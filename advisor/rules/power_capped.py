@@ -15,6 +15,10 @@ from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severit
 from advisor.rules.clocks_set import MAX_CLOCK, RECOVERED
 from advisor.units import share
 
+RULE = Rule(
+    "Raise the lowered power limit of the GPU", Area.KERNELS, Confidence.EMPIRICAL, difficulty=2, cap=Severity.SUGGEST
+)
+
 MAX_LIMIT = Threshold(0.9, "Variants of a board differ by a few percent from the data sheet (assumption).")
 
 CODE = """\
@@ -42,8 +46,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         memory=0,
         risk="None for the program; power supply and cooling must be made for the default limit.",
     )
-
-
-RULE = Rule(
-    "Raise the lowered power limit of the GPU", Area.KERNELS, Confidence.EMPIRICAL, difficulty=2, cap=Severity.SUGGEST
-)

@@ -31,6 +31,8 @@ from advisor.models.state import Effect
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure
 
+RULE = Rule("Train under bf16 autocast", Area.PRECISION, Confidence.ROOFLINE, supersedes=("precision-tf32",))
+
 MIN_SHARE = Threshold(0.2, "Below a fifth, even infinitely fast matmuls save less than the casts may cost.")
 
 LAUNCH_BOUND = Threshold(
@@ -114,8 +116,3 @@ def basis(m: Metrics) -> str:
         "memory bandwidth and kernel launches. Memory-bound kernels become 1, 1.4 or 1.8 times as fast; the rest "
         "stays the same."
     )
-
-
-RULE = Rule(
-    "Train under bf16 autocast", Area.PRECISION, Confidence.ROOFLINE, difficulty=1, supersedes=("precision-tf32",)
-)

@@ -21,6 +21,8 @@ from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety
 from advisor.rules.precision_bf16 import LAUNCH_BOUND, MIN_SHARE, basis, confidence, effect, slow_products
 
+RULE = Rule("Train under fp16 autocast with a GradScaler", Area.PRECISION, Confidence.ROOFLINE)
+
 
 def when(m: Metrics) -> Evidence | None:
     """If fp32 matmuls take at least 20 % of GPU time on a Volta or Turing GPU, autocast is off, and the GPU waits
@@ -46,6 +48,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         "and check that the scale settles well above 1.",
         confidence=confidence(m),
     )
-
-
-RULE = Rule("Train under fp16 autocast with a GradScaler", Area.PRECISION, Confidence.ROOFLINE, difficulty=1)

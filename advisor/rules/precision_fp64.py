@@ -17,6 +17,8 @@ from advisor.models.effects import ANYWHERE, LAUNCHED, Triple, remove_seconds, s
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure, python
 from advisor.units import share
 
+RULE = Rule("Compute in fp32 instead of fp64", Area.PRECISION, Confidence.HEURISTIC, cap=Severity.SUGGEST)
+
 MIN_SHARE = Threshold(0.05, "A smaller share cannot gain 3 %, even at twice the speed.")
 
 MIN_PARAMETERS = Threshold(0.5, "With most parameters in fp64, forward and backward pass compute in fp64.")
@@ -66,6 +68,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         effect=remove_seconds(*ANYWHERE, seconds=seconds, shares=shares_of(SPEEDUP)),
         risk=RISK,
     )
-
-
-RULE = Rule("Compute in fp32 instead of fp64", Area.PRECISION, Confidence.HEURISTIC, difficulty=1, cap=Severity.SUGGEST)

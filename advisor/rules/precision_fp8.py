@@ -21,6 +21,8 @@ from advisor.models.precision import fp8_speedup
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure, python
 from advisor.units import share
 
+RULE = Rule("Try fp8 in large linear layers", Area.PRECISION, Confidence.ROOFLINE, difficulty=3, cap=Severity.INFO)
+
 # Major capability of data centers' Blackwell, the first with scales in hardware.
 BLACKWELL = 10
 
@@ -76,6 +78,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         ),
         risk="High: 3 bits of mantissa. Compare loss and quality over a long run before you rely on it.",
     )
-
-
-RULE = Rule("Try fp8 in large linear layers", Area.PRECISION, Confidence.ROOFLINE, difficulty=3, cap=Severity.INFO)

@@ -28,6 +28,8 @@ from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure
 from advisor.rules.precision_bf16 import confidence, peak_of
 
+RULE = Rule("Allow TF32 for fp32 matmuls", Area.PRECISION, Confidence.ROOFLINE)
+
 MIN_SHARE = Threshold(0.2, "As for bf16: below a fifth of the time there is little to gain.")
 
 LAUNCH_BOUND = Threshold(
@@ -65,6 +67,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         risk="Low: inputs of matmuls round to 10 bits of mantissa, as those of convolutions already do by default.",
         confidence=confidence(m),
     )
-
-
-RULE = Rule("Allow TF32 for fp32 matmuls", Area.PRECISION, Confidence.ROOFLINE, difficulty=1)

@@ -25,6 +25,8 @@ from advisor.rules._exposed import exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, bash, measure
 from advisor.units import seconds, share
 
+RULE = Rule("Use fewer or smaller GPUs", Area.COST, Confidence.HEURISTIC, difficulty=2, cap=Severity.SUGGEST)
+
 MAX_EXPOSED = Threshold(
     0.3, "Share of the step in exposed communication; above this, scaling efficiency is below 70 % (assumption)."
 )
@@ -118,6 +120,3 @@ def _time_on_half(m: Metrics, left: float) -> float:
     """
     count, waiting = m[world_size], exposed(m)
     return (m[step_time_mean] - waiting) * count / (count // 2) + waiting * left
-
-
-RULE = Rule("Use fewer or smaller GPUs", Area.COST, Confidence.HEURISTIC, difficulty=2, cap=Severity.SUGGEST)

@@ -17,6 +17,8 @@ from advisor.models.effects import Triple
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure, text
 from advisor.units import share, span
 
+RULE = Rule("Schedule jobs as gangs", Area.COST, Confidence.HEURISTIC, difficulty=3, cap=Severity.SUGGEST)
+
 MIN_SHARE = Threshold(
     0.1, "Share of the GPUs' time; starting and ending jobs takes this much in any case (assumption)."
 )
@@ -50,6 +52,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         cost=(low, expected, high),
         risk="No effect on results. Large jobs may wait longer to start.",
     )
-
-
-RULE = Rule("Schedule jobs as gangs", Area.COST, Confidence.HEURISTIC, difficulty=3, cap=Severity.SUGGEST)

@@ -23,6 +23,14 @@ from advisor.rules._computing import of_computing
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 
+RULE = Rule(
+    "Use scaled_dot_product_attention",
+    Area.KERNELS,
+    Confidence.EMPIRICAL,
+    difficulty=2,
+    supersedes=("ckpt-selective", "ckpt-every-n", "offload-states"),
+)
+
 MIN_SHARE = Threshold(0.10, "A smaller share of the step cannot gain 5 %, even at twice the speed.")
 
 # Attention is divided by this on a GPU (assumption: from memory-efficient on short sequences to flash on long ones).
@@ -70,12 +78,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
 def _share_of_step(m: Metrics) -> float:
     """Return the share of the step (0 to 1); on a CPU, operators make up the whole step."""
     return m[materialized_attention_share] * (1.0 if m.get(on_cpu) else m[gpu_computing_fraction])
-
-
-RULE = Rule(
-    "Use scaled_dot_product_attention",
-    Area.KERNELS,
-    Confidence.EMPIRICAL,
-    difficulty=2,
-    supersedes=("ckpt-selective", "ckpt-every-n", "offload-states"),
-)

@@ -18,6 +18,8 @@ from advisor.rules._computing import of_computing
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure, python
 from advisor.units import share
 
+RULE = Rule("Try attention with a sliding window", Area.MODEL, Confidence.HEURISTIC, difficulty=3, cap=Severity.INFO)
+
 MIN_LENGTH = Threshold(8192, "In shorter sequences, a window of a few thousand tokens saves little.")
 
 MIN_SHARE = Threshold(0.40, "With a smaller share in attention, the rest of the model is the bottleneck.")
@@ -64,6 +66,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         memory=0,
         risk="High: it is another model. Compare its quality on sequences with long-range dependencies.",
     )
-
-
-RULE = Rule("Try attention with a sliding window", Area.MODEL, Confidence.HEURISTIC, difficulty=3, cap=Severity.INFO)

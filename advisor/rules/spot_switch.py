@@ -19,6 +19,8 @@ from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severit
 from advisor.rules.ckpt_interval_daly import MTBF_TIMES
 from advisor.units import money, seconds, share
 
+RULE = Rule("Train on spot instances", Area.COST, Confidence.HEURISTIC, difficulty=3, cap=Severity.SUGGEST)
+
 MAX_RATIO = Threshold(
     0.8, "Share of the on-demand cost; saving less than a fifth does not justify the interruptions (assumption)."
 )
@@ -92,6 +94,3 @@ def _inflated(m: Metrics, times: float = 1.0) -> float:
 
 def _ratio(m: Metrics, times: float = 1.0) -> float:
     return spot_cost(m[spot_discount], _inflated(m, times))
-
-
-RULE = Rule("Train on spot instances", Area.COST, Confidence.HEURISTIC, difficulty=3, cap=Severity.SUGGEST)

@@ -31,6 +31,8 @@ from advisor.rules._line_kinds import KINDS
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, bash, evidence, measure
 from advisor.units import seconds, share
 
+RULE = Rule("Find out why one rank is slower than the others", Area.STALLS, Confidence.PHASE_REMOVAL, difficulty=2)
+
 MIN_SKEW = Threshold(0.08, "Ranks of one job differ by a few percent even on equal hosts (assumption).")
 
 MIN_SHARE = Threshold(
@@ -200,6 +202,3 @@ def _effect(m: Metrics, lost: float) -> Effect:
         return remove_wait(up_to(min(1.0, lost / own)))
     longer = [each for each, more in _excess(m).items() if more > 0 and each != "data_wait"]
     return remove_seconds(*longer, seconds=lost, shares=PARTLY)
-
-
-RULE = Rule("Find out why one rank is slower than the others", Area.STALLS, Confidence.PHASE_REMOVAL, difficulty=2)

@@ -18,6 +18,8 @@ from advisor.models.effects import remove_run, up_to
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure, python
 from advisor.units import share
 
+RULE = Rule("Stop when validation results are flat", Area.MODEL, Confidence.HEURISTIC, cap=Severity.SUGGEST)
+
 PATIENCE = Threshold(
     5, "Number of validations to wait for an improvement; with fewer, bad luck may stop the run (usual practice)."
 )
@@ -62,8 +64,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         effect=remove_run(up_to(gone)) if late > 0 else None,
         risk="Medium: you would miss a later improvement. Compare the quality on data that was not used for stopping.",
     )
-
-
-RULE = Rule(
-    "Stop when validation results are flat", Area.MODEL, Confidence.HEURISTIC, difficulty=1, cap=Severity.SUGGEST
-)

@@ -18,6 +18,8 @@ from advisor.models.effects import Triple, divide_membound
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, python
 from advisor.units import digits, share, size
 
+RULE = Rule("Fuse the RMS normalization", Area.KERNELS, Confidence.ROOFLINE)
+
 MIN_SHARE = Threshold(0.03, "Share of the step in forward passes: with the backward pass, saving it gains 5 % or more.")
 
 # With the backward pass, which moves as many bytes again once to twice, these times the forward pass's seconds go
@@ -68,6 +70,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         effect=divide_membound((1 / (1 - low), 1 / (1 - expected), 1 / (1 - high))),
         risk="Low: the same function, rounded in another order.",
     )
-
-
-RULE = Rule("Fuse the RMS normalization", Area.KERNELS, Confidence.ROOFLINE, difficulty=1)

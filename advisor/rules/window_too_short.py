@@ -26,6 +26,8 @@ from advisor.metrics.step import (
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure
 from advisor.units import count, digits, seconds, share
 
+RULE = Rule("Record again for reliable timings", Area.VALIDITY, Confidence.HEURISTIC, cap=Severity.INFO)
+
 MAX_UNCERTAINTY = Threshold(
     0.05, "Half the width of the trimmed mean's 95 % interval; above this, a gain of 5 % is within the noise."
 )
@@ -101,6 +103,3 @@ def _rounded_up(number: int) -> int:
     """Round up to two digits, because the estimate is no more precise than that."""
     unit: int = 10 ** max(0, len(str(number)) - 2)
     return math.ceil(number / unit) * unit
-
-
-RULE = Rule("Record again for reliable timings", Area.VALIDITY, Confidence.HEURISTIC, difficulty=1, cap=Severity.INFO)

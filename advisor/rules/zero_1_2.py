@@ -21,6 +21,8 @@ from advisor.rules._pressure import pressure
 from advisor.rules._sharding import to_stage
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure
 
+RULE = Rule("Shard optimizer state over the ranks", Area.DISTRIBUTED, Confidence.EMPIRICAL, difficulty=2)
+
 MIN_SHARE = Threshold(
     0.35, "Below this share of the peak, sharding states frees too little to change what fits (assumption)."
 )
@@ -85,6 +87,3 @@ def in_one_optimizer(m: Metrics) -> Intervention | None:
     if not fact.module.startswith("torch.optim") or fact.name in NOT_BY_ELEMENT:
         return None
     return Intervention(name="zero_redundancy", settings={"name": fact.name}, safety=Safety.MEMORY)
-
-
-RULE = Rule("Shard optimizer state over the ranks", Area.DISTRIBUTED, Confidence.EMPIRICAL, difficulty=2)

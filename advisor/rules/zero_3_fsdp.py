@@ -27,6 +27,14 @@ from advisor.rules._pressure import pressure
 from advisor.rules._sharding import to_stage
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure
 
+RULE = Rule(
+    "Shard the weights over the ranks as well",
+    Area.DISTRIBUTED,
+    Confidence.EMPIRICAL,
+    difficulty=3,
+    supersedes=("zero-1-2",),
+)
+
 MIN_FREED = Threshold(
     0.05,
     "Share of GPU memory; sharded weights must free this much to justify 1.5 times the communication (assumption).",
@@ -102,12 +110,3 @@ def _effect(m: Metrics) -> Effect | None:
     if m.get(exposed_comm_seconds) is None:
         return None
     return remove_exposed("communication", exposed(m), SHARES, within=COMPUTE)
-
-
-RULE = Rule(
-    "Shard the weights over the ranks as well",
-    Area.DISTRIBUTED,
-    Confidence.EMPIRICAL,
-    difficulty=3,
-    supersedes=("zero-1-2",),
-)

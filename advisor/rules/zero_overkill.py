@@ -26,6 +26,8 @@ from advisor.rules._sharding import to_stage
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, measure, text
 from advisor.units import share
 
+RULE = Rule("Do not shard or offload more than memory requires", Area.DISTRIBUTED, Confidence.EMPIRICAL, difficulty=2)
+
 SAFE = Threshold(
     0.85,
     "Share of GPU memory; it is below the usual limit of 92 % because the need of the other stage is estimated, not "
@@ -112,6 +114,3 @@ def _effect(m: Metrics) -> Effect:
     if offloaded(m):
         return remove("optimizer", shares=UPDATED)
     return remove_exposed("communication", exposed(m), REGATHERED, within=COMPUTE)
-
-
-RULE = Rule("Do not shard or offload more than memory requires", Area.DISTRIBUTED, Confidence.EMPIRICAL, difficulty=2)
