@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.host import cores_allowed, cores_available, cores_per_rank
+from advisor.metrics.host import cores_available, cores_per_rank
 from advisor.metrics.input import (
     batch_bytes,
     batch_tensors,
@@ -50,8 +50,8 @@ def gain(m: Metrics, effect: Effect) -> float:
     return removed(step, effect(step, Scenario.EXPECTED))
 
 
-def right_workers(m: Metrics) -> Workers:
-    """Return the model of DataLoader workers for this run, at the expected CPU contention."""
+def right_workers(m: Metrics, scenario: Scenario = Scenario.EXPECTED) -> Workers:
+    """Return the model of DataLoader workers for this run, at the CPU contention of the scenario."""
     workers = Workers(
         t_w=m[t_w],
         u_w=m[u_w],
@@ -60,7 +60,7 @@ def right_workers(m: Metrics) -> Workers:
         batches=m[batches_per_step],
         compute_threads=m[compute_threads],
     )
-    return replace(workers, contention=_contention(m, workers)[Scenario.EXPECTED.value])
+    return replace(workers, contention=scenario.of(contention(workers.number(m[t_g]), m[cores_per_rank], m[u_w])))
 
 
 def hand_over(m: Metrics) -> float:
@@ -77,18 +77,9 @@ def right_number(m: Metrics) -> int:
     return right_workers(m).number(m[t_g])
 
 
-def time_with_workers(m: Metrics) -> float:
-    """Return the step's seconds with W* workers if transferring batches cost nothing."""
-    return _with_workers(m, m[t_g])
-
-
-def expected_time(m: Metrics) -> float:
-    """Return the step's expected seconds with W* workers, consistent with `workers_effect`."""
-    return _with_workers(m, m[t_g] + _hand_over(m) * Scenario.EXPECTED.of(HAND_OVER))
-
-
-def _with_workers(m: Metrics, compute: float) -> float:
-    compute += m.get(wait_without_preparing) or 0.0
+def time_with_workers(m: Metrics, handing: float = 0.0) -> float:
+    """Return the step's seconds with W* workers, if transferring batches adds `handing` seconds to it."""
+    compute = m[t_g] + handing + (m.get(wait_without_preparing) or 0.0)
     return max(compute, right_workers(m).supply(compute))
 
 
@@ -97,33 +88,27 @@ def workers_effect(m: Metrics) -> Effect:
 
     The step no longer waits for a batch to be prepared, except as far as W* workers cannot keep up.
     """
-    workers = right_workers(m)
-    low, expected, high = _contention(m, workers)
-    handing = _hand_over(m)
+    workers = {scenario: right_workers(m, scenario) for scenario in Scenario}
+    handing = {scenario: added_hand_over(m, scenario) for scenario in Scenario}
 
     def effect(state: State, scenario: Scenario) -> State:
-        chosen = replace(workers, contention=scenario.of((low, expected, high)))
-        supplied = replace(state, load=0.0, supply=0.0, workers=chosen)
-        return supplied.longer("loader_overhead", handing * scenario.of(HAND_OVER))
+        supplied = replace(state, load=0.0, supply=0.0, workers=workers[scenario])
+        return supplied.longer("loader_overhead", handing[scenario])
 
     return effect
 
 
-def beyond_cores(m: Metrics, number: int) -> str:
-    """Return a note on torch's warning about more workers than cores; empty if there are not more."""
-    cores = m.get(cores_allowed)
-    if cores is None or number <= cores:
-        return ""
-    return (
-        f" torch warns that {number} workers exceed the number of cores; these workers mostly wait, so ignore "
-        "the warning."
-    )
+def added_hand_over(m: Metrics, scenario: Scenario = Scenario.EXPECTED) -> float:
+    """Return the seconds per step that transferring batches would add; 0 if the loader has workers."""
+    return 0.0 if m[loader].num_workers else m[batches_per_step] * hand_over(m) * scenario.of(HAND_OVER)
 
 
-def workers_memory(m: Metrics, workers: int, prefetch: int = PREFETCH) -> int:
-    """Return the bytes of host memory used by the workers and the batches they hold ready."""
-    own = FORKED_WORKER if m[loader].forks else SPAWNED_WORKER
-    return workers * (own + prefetch * m[batch_bytes])
+def added_memory(m: Metrics, workers: int, prefetch: int | None = None) -> int:
+    """Return the bytes of host memory that these workers, and the batches they hold ready, add to what it is now."""
+    fact = m[loader]
+    own, before = FORKED_WORKER if fact.forks else SPAWNED_WORKER, fact.prefetch_factor or PREFETCH
+    batches = workers * (prefetch or before) - fact.num_workers * before
+    return (workers - fact.num_workers) * own + batches * m[batch_bytes]
 
 
 def loader_intervention(fact: LoaderFact, **settings: object) -> Intervention | None:
@@ -158,12 +143,3 @@ def sharding_change(fact: LoaderFact) -> tuple[Change, ...]:
 def same_samples(fact: LoaderFact) -> str:
     """Describe how moving batch preparation to other processes affects the order of samples."""
     return "the same samples in another order" if fact.iterable else "the same samples in the same order"
-
-
-def _hand_over(m: Metrics) -> float:
-    """Return the seconds per step that transferring batches would add; 0 if the loader has workers."""
-    return 0.0 if m[loader].num_workers else m[batches_per_step] * hand_over(m)
-
-
-def _contention(m: Metrics, workers: Workers) -> tuple[float, float, float]:
-    return contention(workers.number(m[t_g]), m[cores_per_rank], m[u_w])

@@ -9,13 +9,15 @@ they are slow: one huge file, one long sequence, a network retry.
 Source: PyTorch: torch.utils.data, https://docs.pytorch.org/docs/stable/data.html
 """
 
+from dataclasses import replace
+
 from advisor.metrics.base import Metrics, Threshold
 from advisor.metrics.input import loader, t_g, t_w, t_w_p99
 from advisor.metrics.step import batches_per_step, data_wait_fraction
 from advisor.models.effects import remove_wait
 from advisor.models.input_pipeline import prefetch_factor
 from advisor.rules._spelling import spelling
-from advisor.rules._workers import PREFETCH, gain, loader_intervention, workers_memory
+from advisor.rules._workers import PREFETCH, added_memory, gain, loader_intervention
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure
 from advisor.units import count, seconds, share
 
@@ -45,58 +47,44 @@ def when(m: Metrics) -> Evidence | None:
     """If the step waits for data although the workers together are faster than the step, one batch in a hundred takes
     three times the mean and longer than the queue lasts, and a longer queue should save at least 5 % of the step,
     """
-    fact = m[loader]
-    if not fact.num_workers:
+    number = m[loader].num_workers
+    if not number:
         return None
-    wait, mean, slow = m[data_wait_fraction], m[t_w], m[t_w_p99]
-    if wait < m[MIN_WAIT] or slow <= m[MIN_RATIO] * mean or mean / fact.num_workers >= _pace(m):
+    wait, mean = measure(m, data_wait_fraction, ">=", MIN_WAIT), m[t_w]
+    found = evidence(wait, measure(m, t_w_p99, ">", m[MIN_RATIO] * mean))
+    if not found or mean / number >= m[t_g] / m[batches_per_step]:
         return None
-    hidden = SURE * _hidden(m)
-    if _hidden(m) < m[MIN_HIDDEN] or gain(m, remove_wait((hidden, hidden, hidden))) < m[MIN_WAIT]:
+    prefetch, _, _, hidden = _queue(m)
+    sure = SURE * hidden
+    if hidden < m[MIN_HIDDEN] or gain(m, remove_wait((sure, sure, sure))) < m[MIN_WAIT]:
         return None
-    facts = measure(m, data_wait_fraction, ">=", MIN_WAIT), measure(m, t_w_p99, ">", m[MIN_RATIO] * mean)
-    return evidence(*facts, note=f"{count(fact.num_workers, 'worker')}, each up to {_prefetch(m)} ahead")
+    return replace(found, note=f"{count(number, 'worker')}, each up to {prefetch} ahead")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then prefetch more batches, and make the slow ones faster."""
-    fact, number = m[loader], _better_prefetch(m)
-    added = fact.num_workers * (number - _prefetch(m))
+    fact = m[loader]
+    prefetch, better, lasts, hidden = _queue(m)
     return Advice(
-        then=f"Raise prefetch_factor from {_prefetch(m)} to {number}: a slow batch takes {seconds(m[t_w_p99])}, "
-        f"the mean is {seconds(m[t_w])}, and the queue lasts {seconds(_lasts(m, _prefetch(m)))}. Find out why "
-        "single samples are slow.",
-        changes=spelling(m).loader(prefetch_factor=number),
-        basis=f"The longer queue hides {share(_hidden(m))} of the longest stalls: the waiting shrinks by half of that "
+        then=f"Raise prefetch_factor from {prefetch} to {better}: a slow batch takes {seconds(m[t_w_p99])}, the mean "
+        f"is {seconds(m[t_w])}, and the queue lasts {seconds(lasts)}. Find out why single samples are slow.",
+        changes=spelling(m).loader(prefetch_factor=better),
+        basis=f"The longer queue hides {share(hidden)} of the longest stalls: the waiting shrinks by half of that "
         "share (cautious), by that share (expected) or to zero (best case: all shorter stalls are hidden completely).",
-        effect=remove_wait((REACHED[0] * _hidden(m), REACHED[1] * _hidden(m), 1.0)),
+        effect=remove_wait((REACHED[0] * hidden, REACHED[1] * hidden, 1.0)),
         memory=0,
-        host_memory=workers_memory(m, fact.num_workers, number) - workers_memory(m, fact.num_workers, _prefetch(m)),
-        intervention=loader_intervention(fact, prefetch_factor=number),
-        risk=f"Low: {added} more batches wait in the host's memory.",
+        host_memory=added_memory(m, fact.num_workers, better),
+        intervention=loader_intervention(fact, prefetch_factor=better),
+        risk=f"Low: {fact.num_workers * (better - prefetch)} more batches wait in the host's memory.",
     )
 
 
-def _pace(m: Metrics) -> float:
-    """Return the seconds in which the step consumes one batch."""
-    return m[t_g] / m[batches_per_step]
-
-
-def _prefetch(m: Metrics) -> int:
-    return m[loader].prefetch_factor or PREFETCH
-
-
-def _better_prefetch(m: Metrics) -> int:
-    return max(_prefetch(m), prefetch_factor(m[t_w_p99], _pace(m), m[loader].num_workers))
-
-
-def _lasts(m: Metrics, prefetch: int) -> float:
-    """Return the seconds a full queue feeds the step while one of its batches is late."""
-    return (m[loader].num_workers * prefetch - 1) * _pace(m)
-
-
-def _hidden(m: Metrics) -> float:
-    """Return the share (0 to 1) of a stall that the longer queue hides."""
-    now = m[t_w_p99] - _lasts(m, _prefetch(m))
-    better = max(0.0, m[t_w_p99] - _lasts(m, _better_prefetch(m)))
-    return 1 - better / now if now > 0 else 0.0
+def _queue(m: Metrics) -> tuple[int, int, float, float]:
+    """Return prefetch_factor and a better one, the seconds that the present queue feeds the step while a batch is late,
+    and the share of such a stall that the longer queue hides.
+    """
+    fact, late, pace = m[loader], m[t_w_p99], m[t_g] / m[batches_per_step]
+    prefetch = fact.prefetch_factor or PREFETCH
+    better = max(prefetch, prefetch_factor(late, pace, fact.num_workers))
+    lasts, longer = ((fact.num_workers * number - 1) * pace for number in (prefetch, better))
+    return prefetch, better, lasts, 1 - max(0.0, late - longer) / (late - lasts) if late > lasts else 0.0

@@ -17,14 +17,13 @@ from advisor.metrics.input import loader, t_w, worker_efficiency
 from advisor.metrics.step import data_wait_fraction, step_time_mean
 from advisor.rules._spelling import spelling
 from advisor.rules._workers import (
-    PREFETCH,
+    added_memory,
     loader_intervention,
     right_number,
     same_samples,
     sharding_change,
     time_with_workers,
     workers_effect,
-    workers_memory,
 )
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure
 from advisor.rules.data_workers_zero import MIN_GAIN, MIN_WAIT
@@ -55,8 +54,7 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then raise num_workers until the workers keep up with the step or all cores are used."""
     fact, number = m[loader], right_number(m)
-    prefetch = fact.prefetch_factor or PREFETCH
-    added = workers_memory(m, number, prefetch) - workers_memory(m, fact.num_workers, prefetch)
+
     return Advice(
         then=f"Raise num_workers from {fact.num_workers} to {number}: one worker needs {seconds(m[t_w])} per batch "
         f"and the step waits {share(m[data_wait_fraction])} of its time. This alone makes a step about "
@@ -66,7 +64,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         f"1.5. Cores left for workers: {m[cores_available]}.",
         effect=workers_effect(m),
         memory=0,
-        host_memory=added,
+        host_memory=added_memory(m, number),
         intervention=loader_intervention(fact, num_workers=number, persistent_workers=True),
         risk=f"Low: {same_samples(fact)}; each worker takes memory on the host.",
     )

@@ -15,7 +15,7 @@ from advisor.metrics.host import cores_available, cores_per_rank, cpu_saturation
 from advisor.metrics.input import loader, queue_empty_fraction, worker_demand
 from advisor.models.effects import remove
 from advisor.rules._spelling import spelling
-from advisor.rules._workers import PREFETCH, loader_intervention, right_number, workers_memory
+from advisor.rules._workers import added_memory, loader_intervention, right_number
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure
 from profiler.schema import PHASES
 
@@ -54,7 +54,7 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then lower num_workers to the number that keeps up with the step."""
     fact, number = m[loader], right_number(m)
-    prefetch = fact.prefetch_factor or PREFETCH
+
     return Advice(
         then=f"Lower num_workers from {fact.num_workers} to {number}: that keeps up with the step and leaves it the "
         "cores.",
@@ -63,7 +63,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         "% (measured).",
         effect=remove(*(HOST_PHASES if m.get(device) else PHASES), shares=REMOVED),
         memory=0,
-        host_memory=workers_memory(m, number, prefetch) - workers_memory(m, fact.num_workers, prefetch),
+        host_memory=added_memory(m, number),
         intervention=loader_intervention(fact, num_workers=number),
         risk="Low: if fetches start to find the queue empty, add half of the removed workers back.",
     )

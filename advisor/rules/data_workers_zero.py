@@ -12,14 +12,14 @@ Source: Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB
 """
 
 from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.host import cores_available
+from advisor.metrics.host import cores_allowed, cores_available
 from advisor.metrics.input import loader, t_w
 from advisor.metrics.step import data_wait_fraction, step_time_mean
 from advisor.rules._spelling import spelling
 from advisor.rules._workers import (
     PREFETCH,
-    beyond_cores,
-    expected_time,
+    added_hand_over,
+    added_memory,
     hand_over,
     loader_intervention,
     right_number,
@@ -27,7 +27,6 @@ from advisor.rules._workers import (
     sharding_change,
     time_with_workers,
     workers_effect,
-    workers_memory,
 )
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure
 from advisor.units import count, seconds, share
@@ -52,31 +51,37 @@ def when(m: Metrics) -> Evidence | None:
     fact = m[loader]
     if fact.num_workers or (fact.batch_device or "cpu").startswith("cuda"):
         return None
-    wait = m[data_wait_fraction]
-    if wait < m[MIN_WAIT]:
+    wait = measure(m, data_wait_fraction, ">=", MIN_WAIT)
+    if not wait.holds:
         return None
-    least = m[MIN_HAND_OVERS] * hand_over(m)
-    if m[t_w] <= least or time_with_workers(m) > (1 - m[MIN_GAIN]) * m[step_time_mean]:
-        return None
-    facts = measure(m, data_wait_fraction, ">=", MIN_WAIT), measure(m, t_w, ">", least)
-    return evidence(*facts, note=f"{fact.dataset} is read with num_workers=0")
+    found = evidence(
+        wait,
+        measure(m, t_w, ">", m[MIN_HAND_OVERS] * hand_over(m)),
+        note=f"{fact.dataset} is read with num_workers=0",
+    )
+    return found if found and time_with_workers(m) <= (1 - m[MIN_GAIN]) * m[step_time_mean] else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then prepare the batches in enough worker processes to keep up with the step, within the available cores."""
     fact, number = m[loader], right_number(m)
     changes = spelling(m).loader(num_workers=number, persistent_workers=True, prefetch_factor=PREFETCH)
-    faster = seconds(expected_time(m))
+    cores, warning = m.get(cores_allowed), ""
+    if cores is not None and number > cores:
+        warning = (
+            f" torch warns that {number} workers exceed the number of cores; these workers mostly wait, so ignore "
+            "the warning."
+        )
     return Advice(
         then=f"Give the DataLoader {count(number, 'worker')}: preparing a batch takes {seconds(m[t_w])} and the "
         f"step waits {share(m[data_wait_fraction])} of its time for it. This alone makes a step about "
-        f"{faster}.{beyond_cores(m, number)}",
+        f"{seconds(time_with_workers(m, added_hand_over(m)))}.{warning}",
         changes=(*changes, *sharding_change(fact)),
         basis=f"The slower of two: the step without waiting, and {count(number, 'worker')} in parallel, slowed down "
         f"by 1, 1.15 or 1.5. Cores left for workers: {m[cores_available]}.",
         effect=workers_effect(m),
         memory=0,
-        host_memory=workers_memory(m, number),
+        host_memory=added_memory(m, number, PREFETCH),
         intervention=loader_intervention(fact, num_workers=number, persistent_workers=True, prefetch_factor=PREFETCH),
         risk=f"Low: {same_samples(fact)} in the first epoch; later epochs are shuffled differently because persistent "
         "workers draw fewer seeds. Random augmentation also uses other seeds. A data set that cannot be forked (open "
