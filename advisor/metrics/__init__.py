@@ -4,7 +4,9 @@ import importlib
 import pkgutil
 from typing import Any
 
-from advisor.metrics.base import Metric
+from advisor.metrics.base import Metric, Metrics, Missing, Need, Threshold
+
+__all__ = ["Metric", "Metrics", "Missing", "Need", "Threshold", "all_metrics"]
 
 
 def all_metrics() -> tuple[Metric[Any], ...]:

@@ -1,7 +1,6 @@
 """Helpers for the rules about `torch.compile`."""
 
-from advisor.metrics.base import Metrics
-from advisor.metrics.settings import flags
+from advisor.metrics import Metrics, settings
 from advisor.rules.base import Intervention, Safety
 
 
@@ -10,7 +9,7 @@ def compile_intervention(m: Metrics, mode: str | None = None) -> Intervention | 
 
     None if the program already compiles a model, because it may do so in its own way.
     """
-    known = m.get(flags)
+    known = m.get(settings.flags)
     if known is not None and known.compile:
         return None
     return Intervention(name="compile", settings={"mode": mode}, safety=Safety.NUMERICS)

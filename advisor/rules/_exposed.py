@@ -3,8 +3,7 @@
 Exposed time is either a phase of its own or a part of other phases.
 """
 
-from advisor.metrics.base import Metrics
-from advisor.metrics.communication import exposed_comm_seconds, straggler_wait
+from advisor.metrics import Metrics, communication
 from advisor.models.effects import Triple, shorter
 from advisor.models.state import Effect, Scenario, State
 
@@ -17,7 +16,7 @@ def exposed(m: Metrics) -> float:
 
     Waiting for slower ranks is excluded where it was measured, because sharding does not change it.
     """
-    return max(0.0, m[exposed_comm_seconds] - (m.get(straggler_wait) or 0.0))
+    return max(0.0, m[communication.exposed_comm_seconds] - (m.get(communication.straggler_wait) or 0.0))
 
 
 def remove_exposed(phase: str, seconds: float, shares: Triple, within: tuple[str, ...] = ("other",)) -> Effect:

@@ -1,7 +1,6 @@
 """The evidence that rules about memory pressure show."""
 
-from advisor.metrics.base import Metrics
-from advisor.metrics.memory import alloc_retries, mem_headroom, oom_count
+from advisor.metrics import Metrics, memory
 from advisor.rules.base import Measurement, measure
 
 
@@ -10,4 +9,4 @@ def pressure(m: Metrics) -> tuple[Measurement, ...]:
 
     They carry no limits, because any one of them may be the reason.
     """
-    return measure(m, oom_count), measure(m, alloc_retries), measure(m, mem_headroom)
+    return measure(m, memory.oom_count), measure(m, memory.alloc_retries), measure(m, memory.mem_headroom)

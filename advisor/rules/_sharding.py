@@ -2,11 +2,7 @@
 
 import json
 
-from advisor.metrics.base import Metrics
-from advisor.metrics.input import loader
-from advisor.metrics.settings import flags, model, optimizer
-from advisor.metrics.sharding import hybrid
-from advisor.metrics.step import micro_steps_per_step
+from advisor.metrics import Metrics, input, settings, sharding, step
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Change, python
 
@@ -32,7 +28,7 @@ def to_stage(m: Metrics, zero: int) -> tuple[Change, ...]:
 
 def redundancy_free(m: Metrics) -> tuple[Change, ...]:
     """Return the change to ZeRO stage 1 that needs no additional framework."""
-    fact, name = m[optimizer], spelling(m).optimizer
+    fact, name = m[settings.optimizer], spelling(m).optimizer
     return spelling(m).shard(1) or (
         python(
             "from torch.distributed.optim import ZeroRedundancyOptimizer\n\n"
@@ -48,12 +44,12 @@ def redundancy_free(m: Metrics) -> tuple[Change, ...]:
 def deepspeed(m: Metrics, zero: int, **options: object) -> str:
     """Return the DeepSpeed configuration, as JSON, limited to sharding, batch size and precision."""
     config: dict[str, object] = {"zero_optimization": {"stage": zero, "overlap_comm": True, **options}}
-    source, settings = m.get(loader), m.get(flags)
+    source, flags = m.get(input.loader), m.get(settings.flags)
     if source is not None and source.batch_size:
         config["train_micro_batch_size_per_gpu"] = source.batch_size
-        config["gradient_accumulation_steps"] = round(m.get(micro_steps_per_step) or 1)
-    if settings and settings.autocast:
-        half = "bf16" if (settings.autocast_dtype or "").endswith("bfloat16") else "fp16"
+        config["gradient_accumulation_steps"] = round(m.get(step.micro_steps_per_step) or 1)
+    if flags and flags.autocast:
+        half = "bf16" if (flags.autocast_dtype or "").endswith("bfloat16") else "fp16"
         config[half] = {"enabled": True}
     return json.dumps(config, indent=2) + "\n"
 
@@ -67,9 +63,9 @@ def fsdp(m: Metrics, why: str, argument: str = "", imports: str = "fully_shard")
         argument: An extra argument for each `fully_shard` call.
         imports: The names to import from `torch.distributed.fsdp`.
     """
-    fact, name = m.get(model), spelling(m).model
+    fact, name = m.get(settings.model), spelling(m).model
     more = f", {argument}" if argument else ""
-    if hybrid(m):
+    if sharding.hybrid(m):
         more, why = f", mesh=mesh{more}", (f"{why}; pass the mesh,\n# or all ranks share one copy")
     blocks = (
         f"for block in [module for module in {name}.modules() if type(module).__name__ == {fact.block!r}]:\n"

@@ -7,8 +7,7 @@ Wrong when: TODO: the runs in which this advice would be a false alarm.
 Source: TODO: the title of the source, https://example.org
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.step import other_fraction
+from advisor.metrics import Metrics, Threshold, step
 from advisor.models.effects import remove, up_to
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
@@ -20,13 +19,13 @@ MIN_SHARE = Threshold(0.05, "TODO: why this value, or its source.")
 
 def when(m: Metrics) -> Evidence | None:
     """If TODO: at least 5 % of the step goes into it,"""
-    return evidence(measure(m, other_fraction, ">=", MIN_SHARE))
+    return evidence(measure(m, step.other_fraction, ">=", MIN_SHARE))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then TODO: the change."""
     return Advice(
-        then=f"TODO: the change in this run, with its numbers: {share(m[other_fraction])} of the step.",
+        then=f"TODO: the change in this run, with its numbers: {share(m[step.other_fraction])} of the step.",
         changes=(python("# TODO: code to copy"),),
         basis="TODO: how the gain is predicted.",
         effect=remove("other", shares=up_to(1.0)),

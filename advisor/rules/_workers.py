@@ -3,20 +3,7 @@
 import math
 from dataclasses import replace
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.host import cores_available, cores_per_rank
-from advisor.metrics.input import (
-    batch_bytes,
-    batch_tensors,
-    compute_threads,
-    loader,
-    t_g,
-    t_w,
-    u_w,
-    wait_without_preparing,
-    workers_are_behind,
-)
-from advisor.metrics.step import batches_per_step, data_wait_fraction, step_time_mean
+from advisor.metrics import Metrics, Threshold, host, input, step
 from advisor.models.input_pipeline import FEW_TENSORS, Workers, contention, transfer_time
 from advisor.models.state import Effect, Scenario, State, removed
 from advisor.rules.base import Change, Intervention, Safety, python
@@ -43,24 +30,26 @@ def gain(m: Metrics, effect: Effect) -> float:
     Waiting for a batch to be prepared is modeled as serial with the rest of the step, unless the workers are behind
     and set the step's pace. The judge uses the same model.
     """
-    wait, unprepared = m[data_wait_fraction], m.get(wait_without_preparing)
-    overhead = min(wait, unprepared / m[step_time_mean]) if unprepared else 0.0
-    load, supply = (0.0, 1.0) if m[workers_are_behind] else (wait - overhead, 0.0)
-    step = State(phases={"other": 1.0 - wait + overhead}, load=load, supply=supply)
-    return removed(step, effect(step, Scenario.EXPECTED))
+    wait, unprepared = m[step.data_wait_fraction], m.get(input.wait_without_preparing)
+    overhead = min(wait, unprepared / m[step.step_time_mean]) if unprepared else 0.0
+    load, supply = (0.0, 1.0) if m[input.workers_are_behind] else (wait - overhead, 0.0)
+    step_time = State(phases={"other": 1.0 - wait + overhead}, load=load, supply=supply)
+    return removed(step_time, effect(step_time, Scenario.EXPECTED))
 
 
 def right_workers(m: Metrics, scenario: Scenario = Scenario.EXPECTED) -> Workers:
     """Return the model of DataLoader workers for this run, at the CPU contention of the scenario."""
     workers = Workers(
-        t_w=m[t_w],
-        u_w=m[u_w],
-        cores=m[cores_available],
-        host_cores=max(1, math.floor(m[cores_per_rank])),
-        batches=m[batches_per_step],
-        compute_threads=m[compute_threads],
+        t_w=m[input.t_w],
+        u_w=m[input.u_w],
+        cores=m[host.cores_available],
+        host_cores=max(1, math.floor(m[host.cores_per_rank])),
+        batches=m[step.batches_per_step],
+        compute_threads=m[input.compute_threads],
     )
-    return replace(workers, contention=scenario.of(contention(workers.number(m[t_g]), m[cores_per_rank], m[u_w])))
+    return replace(
+        workers, contention=scenario.of(contention(workers.number(m[input.t_g]), m[host.cores_per_rank], m[input.u_w]))
+    )
 
 
 def hand_over(m: Metrics) -> float:
@@ -68,18 +57,18 @@ def hand_over(m: Metrics) -> float:
 
     A small number of tensors is assumed if they were not counted.
     """
-    number = m.get(batch_tensors)
-    return transfer_time(m[batch_bytes], FEW_TENSORS if number is None else number)
+    number = m.get(input.batch_tensors)
+    return transfer_time(m[input.batch_bytes], FEW_TENSORS if number is None else number)
 
 
 def right_number(m: Metrics) -> int:
     """Return W*, the number of workers that keeps up with the step, within the available cores."""
-    return right_workers(m).number(m[t_g])
+    return right_workers(m).number(m[input.t_g])
 
 
 def time_with_workers(m: Metrics, handing: float = 0.0) -> float:
     """Return the step's seconds with W* workers, if transferring batches adds `handing` seconds to it."""
-    compute = m[t_g] + handing + (m.get(wait_without_preparing) or 0.0)
+    compute = m[input.t_g] + handing + (m.get(input.wait_without_preparing) or 0.0)
     return max(compute, right_workers(m).supply(compute))
 
 
@@ -100,15 +89,15 @@ def workers_effect(m: Metrics) -> Effect:
 
 def added_hand_over(m: Metrics, scenario: Scenario = Scenario.EXPECTED) -> float:
     """Return the seconds per step that transferring batches would add; 0 if the loader has workers."""
-    return 0.0 if m[loader].num_workers else m[batches_per_step] * hand_over(m) * scenario.of(HAND_OVER)
+    return 0.0 if m[input.loader].num_workers else m[step.batches_per_step] * hand_over(m) * scenario.of(HAND_OVER)
 
 
 def added_memory(m: Metrics, workers: int, prefetch: int | None = None) -> int:
     """Return the bytes of host memory that these workers, and the batches they hold ready, add to what it is now."""
-    fact = m[loader]
+    fact = m[input.loader]
     own, before = FORKED_WORKER if fact.forks else SPAWNED_WORKER, fact.prefetch_factor or PREFETCH
     batches = workers * (prefetch or before) - fact.num_workers * before
-    return (workers - fact.num_workers) * own + batches * m[batch_bytes]
+    return (workers - fact.num_workers) * own + batches * m[input.batch_bytes]
 
 
 def loader_intervention(fact: LoaderFact, **settings: object) -> Intervention | None:

@@ -14,11 +14,7 @@ Source: Bekman, Machine Learning Engineering, https://github.com/stas00/ml-engin
 Source: McCandlish et al., An Empirical Model of Large-Batch Training, 2018, https://arxiv.org/abs/1812.06162
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.goals import target_per_rank
-from advisor.metrics.input import batch_size
-from advisor.metrics.settings import world_size
-from advisor.metrics.step import exposed_comm_fraction, micro_steps_per_step, optimizer_fraction, step_time_mean
+from advisor.metrics import Metrics, Threshold, goals, input, settings, step
 from advisor.models.effects import in_turn, remove, remove_seconds
 from advisor.models.state import Effect
 from advisor.rules._spelling import spelling
@@ -38,25 +34,25 @@ def when(m: Metrics) -> Evidence | None:
     """If the declared batch is at least twice the present one, and the optimizer and exposed communication take
     at least 15 % of the step,
     """
-    wanted = m[target_per_rank]
+    wanted = m[goals.target_per_rank]
     if wanted is None or _times(m, wanted) < 2:
         return None
-    paid_once = m[optimizer_fraction] + _communication(m)
+    paid_once = m[step.optimizer_fraction] + _communication(m)
     if paid_once < m[MIN_SHARE]:
         return None
-    several = (exposed_comm_fraction,) if m[world_size] > 1 else ()
+    several = (step.exposed_comm_fraction,) if m[settings.world_size] > 1 else ()
     return evidence(
-        *(measure(m, metric) for metric in (optimizer_fraction, *several, micro_steps_per_step)),
+        *(measure(m, metric) for metric in (step.optimizer_fraction, *several, step.micro_steps_per_step)),
         note=f"together {share(paid_once)} of the step; the target is {m.goals.target_batch} samples per update",
     )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then accumulate micro-batches up to the declared batch and update once for all of them."""
-    times = _times(m, m[target_per_rank] or 0)
-    k = round(times * m[micro_steps_per_step])
+    times = _times(m, m[goals.target_per_rank] or 0)
+    k = round(times * m[step.micro_steps_per_step])
     return Advice(
-        then=f"Update once every {k} micro-batches of {batch_size(m)} samples: the optimizer and the "
+        then=f"Update once every {k} micro-batches of {input.batch_size(m)} samples: the optimizer and the "
         f"gradient reduction then run once for {times} times as many samples.",
         changes=spelling(m).accumulate(k),
         basis=f"Per sample, 1 - 1/{times} of the update's cost is saved; forward and backward passes cost the same.",
@@ -70,11 +66,11 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 def _times(m: Metrics, wanted: int) -> int:
     """Return how many of the present batches make up the wanted one."""
-    return int(wanted / (batch_size(m) * max(1.0, m[micro_steps_per_step])))
+    return int(wanted / (input.batch_size(m) * max(1.0, m[step.micro_steps_per_step])))
 
 
 def _communication(m: Metrics) -> float:
-    return m[exposed_comm_fraction] if m[world_size] > 1 else 0.0
+    return m[step.exposed_comm_fraction] if m[settings.world_size] > 1 else 0.0
 
 
 def _effect(m: Metrics, times: int) -> Effect:
@@ -86,5 +82,5 @@ def _effect(m: Metrics, times: int) -> Effect:
     shares = (gone, gone, gone)
     return in_turn(
         remove("optimizer", shares=shares),
-        remove_seconds("communication", "backward", seconds=_communication(m) * m[step_time_mean], shares=shares),
+        remove_seconds("communication", "backward", seconds=_communication(m) * m[step.step_time_mean], shares=shares),
     )

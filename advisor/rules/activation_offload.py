@@ -11,11 +11,7 @@ Source: PyTorch: Hooks for autograd saved tensors, saving tensors to CPU, https:
 Source: Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2023, https://arxiv.org/abs/2205.05198
 """
 
-from advisor.metrics.base import Metrics, Missing, Threshold
-from advisor.metrics.host import host_memory_available, local_ranks
-from advisor.metrics.memory import mem_activations, mem_peak_allocated, memory_pressure
-from advisor.metrics.settings import flags, model
-from advisor.metrics.step import phase_seconds
+from advisor.metrics import Metrics, Missing, Threshold, host, memory, settings, step
 from advisor.models.effects import lengthen
 from advisor.models.memory import LAYER_OVER_BOUNDARY
 from advisor.models.sharding import PCIE
@@ -47,31 +43,35 @@ def when(m: Metrics) -> Evidence | None:
     """If memory is under pressure although blocks are checkpointed, their inputs make up at least 25 % of its peak, and
     the host has room for them,
     """
-    if not m[memory_pressure] or not m[flags].checkpointing:
+    if not m[memory.memory_pressure] or not m[settings.flags].checkpointing:
         return None
-    freed, limit, room = _freed(m), m[MIN_SHARE] * m[mem_peak_allocated], m[host_memory_available]
-    needed = freed * m[local_ranks]
+    freed, limit, room = _freed(m), m[MIN_SHARE] * m[memory.mem_peak_allocated], m[host.host_memory_available]
+    needed = freed * m[host.local_ranks]
     if freed < limit or room < needed:
         return None
-    facts = (measure(m, mem_activations, ">=", limit), measure(m, host_memory_available, ">=", needed), *pressure(m))
-    return Evidence(facts, f"the inputs of {m[model].blocks} {m[model].block} blocks")
+    facts = (
+        measure(m, memory.mem_activations, ">=", limit),
+        measure(m, host.host_memory_available, ">=", needed),
+        *pressure(m),
+    )
+    return Evidence(facts, f"the inputs of {m[settings.model].blocks} {m[settings.model].block} blocks")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then keep the inputs of checkpointed blocks in the host's memory."""
     freed = _freed(m)
     one_way = freed / PCIE
-    phases = m.get(phase_seconds) or {}
+    phases = m.get(step.phase_seconds) or {}
     shown = sum(max(0.0, one_way - phases.get(name, 0.0)) for name in ("forward", "backward"))
     return Advice(
         then=f"Keep {found.note} in the host's memory: that frees about {size(freed)} of GPU memory, takes "
-        f"{size(freed * m[local_ranks])} of the node's and makes a step up to {seconds(2 * one_way)} longer.",
+        f"{size(freed * m[host.local_ranks])} of the node's and makes a step up to {seconds(2 * one_way)} longer.",
         changes=(python(CODE),),
         basis="A block's input is 1/17 of its activations, and one block at a time is recomputed. The inputs cross the "
         "bus twice at 25 GB/s: not hidden at all, half of it, or as far as forward and backward passes last.",
         effect=lengthen("backward", (2 * one_way, max(one_way, shown), shown)),
         memory=-round(freed),
-        host_memory=round(freed * m[local_ranks]),
+        host_memory=round(freed * m[host.local_ranks]),
         risk="No effect on results: the same numbers come back.",
         fault=True,
     )
@@ -79,7 +79,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 def _freed(m: Metrics) -> float:
     """Return the bytes of blocks' inputs beyond those that are in use."""
-    fact = m[model]
+    fact = m[settings.model]
     if fact.blocks <= WAITING or not fact.block:
         raise Missing("The model has no equal blocks", "Offload the largest saved tensors by hand.")
-    return m[mem_activations] * (fact.blocks - WAITING) / (fact.blocks + LAYER_OVER_BOUNDARY)
+    return m[memory.mem_activations] * (fact.blocks - WAITING) / (fact.blocks + LAYER_OVER_BOUNDARY)

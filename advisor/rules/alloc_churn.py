@@ -10,9 +10,7 @@ Wrong when: the recorded steps are the first ones with their shapes. The calls t
 Source: PyTorch: CUDA memory management, https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-memory-management
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import allocation_stall_fraction
-from advisor.metrics.step import modeled_phases, steady_step_count
+from advisor.metrics import Metrics, Threshold, gpu, step
 from advisor.models.effects import in_turn, relieve_host, up_to
 from advisor.rules._exposed import PASSES, remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
@@ -36,13 +34,13 @@ CODE = """\
 def when(m: Metrics) -> Evidence | None:
     """If the GPU is idle for at least 3 % of the step while the host allocates or frees device memory,"""
     return evidence(
-        measure(m, allocation_stall_fraction, ">=", MIN_STALL), measure(m, steady_step_count, ">=", MIN_STEPS)
+        measure(m, gpu.allocation_stall_fraction, ">=", MIN_STALL), measure(m, step.steady_step_count, ">=", MIN_STEPS)
     )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then keep torch's cache: do not empty it in the loop, use expandable segments, and leave some memory free."""
-    stalled = m[allocation_stall_fraction]
+    stalled = m[gpu.allocation_stall_fraction]
     return Advice(
         then=f"Take torch.cuda.empty_cache() out of the loop, and set expandable_segments:True if sizes vary: for "
         f"{share(stalled)} of the step the GPU is idle while memory is allocated or freed. If neither helps, memory "
@@ -50,7 +48,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         changes=(python(CODE),),
         basis="50, 80 or 100 % of the calls disappear.",
         effect=in_turn(
-            remove_exposed("allocation", stalled * sum(m[modeled_phases].values()), up_to(1.0), PASSES),
+            remove_exposed("allocation", stalled * sum(m[step.modeled_phases].values()), up_to(1.0), PASSES),
             relieve_host(up_to(stalled)),
         ),
         memory=0,

@@ -11,9 +11,7 @@ Source: PyTorch, CUDA semantics: optimizing memory usage, https://docs.pytorch.o
 Source: Bekman, Machine Learning Engineering, https://github.com/stas00/ml-engineering
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.memory import alloc_retries, fragmentation_ratio, mem_peak_allocated, mem_peak_reserved, oom_count
-from advisor.metrics.settings import flags, primary_rank
+from advisor.metrics import Metrics, Threshold, memory, settings
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, bash, evidence, measure
 
 RULE = Rule(
@@ -45,19 +43,19 @@ OFF = "expandable_segments:False"
 
 def when(m: Metrics) -> Evidence | None:
     """If allocations failed or were retried while at least 15 % of the reserved memory held no tensor,"""
-    unused, retries = measure(m, fragmentation_ratio, ">=", MIN_FRAGMENTATION), measure(m, alloc_retries)
-    failures, settings = measure(m, oom_count), m.get(flags)
-    if (settings and SETTING in (settings.allocator_config or "")) or retries.value + failures.value == 0:
+    unused, retries = measure(m, memory.fragmentation_ratio, ">=", MIN_FRAGMENTATION), measure(m, memory.alloc_retries)
+    failures, flags = measure(m, memory.oom_count), m.get(settings.flags)
+    if (flags and SETTING in (flags.allocator_config or "")) or retries.value + failures.value == 0:
         return None
     return evidence(unused, retries, failures)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then turn on expandable segments, and record again before you change anything else about memory."""
-    settings = m.get(flags)
-    before = (settings.allocator_config if settings else None) or ""
+    flags = m.get(settings.flags)
+    before = (flags.allocator_config if flags else None) or ""
     config = before.replace(OFF, SETTING) if OFF in before else f"{before},{SETTING}".lstrip(",")
-    freed = round(FREED * (m[mem_peak_reserved] - m[mem_peak_allocated]))
+    freed = round(FREED * (m[memory.mem_peak_reserved] - m[memory.mem_peak_allocated]))
     return Advice(
         then=f"Start the program with expandable segments: about {freed / 1e9:.1f} GB of the reserved memory become "
         "usable. If lengths vary, also run the longest batch first. Then record again before you change anything "
@@ -80,7 +78,7 @@ def _variable(m: Metrics) -> str:
 
     Versions before 2.9 know only the old name; later ones deprecate it.
     """
-    rank = m.get(primary_rank)
+    rank = m.get(settings.primary_rank)
     version = ((rank.process.torch if rank else None) or "").split("+")[0].split(".")[:2]
     new = len(version) == 2 and all(map(str.isdigit, version)) and tuple(map(int, version)) >= (2, 9)
     return "PYTORCH_ALLOC_CONF" if new else "PYTORCH_CUDA_ALLOC_CONF"

@@ -13,11 +13,7 @@ Source: Shah et al., FlashAttention-3, NeurIPS 2024, https://arxiv.org/abs/2407.
 Source: PyTorch: sdpa_kernel, https://docs.pytorch.org/docs/stable/generated/torch.nn.attention.sdpa_kernel.html
 """
 
-from advisor.metrics.attention import Backend, slower_backend, slower_backend_share
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import gpu_computing_fraction
-from advisor.metrics.peaks import peak_rates
-from advisor.metrics.step import modeled_phases
+from advisor.metrics import Metrics, Threshold, attention, gpu, peaks, step
 from advisor.models.effects import ANYWHERE, Triple, remove_seconds, shares_of
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import digits, share
@@ -69,36 +65,36 @@ def when(m: Metrics) -> Evidence | None:
     """If attention over at least 1,024 tokens takes at least 10 % of the step, its kernel is not the fastest one for
     this GPU, and it reaches less than half of the peak rate,
     """
-    found = m[slower_backend]
-    if found is None or m[slower_backend_share] * m[gpu_computing_fraction] < m[MIN_SHARE]:
+    found = m[attention.slower_backend]
+    if found is None or m[attention.slower_backend_share] * m[gpu.gpu_computing_fraction] < m[MIN_SHARE]:
         return None
     if _efficiency(m, found) >= m[MAX_EFFICIENCY]:
         return None
     note = f"{found.keys} tokens, {share(_efficiency(m, found))} of the peak"
-    return evidence(measure(m, slower_backend_share, ">=", MIN_SHARE), note=note)
+    return evidence(measure(m, attention.slower_backend_share, ">=", MIN_SHARE), note=note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then choose the fastest kernel, or remove the mask that prevents it."""
-    backend = m[slower_backend]
+    backend = m[attention.slower_backend]
     assert backend is not None, "the rule has fired"
     what, code = WHAT[backend.name]
     why = ": the mask prevents it" if backend.name == "efficient" and backend.masked else ""
     most = BEST / _efficiency(m, backend)
     low, expected, high = (min(most, each) for each in SPEEDUPS[backend.name])
-    part = m[slower_backend_share] * m[gpu_computing_fraction]
+    part = m[attention.slower_backend_share] * m[gpu.gpu_computing_fraction]
     return Advice(
         then=f"{what}{why}. Attention takes {share(part)} of the step, at {found.note}.",
         changes=(python(code),),
         basis=f"Attention becomes {digits(low)}, {digits(expected)} or {digits(high)} times as fast, at most "
         f"{share(BEST)} of the GPU's peak.",
         effect=remove_seconds(
-            *ANYWHERE, seconds=part * sum(m[modeled_phases].values()), shares=shares_of((low, expected, high))
+            *ANYWHERE, seconds=part * sum(m[step.modeled_phases].values()), shares=shares_of((low, expected, high))
         ),
         risk="Low: the same result, summed in another order. Check that the same positions are still masked.",
     )
 
 
-def _efficiency(m: Metrics, found: Backend) -> float:
+def _efficiency(m: Metrics, found: attention.Backend) -> float:
     """Return the share of the 16-bit peak that the attention attains."""
-    return found.flop / found.seconds / m[peak_rates].half
+    return found.flop / found.seconds / m[peaks.peak_rates].half

@@ -11,9 +11,7 @@ Source: PyTorch: torch.bmm, https://docs.pytorch.org/docs/stable/generated/torch
 Source: NVIDIA: Matrix Multiplication Background, wave quantization, https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.batching import batchable, batchable_share
-from advisor.metrics.gpu import gpu_computing_fraction, launch_bound_index, matmul_share
+from advisor.metrics import Metrics, Threshold, batching, gpu
 from advisor.models.effects import PARTLY, divide_matmul, in_turn, remove_launch_idle, up_to
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, python
 from advisor.units import digits, share
@@ -39,21 +37,21 @@ hidden = torch.nn.functional.grouped_mm(sorted_tokens, weights, offs=offsets)  #
 
 def when(m: Metrics) -> Evidence | None:
     """If small matmuls that one call could compute together leave at least 5 % of the step to save,"""
-    found = m[batchable]
+    found = m[batching.batchable]
     if found is None:
         return None
-    saved = found.saved * found.share * m[gpu_computing_fraction] + found.late * m[launch_bound_index]
+    saved = found.saved * found.share * m[gpu.gpu_computing_fraction] + found.late * m[gpu.launch_bound_index]
     if saved < m[MIN_SAVED]:
         return None
-    return Evidence((Measurement(batchable_share, found.share),), found.size)
+    return Evidence((Measurement(batching.batchable_share, found.share),), found.size)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then compute them in one batched or grouped matmul."""
-    those = m[batchable]
+    those = m[batching.batchable]
     assert those is not None, "the rule has fired"
     how = "one grouped matmul for all experts" if those.experts else "torch.bmm"
-    part = min(1.0, those.share / m[matmul_share]) if m[matmul_share] else 0.0
+    part = min(1.0, those.share / m[gpu.matmul_share]) if m[gpu.matmul_share] else 0.0
     low, expected, high = (1 / (1 - min(0.99, one * those.saved)) for one in PARTLY)
     return Advice(
         then=f"Use {how}: {digits(those.calls)} small matmuls per step run one by one, {digits(those.together)} in a "

@@ -13,14 +13,7 @@ Source: NVIDIA DCGM user guide: profiling metrics, https://docs.nvidia.com/datac
 
 from dataclasses import replace
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.goals import target_per_rank
-from advisor.metrics.gpu import device, launch_bound_index, reached_multiprocessors
-from advisor.metrics.hardware import sm_active
-from advisor.metrics.input import batch_size
-from advisor.metrics.memory import mem_activations, mem_headroom, used
-from advisor.metrics.settings import optimizer
-from advisor.metrics.step import data_wait_fraction, micro_steps_per_step
+from advisor.metrics import Metrics, Threshold, goals, gpu, hardware, input, memory, settings, step
 from advisor.models.memory import Slope, slope_of_one
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
@@ -48,15 +41,15 @@ def when(m: Metrics) -> Evidence | None:
     """If at least 25 % of GPU memory is free, and the GPU waits for launches for at least 20 % of the time or its
     multiprocessors are active for less than 80 % of the time outside data wait,
     """
-    headroom = measure(m, mem_headroom, ">=", MIN_HEADROOM)
-    if not headroom.holds or (idle := _idle(m)) is None or _larger(m) <= batch_size(m):
+    headroom = measure(m, memory.mem_headroom, ">=", MIN_HEADROOM)
+    if not headroom.holds or (idle := _idle(m)) is None or _larger(m) <= input.batch_size(m):
         return None
     return Evidence((headroom, idle))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then raise the batch size as far as memory allows, and the learning rate with it."""
-    batch, larger = batch_size(m), _larger(m)
+    batch, larger = input.batch_size(m), _larger(m)
     return Advice(
         then=f"Raise the batch size from {batch} to {larger}; given the memory per sample, that fits.",
         changes=(*spelling(m).batch_size(larger), *_learning_rate(m, larger / batch)),
@@ -75,16 +68,16 @@ def _idle(m: Metrics) -> Measurement | None:
     Raises:
         Missing: the metrics that were measured cannot decide.
     """
-    late = m.get(launch_bound_index)
+    late = m.get(gpu.launch_bound_index)
     if late is not None and late >= m[MIN_LAUNCH_BOUND]:
-        return measure(m, launch_bound_index, ">=", MIN_LAUNCH_BOUND)
+        return measure(m, gpu.launch_bound_index, ">=", MIN_LAUNCH_BOUND)
     active = _active(m)
     if active is not None and active < m[SM_BUSY]:
-        activity = reached_multiprocessors if m.get(sm_active) is None else sm_active
+        activity = gpu.reached_multiprocessors if m.get(hardware.sm_active) is None else hardware.sm_active
         return Measurement(activity, m[activity], m[SM_BUSY], "<")
     if active is None:
-        m[sm_active]
-    m[launch_bound_index]  # unknown, it might have shown what sm_active does not
+        m[hardware.sm_active]
+    m[gpu.launch_bound_index]  # unknown, it might have shown what sm_active does not
     return None
 
 
@@ -93,30 +86,30 @@ def _active(m: Metrics) -> float | None:
 
     Without counters (before Hopper), the multiprocessors that kernels reach while they run; None without either.
     """
-    active, fed = m.get(sm_active), 1 - (m.get(data_wait_fraction) or 0.0)
+    active, fed = m.get(hardware.sm_active), 1 - (m.get(step.data_wait_fraction) or 0.0)
     if active is None:
-        return m.get(reached_multiprocessors)
+        return m.get(gpu.reached_multiprocessors)
     return active if fed <= active else active / fed
 
 
 def _slope(m: Metrics) -> Slope:
-    return slope_of_one(batch_size(m), used(m), m[mem_activations])
+    return slope_of_one(input.batch_size(m), memory.used(m), m[memory.mem_activations])
 
 
 def _larger(m: Metrics) -> int:
     """Return the largest multiple of 8 that fits, up to 4 times the batch and no more than is wanted."""
-    slope, batch = _slope(m), batch_size(m)
+    slope, batch = _slope(m), input.batch_size(m)
     most = MOST * batch
     if slope.each > 0:
-        most = min(most, slope.largest(m[device].memory_total))
-    wanted = m[target_per_rank]
+        most = min(most, slope.largest(m[gpu.device].memory_total))
+    wanted = m[goals.target_per_rank]
     if wanted is not None:
-        most = min(most, int(wanted / (m.get(micro_steps_per_step) or 1.0)))
+        most = min(most, int(wanted / (m.get(step.micro_steps_per_step) or 1.0)))
     return most // MULTIPLE * MULTIPLE
 
 
 def _learning_rate(m: Metrics, factor: float) -> tuple[Change, ...]:
-    fact = m.get(optimizer)
+    fact = m.get(settings.optimizer)
     if fact is not None and fact.name == "SGD":
         return spelling(m).learning_rate(factor, "grows with the batch")
     return spelling(m).learning_rate(factor**0.5, "grows with the square root of the batch")

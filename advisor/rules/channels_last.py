@@ -10,8 +10,7 @@ Source: PyTorch: Channels Last Memory Format, https://docs.pytorch.org/tutorials
 Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import compute_capability, conv_share, layout_share, matmul_share, membound_share
+from advisor.metrics import Metrics, Threshold, gpu
 from advisor.models.effects import divide_matmul, divide_membound, in_turn
 from advisor.models.gpus import VOLTA
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety, python
@@ -45,13 +44,13 @@ def when(m: Metrics) -> Evidence | None:
     """If convolutions take at least 30 % of GPU time and conversions between NCHW and NHWC at least 5 %, or conversions
     alone at least 10 %,
     """
-    convolutions, converting = m[conv_share], m[layout_share]
-    if converting < m[MIN_LAYOUT] or m[compute_capability] < VOLTA:
+    convolutions, converting = m[gpu.conv_share], m[gpu.layout_share]
+    if converting < m[MIN_LAYOUT] or m[gpu.compute_capability] < VOLTA:
         return None
     if convolutions < m[MIN_CONV] and converting < m[MUCH_LAYOUT]:
         return None
     limit = m[MIN_LAYOUT] if convolutions >= m[MIN_CONV] else m[MUCH_LAYOUT]
-    facts = (Measurement(conv_share, convolutions, m[MIN_CONV]), Measurement(layout_share, converting, limit))
+    facts = (Measurement(gpu.conv_share, convolutions, m[MIN_CONV]), Measurement(gpu.layout_share, converting, limit))
     return Evidence(facts if convolutions >= m[MIN_CONV] else facts[1:])
 
 
@@ -59,12 +58,12 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then keep the model and its inputs in channels_last."""
     return Advice(
         then="Keep the model and its inputs in channels_last: converting the image layout takes "
-        f"{share(m[layout_share])} of the GPU's time.",
+        f"{share(m[gpu.layout_share])} of the GPU's time.",
         changes=(python(CODE),),
         basis="Convolutions become 1, 1.15 or 1.35 times as fast; 50, 80 or 95 % of the conversion time is saved.",
         effect=in_turn(
-            divide_matmul(SPEEDUP, portion=min(1.0, m[conv_share] / (m[matmul_share] or 1.0))),
-            divide_membound(CONVERTING, portion=min(1.0, m[layout_share] / m[membound_share])),
+            divide_matmul(SPEEDUP, portion=min(1.0, m[gpu.conv_share] / (m[gpu.matmul_share] or 1.0))),
+            divide_membound(CONVERTING, portion=min(1.0, m[gpu.layout_share] / m[gpu.membound_share])),
         ),
         memory=0,
         intervention=Intervention(name="channels_last", settings={}, safety=Safety.NUMERICS),

@@ -11,20 +11,7 @@ Source: Korthikanti et al., Reducing Activation Recomputation in Large Transform
 Source: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016, https://arxiv.org/abs/1604.06174
 """
 
-from advisor.metrics.base import Metrics, Missing, Threshold
-from advisor.metrics.gpu import device
-from advisor.metrics.input import loader
-from advisor.metrics.memory import (
-    mem_activations,
-    mem_grads,
-    mem_optim,
-    mem_peak_allocated,
-    memory_pressure,
-    oom_count,
-    used,
-)
-from advisor.metrics.settings import flags, model, world_size
-from advisor.metrics.step import phase_seconds
+from advisor.metrics import Metrics, Missing, Threshold, gpu, input, memory, settings, step
 from advisor.models.memory import FILL, MISSING_ROOM, Layers, Slope, checkpoint_throughput, layers
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._pressure import pressure
@@ -48,20 +35,20 @@ WORTHWHILE = 1.05
 
 def when(m: Metrics) -> Evidence | None:
     """If memory is under pressure, activations make up at least 40 % of its peak, and nothing is checkpointed yet,"""
-    settings = m.get(flags)
-    if not m[memory_pressure] or (settings and settings.checkpointing):
+    flags = m.get(settings.flags)
+    if not m[memory.memory_pressure] or (flags and flags.checkpointing):
         return None
-    activations, peak = m[mem_activations], m[mem_peak_allocated]
+    activations, peak = m[memory.mem_activations], m[memory.mem_peak_allocated]
     if activations < m[MIN_SHARE] * peak:
         return None
-    if m[world_size] > 1 and m[mem_optim] + m[mem_grads] > activations:
+    if m[settings.world_size] > 1 and m[memory.mem_optim] + m[memory.mem_grads] > activations:
         return None  # sharding them is free, and frees more
-    return evidence(measure(m, mem_activations, ">=", m[MIN_SHARE] * peak), *pressure(m))
+    return evidence(measure(m, memory.mem_activations, ">=", m[MIN_SHARE] * peak), *pressure(m))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then checkpoint every N-th block, with the largest N that frees enough memory."""
-    fact, blocks = m[model], _blocks(m)
+    fact, blocks = m[settings.model], _blocks(m)
     need = _need(m)
     every = blocks.every(need) if spelling(m).chooses_blocks else 1
     freed = blocks.kept(None) - blocks.kept(every)
@@ -86,13 +73,13 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 def _blocks(m: Metrics) -> Layers:
-    fact = m[model]
+    fact = m[settings.model]
     if fact.blocks < 2 or not fact.block:
         raise Missing(
             "The model has no equal blocks to checkpoint",
             "Wrap its largest modules in torch.utils.checkpoint.checkpoint by hand.",
         )
-    return layers(fact.blocks, m[mem_activations])
+    return layers(fact.blocks, m[memory.mem_activations])
 
 
 def _need(m: Metrics) -> float:
@@ -100,21 +87,21 @@ def _need(m: Metrics) -> float:
 
     This is the memory above a safe filling, plus room for what failed to fit or is wanted; at least a safety margin.
     """
-    capacity = m[device].memory_total
-    over = used(m) - FILL * capacity
-    wants_more = m[oom_count] > 0 or m.goals.more_memory
+    capacity = m[gpu.device].memory_total
+    over = memory.used(m) - FILL * capacity
+    wants_more = m[memory.oom_count] > 0 or m.goals.more_memory
     return max(over + (MISSING_ROOM * capacity if wants_more else 0.0), (1 - FILL) * capacity)
 
 
 def _throughput(m: Metrics, blocks: Layers, every: int) -> str:
     """Say whether the batch that the freed memory allows makes up for the recomputation."""
     fits = "This makes the step fit in memory; it does not make it faster."
-    source, phases = m.get(loader), m.get(phase_seconds)
+    source, phases = m.get(input.loader), m.get(step.phase_seconds)
     if source is None or not source.batch_size or phases is None:
         return fits
-    batch, capacity = source.batch_size, m[device].memory_total
+    batch, capacity = source.batch_size, m[gpu.device].memory_total
     kept = blocks.kept(every)
-    fixed_bytes = used(m) - blocks.kept(None)
+    fixed_bytes = memory.used(m) - blocks.kept(None)
     larger = Slope(fixed_bytes, kept / batch).largest(capacity)
     fixed = phases.get("optimizer", 0.0) + phases.get("communication", 0.0)
     each = (phases.get("forward", 0.0) + phases.get("backward", 0.0)) / batch

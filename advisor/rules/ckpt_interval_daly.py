@@ -15,16 +15,7 @@ Source: Young, A first order approximation to the optimum checkpoint interval, C
 
 import math
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.between import (
-    checkpoint_interval,
-    checkpoint_save_seconds,
-    checkpoint_save_share,
-    checkpoint_save_uncertainty,
-    checkpoint_saves,
-)
-from advisor.metrics.goals import time_between_failures
-from advisor.metrics.step import step_time_mean
+from advisor.metrics import Metrics, Threshold, between, goals, step
 from advisor.models.checkpoint_interval import daly, inflation
 from advisor.models.effects import LAUNCHED, in_turn, remove, remove_seconds
 from advisor.models.state import Effect
@@ -68,33 +59,37 @@ def when(m: Metrics) -> Evidence | None:
     """If at least two checkpoints were saved, and the time between saves is less than half or more than twice Daly's
     interval, or no time between failures was declared and saving takes at least 2 % of the run,
     """
-    counted, part = measure(m, checkpoint_saves, ">=", MIN_SAVES), measure(m, checkpoint_save_share, ">=", MOST)
+    counted, part = (
+        measure(m, between.checkpoint_saves, ">=", MIN_SAVES),
+        measure(m, between.checkpoint_save_share, ">=", MOST),
+    )
     if not counted.holds or part.value <= 0:
         return None
-    note = f"{seconds(m[checkpoint_save_seconds])} per save, every {seconds(m[checkpoint_interval])} of training"
-    failures = m.get(time_between_failures)
+    save, now = m[between.checkpoint_save_seconds], m[between.checkpoint_interval]
+    note = f"{seconds(save)} per save, every {seconds(now)} of training"
+    failures = m.get(goals.time_between_failures)
     if failures is None:
         return evidence(part, counted, note=note)
-    interval, best = m[checkpoint_interval], _best(m, failures)
+    interval, best = m[between.checkpoint_interval], _best(m, failures)
     often = interval < best
-    limit = measure(m, checkpoint_interval, "<" if often else ">", m[TOO_OFTEN if often else TOO_SELDOM] * best)
-    return evidence(limit, counted, measure(m, time_between_failures), note=note)
+    limit = measure(m, between.checkpoint_interval, "<" if often else ">", m[TOO_OFTEN if often else TOO_SELDOM] * best)
+    return evidence(limit, counted, measure(m, goals.time_between_failures), note=note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then save at Daly's interval or, if no time between failures was declared, so that saving costs 2 %."""
-    save, now, step = m[checkpoint_save_seconds], m[checkpoint_interval], m[step_time_mean]
-    failures = m.get(time_between_failures)
+    save, now, step_time = m[between.checkpoint_save_seconds], m[between.checkpoint_interval], m[step.step_time_mean]
+    failures = m.get(goals.time_between_failures)
     interval = _longest(m) if failures is None else _best(m, failures)
-    every = max(1, math.ceil(interval / step))
+    every = max(1, math.ceil(interval / step_time))
     background = (
         " Write a save this long in the background: training then stops only for a copy." if save >= LONG else ""
     )
     why = _examples(m) if failures is None else f"That is Daly's interval for a failure every {seconds(failures)}."
     return Advice(
-        then=f"Save every {every:,} steps ({seconds(interval)}) instead of every {max(1, round(now / step)):,} "
+        then=f"Save every {every:,} steps ({seconds(interval)}) instead of every {max(1, round(now / step_time)):,} "
         f"({seconds(now)}): each save stops training for {seconds(save)}, in total "
-        f"{share(m[checkpoint_save_share])} of the run. {why}{background}",
+        f"{share(m[between.checkpoint_save_share])} of the run. {why}{background}",
         changes=spelling(m).save_every(every, seconds(interval), in_background=save >= LONG),
         basis="Omitted saves take no time. The duration of a save is known up to its standard error; in the best "
         "case the steps after a save also become faster.",
@@ -107,7 +102,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 def _best(m: Metrics, failures: float) -> float:
     """Return Daly's optimal interval in seconds, at least the time of one save."""
-    return max(daly(m[checkpoint_save_seconds], failures), m[checkpoint_save_seconds])
+    return max(daly(m[between.checkpoint_save_seconds], failures), m[between.checkpoint_save_seconds])
 
 
 def _longest(m: Metrics) -> float:
@@ -115,7 +110,7 @@ def _longest(m: Metrics) -> float:
 
     The result is never shorter than the present interval.
     """
-    return max(m[checkpoint_save_seconds] * (1 - m[MOST]) / m[MOST], m[checkpoint_interval])
+    return max(m[between.checkpoint_save_seconds] * (1 - m[MOST]) / m[MOST], m[between.checkpoint_interval])
 
 
 def _examples(m: Metrics) -> str:
@@ -127,10 +122,10 @@ def _examples(m: Metrics) -> str:
 
 
 def _effect(m: Metrics, interval: float) -> Effect:
-    fewer = 1 - m[checkpoint_interval] / interval
-    error = m.get(checkpoint_save_uncertainty)
+    fewer = 1 - m[between.checkpoint_interval] / interval
+    error = m.get(between.checkpoint_save_uncertainty)
     apart = min(1.0, SAVES_DIFFER if error is None else ERRORS * error)
-    saving = m[step_time_mean] * m[checkpoint_save_seconds] / m[checkpoint_interval]
+    saving = m[step.step_time_mean] * m[between.checkpoint_save_seconds] / m[between.checkpoint_interval]
     """Seconds of saving per step."""
     return in_turn(
         remove("checkpoint_save", shares=(fewer * (1 - apart), fewer, fewer)),
@@ -144,11 +139,11 @@ def _cost(m: Metrics, interval: float, failures: float) -> tuple[float, float, f
     The three values are for half, once and twice the declared time between failures, sorted. The restart time
     cancels out.
     """
-    save, now = m[checkpoint_save_seconds], m[checkpoint_interval]
+    save, now = m[between.checkpoint_save_seconds], m[between.checkpoint_interval]
 
-    def saved(between: float) -> float:
-        before = inflation(now, save, between, restart=0.0)
-        return 1.0 if math.isinf(before) else 1 - inflation(interval, save, between, restart=0.0) / before
+    def saved(time: float) -> float:
+        before = inflation(now, save, time, restart=0.0)
+        return 1.0 if math.isinf(before) else 1 - inflation(interval, save, time, restart=0.0) / before
 
     low, expected, high = sorted(saved(times * failures) for times in MTBF_TIMES)
     return low, expected, high

@@ -15,10 +15,7 @@ Source: Korthikanti et al., Reducing Activation Recomputation in Large Transform
 Source: PyTorch, scaled_dot_product_attention, https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
 """
 
-from advisor.metrics.attention import attention_heads, attention_is_flash, hidden_size, scores_bytes, sequence_length
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.memory import mem_activations, memory_pressure
-from advisor.metrics.settings import flags, model
+from advisor.metrics import Metrics, Threshold, attention, memory, settings
 from advisor.models.activations import Layer
 from advisor.models.effects import COMPUTE, remove
 from advisor.rules._pressure import pressure
@@ -47,19 +44,32 @@ def when(m: Metrics) -> Evidence | None:
     """If memory is under pressure, nothing is checkpointed, and unfused attention keeps scores that are at least a
     third of a layer's activations (5as/h is 17 or more),
     """
-    if not m[memory_pressure] or m[flags].checkpointing or m[attention_is_flash]:
+    if not m[memory.memory_pressure] or m[settings.flags].checkpointing or m[attention.attention_is_flash]:
         return None
-    layer = Layer(sequence=m[sequence_length], batch=1, hidden=m[hidden_size], heads=m[attention_heads])
+    layer = Layer(
+        sequence=m[attention.sequence_length],
+        batch=1,
+        hidden=m[attention.hidden_size],
+        heads=m[attention.attention_heads],
+    )
     ratio = layer.scores_ratio
     if ratio < m[MIN_SCORES]:
         return None
-    sizes = (measure(m, size) for size in (scores_bytes, sequence_length, attention_heads, hidden_size))
+    sizes = (
+        measure(m, size)
+        for size in (
+            attention.scores_bytes,
+            attention.sequence_length,
+            attention.attention_heads,
+            attention.hidden_size,
+        )
+    )
     return Evidence((*sizes, *pressure(m)), f"5as/h = {ratio:.0f}")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then compute attention in one kernel or, where that is not possible, recompute only its core."""
-    freed = min(m[scores_bytes], m[mem_activations])
+    freed = min(m[attention.scores_bytes], m[memory.mem_activations])
     return Advice(
         then=f"Call scaled_dot_product_attention, which never stores the scores: {freed / 1e9:.2f} GB less, and "
         "faster. If the model does something between the matmuls that this function does not offer, recompute the "
@@ -94,7 +104,7 @@ def _recomputed(m: Metrics) -> Intervention | None:
 
     None if the model's blocks are unknown.
     """
-    fact = m.get(model)
+    fact = m.get(settings.model)
     if fact is None or not fact.block:
         return None
     return Intervention(

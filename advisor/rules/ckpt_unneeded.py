@@ -14,10 +14,7 @@ Source: Korthikanti et al., Reducing Activation Recomputation in Large Transform
 Source: PyTorch, torch.utils.checkpoint, https://docs.pytorch.org/docs/stable/checkpoint.html
 """
 
-from advisor.metrics.base import Metrics, Missing, Threshold
-from advisor.metrics.memory import filled, mem_activations, mem_headroom, memory_pressure
-from advisor.metrics.settings import flags, model
-from advisor.metrics.step import backward_fraction, forward_fraction
+from advisor.metrics import Metrics, Missing, Threshold, memory, settings, step
 from advisor.models.effects import remove
 from advisor.models.memory import LAYER_OVER_BOUNDARY, Layers
 from advisor.rules._spelling import spelling
@@ -45,26 +42,26 @@ def when(m: Metrics) -> Evidence | None:
     """If blocks are checkpointed, no more memory is needed, recomputation takes at least 5 % of the step, and without
     it the peak would stay below 88 % of GPU memory,
     """
-    if not m[flags].checkpointing or m.goals.more_memory or m[memory_pressure]:
+    if not m[settings.flags].checkpointing or m.goals.more_memory or m[memory.memory_pressure]:
         return None
     if _recomputed(m) < m[MIN_RECOMPUTED] or _filled_without(m) > m[SAFE]:
         return None
-    free = measure(m, mem_headroom, ">", 1 - m[SAFE])
-    others = (measure(m, metric) for metric in (mem_activations, forward_fraction, backward_fraction))
+    free = measure(m, memory.mem_headroom, ">", 1 - m[SAFE])
+    others = (measure(m, metric) for metric in (memory.mem_activations, step.forward_fraction, step.backward_fraction))
     note = f"without checkpointing, at most {_filled_without(m):.0%} of GPU memory would be in use"
     return Evidence((free, *others), note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then turn checkpointing off or, if that does not fit, checkpoint fewer blocks."""
-    grown = _blocks(m).kept(None) - m[mem_activations]
+    grown = _blocks(m).kept(None) - m[memory.mem_activations]
     return Advice(
         then=f"Turn activation checkpointing off: about {share(_recomputed(m))} of the step recomputes activations "
-        f"that would take {grown / 1e9:.2f} GB more memory, and {share(m[mem_headroom])} of GPU memory is free.",
+        f"that would take {grown / 1e9:.2f} GB more memory, and {share(m[memory.mem_headroom])} of GPU memory is free.",
         changes=spelling(m).no_checkpoints(),
         basis="Two assumptions: backward time beyond twice the forward time is recomputation (at most one forward "
         "pass), and a block keeps 17 times its input.",
-        effect=remove("backward", shares=REMOVED, portion=_recomputed(m) / m[backward_fraction]),
+        effect=remove("backward", shares=REMOVED, portion=_recomputed(m) / m[step.backward_fraction]),
         memory=round(grown),
         risk="No effect on results: the same numbers are kept, not recomputed. If memory runs out, checkpoint "
         "every second block.",
@@ -73,8 +70,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 def _recomputed(m: Metrics) -> float:
     """Return the share of the step (0 to 1) spent on recomputation."""
-    forward = m[forward_fraction]
-    return min(forward, max(0.0, m[backward_fraction] - BACKWARD_OVER_FORWARD * forward))
+    forward = m[step.forward_fraction]
+    return min(forward, max(0.0, m[step.backward_fraction] - BACKWARD_OVER_FORWARD * forward))
 
 
 def _blocks(m: Metrics) -> Layers:
@@ -82,7 +79,7 @@ def _blocks(m: Metrics) -> Layers:
 
     Each block then keeps its input, and one block at a time keeps everything.
     """
-    fact, kept = m[model], m[mem_activations]
+    fact, kept = m[settings.model], m[memory.mem_activations]
     if fact.blocks < 2 or kept <= 0:
         raise Missing(
             "The memory without checkpointing is unknown: the model has no equal blocks",
@@ -94,4 +91,4 @@ def _blocks(m: Metrics) -> Layers:
 
 def _filled_without(m: Metrics) -> float:
     """Return the share of the device that the peak would fill without checkpointing."""
-    return filled(m, _blocks(m).kept(None) - m[mem_activations])
+    return memory.filled(m, _blocks(m).kept(None) - m[memory.mem_activations])

@@ -8,8 +8,7 @@ Wrong when: the setting is deliberate, for even timings or to save energy.
 Source: NVIDIA: NVML API Reference, clocks event reasons, https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.hardware import set_clock_ratio
+from advisor.metrics import Metrics, Threshold, hardware
 from advisor.models.effects import LAUNCHED, Triple, remove
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, bash, evidence, measure
 from advisor.units import share
@@ -32,12 +31,12 @@ def when(m: Metrics) -> Evidence | None:
     """If a setting of clocks is all that limits the GPU in half of its busy time, and keeps its clock below 90 % of the
     maximum,
     """
-    return evidence(measure(m, set_clock_ratio, "<", MAX_CLOCK))
+    return evidence(measure(m, hardware.set_clock_ratio, "<", MAX_CLOCK))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then reset the GPU's clocks, unless the setting is deliberate."""
-    clock = m[set_clock_ratio]
+    clock = m[hardware.set_clock_ratio]
     return Advice(
         then=f"Reset the GPU's clocks, unless the setting is deliberate: it keeps them at {share(clock)} of the "
         "maximum.",

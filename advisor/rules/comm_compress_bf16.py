@@ -12,11 +12,7 @@ Source: PyTorch, DDP communication hooks, https://docs.pytorch.org/docs/stable/d
 Source: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, 2009, https://doi.org/10.1016/j.jpdc.2008.09.002
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.communication import comm_total, ddp, exposed_comm_seconds, exposed_transfer, straggler_wait
-from advisor.metrics.gpu import device
-from advisor.metrics.settings import flags, on_cpu, world_size
-from advisor.metrics.step import step_time_mean
+from advisor.metrics import Metrics, Threshold, communication, gpu, settings, step
 from advisor.models.effects import PARTLY
 from advisor.models.gpus import AMPERE
 from advisor.models.sharding import BUCKET
@@ -52,44 +48,45 @@ def when(m: Metrics) -> Evidence | None:
     """If gradients are reduced in fp32, and the exposed part of the reduction, without waiting for slower ranks, takes
     at least 8 % of the step,
     """
-    if m[world_size] < 2 or not m[flags].ddp or m[flags].fsdp or m.get(on_cpu):
+    if m[settings.world_size] < 2 or not m[settings.flags].ddp or m[settings.flags].fsdp or m.get(settings.on_cpu):
         return None
-    if (m[device].capability or (0, 0)) < AMPERE:
+    if (m[gpu.device].capability or (0, 0)) < AMPERE:
         return None
-    fact, limit = m[ddp], m[MIN_SHARE] * m[step_time_mean]
+    fact, step_time = m[communication.ddp], m[step.step_time_mean]
     # torch has the hook for NCCL alone.
     if fact.comm_hook is not None or "float32" not in fact.dtypes or fact.backend not in (None, "nccl"):
         return None
+    exposed = measure(m, communication.exposed_transfer, ">=", m[MIN_SHARE] * step_time)
     return evidence(
-        measure(m, exposed_transfer, ">=", limit),
-        measure(m, world_size, ">=", 2),
-        note=f"{share(m[exposed_transfer] / m[step_time_mean])} of the step; {size(fact.gradient_bytes)} of gradients",
+        exposed,
+        measure(m, settings.world_size, ">=", 2),
+        note=f"{share(exposed.value / step_time)} of the step; {size(fact.gradient_bytes)} of gradients",
     )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then reduce gradients in bf16."""
-    fact = m[ddp]
-    settings = _settings(m)
+    fact = m[communication.ddp]
+    better = _settings(m)
     codes = [HOOK]
-    if settings:
-        arguments = ", ".join(f"{name}={value}" for name, value in settings.items())
+    if better:
+        arguments = ", ".join(f"{name}={value}" for name, value in better.items())
         codes.append(f"model = DistributedDataParallel(model, device_ids=[local_rank], {arguments})\n")
-    gone = m[exposed_transfer] - _left(m)
+    gone = m[communication.exposed_transfer] - _left(m)
     return Advice(
         then="Register DDP's bf16 hook: gradients then take half the bytes on the network."
-        + (" In the same call, change " + ", ".join(settings) + " too." if settings else ""),
+        + (" In the same call, change " + ", ".join(better) + " too." if better else ""),
         changes=tuple(python(code, fact.place) for code in codes),
         basis="Collectives take half as long. The backward pass hides as much of them as now, except for the last "
-        f"bucket, which is always exposed. This saves {seconds(gone)} of {seconds(m[exposed_transfer])}; the cautious "
-        "cases save 50 or 80 % of that.",
+        f"bucket, which is always exposed. This saves {seconds(gone)} of {seconds(m[communication.exposed_transfer])}; "
+        "the cautious cases save 50 or 80 % of that.",
         effect=remove_exposed("communication", gone, PARTLY, within=("backward",)),
-        memory=-fact.gradient_bytes if "gradient_as_bucket_view" in settings else 0,
+        memory=-fact.gradient_bytes if "gradient_as_bucket_view" in better else 0,
         intervention=Intervention(
-            name="ddp_hook", settings={"dtype": "bfloat16", "arguments": settings}, safety=Safety.NUMERICS
+            name="ddp_hook", settings={"dtype": "bfloat16", "arguments": better}, safety=Safety.NUMERICS
         ),
         risk="Low to medium: gradients are summed in bf16, with 8 bits of precision. Compare the loss with a run "
-        "without the hook." + (UNUSED if "find_unused_parameters" in settings else ""),
+        "without the hook." + (UNUSED if "find_unused_parameters" in better else ""),
     )
 
 
@@ -98,16 +95,18 @@ def _left(m: Metrics) -> float:
 
     This is half of the collectives' time less what the backward pass hides, and at least the last bucket.
     """
-    fact = m[ddp]
-    collectives = max(m[exposed_transfer], m[comm_total] - m[straggler_wait])
-    hidden = max(0.0, m[comm_total] - m[exposed_comm_seconds])
+    fact = m[communication.ddp]
+    collectives = max(m[communication.exposed_transfer], m[communication.comm_total] - m[communication.straggler_wait])
+    hidden = max(0.0, m[communication.comm_total] - m[communication.exposed_comm_seconds])
     last = min(1.0, (fact.bucket_cap or BUCKET) / max(1, fact.gradient_bytes)) * collectives
-    return min(m[exposed_transfer], max(HALF * collectives - hidden, HALF * last if fact.buckets == 1 else last))
+    return min(
+        m[communication.exposed_transfer], max(HALF * collectives - hidden, HALF * last if fact.buckets == 1 else last)
+    )
 
 
 def _settings(m: Metrics) -> dict[str, object]:
     """Return better values for the DistributedDataParallel arguments that cost time or memory here."""
-    fact = m[ddp]
+    fact = m[communication.ddp]
     better: dict[str, object] = {}
     if not fact.gradient_as_bucket_view:
         better["gradient_as_bucket_view"] = True

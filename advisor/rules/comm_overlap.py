@@ -11,17 +11,7 @@ Source: Li et al., PyTorch Distributed: Experiences on Accelerating Data Paralle
 Source: PyTorch: fully_shard and its prefetching, https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.communication import (
-    ddp,
-    exposed_collective,
-    exposed_collective_calls,
-    exposed_collectives,
-    overlaps_backward,
-)
-from advisor.metrics.gpu import gpu_computing_fraction
-from advisor.metrics.settings import world_size
-from advisor.metrics.step import modeled_phases
+from advisor.metrics import Metrics, Threshold, communication, gpu, settings, step
 from advisor.models.effects import COMPUTE, Triple
 from advisor.rules._exposed import remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
@@ -92,29 +82,32 @@ def when(m: Metrics) -> Evidence | None:
     """If several ranks train, DistributedDataParallel's own timings are not available, and exposed collectives take at
     least 10 % of the step,
     """
-    if m[world_size] < 2:
+    if m[settings.world_size] < 2:
         return None
-    exposed, longest = measure(m, exposed_collectives, ">=", MIN_SHARE), m[exposed_collective]
-    return evidence(exposed, note=f"mostly {longest.name}") if m.get(ddp) is None else None
+    exposed, longest = (
+        measure(m, communication.exposed_collectives, ">=", MIN_SHARE),
+        m[communication.exposed_collective],
+    )
+    return evidence(exposed, note=f"mostly {longest.name}") if m.get(communication.ddp) is None else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then start collectives earlier, so that they overlap computation."""
-    exposed, longest = m[exposed_collectives], m[exposed_collective]
+    exposed, longest = m[communication.exposed_collectives], m[communication.exposed_collective]
     cure, code = CURES.get(longest.name, DEFAULT)
-    if longest.name == "allreduce" and m.get(overlaps_backward):
+    if longest.name == "allreduce" and m.get(communication.overlaps_backward):
         cure = FEWER_BYTES
-    calls = m.get(exposed_collective_calls) or 0.0
+    calls = m.get(communication.exposed_collective_calls) or 0.0
     total = SLOW_LINK * longest.seconds if longest.bytes is None else longest.bytes
     small = calls >= m[MANY_CALLS] and total < m[SMALL_BYTES] * longest.calls
     if small:
         cure = f"Merge {calls:,.0f} collectives per step into a few: small ones cost their latency. {cure}"
-    hidden = exposed if small else min(exposed, m[gpu_computing_fraction])
+    hidden = exposed if small else min(exposed, m[gpu.gpu_computing_fraction])
     return Advice(
         then=f"{cure} {share(exposed)} of the step is exposed communication, {found.note}.",
         changes=(python(code),),
         basis="0 % (if the ranks wait for a slower one), 40 or 80 % of the exposed time is saved"
         + ("." if small else ", at most the GPU's computing time."),
-        effect=remove_exposed("communication", hidden * sum(m[modeled_phases].values()), HIDDEN, within=COMPUTE),
+        effect=remove_exposed("communication", hidden * sum(m[step.modeled_phases].values()), HIDDEN, within=COMPUTE),
         risk="Low: the same numbers, in the same order. Buffers that are being sent must not be written to.",
     )

@@ -12,10 +12,7 @@ Source: nccl-tests: performance reported by NCCL tests, https://github.com/NVIDI
 Source: NCCL: troubleshooting, https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.communication import exposed_bandwidth, exposed_collective
-from advisor.metrics.settings import world_size
-from advisor.metrics.step import exposed_comm_fraction, modeled_phases
+from advisor.metrics import Metrics, Threshold, communication, settings, step
 from advisor.models.effects import Triple
 from advisor.rules._exposed import PASSES, remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, bash, evidence, measure
@@ -48,25 +45,25 @@ nvidia-smi topo -m  # on AMD: rocm-smi --showtopo
 
 def when(m: Metrics) -> Evidence | None:
     """If exposed collectives of at least a megabyte take at least 10 % of the step and reach less than 5 GB/s,"""
-    if m[world_size] < 2:
+    if m[settings.world_size] < 2:
         return None
-    exposed, longest = measure(m, exposed_comm_fraction, ">=", MIN_SHARE), m[exposed_collective]
-    speed = measure(m, exposed_bandwidth, "<", MAX_BANDWIDTH)
+    exposed, longest = measure(m, step.exposed_comm_fraction, ">=", MIN_SHARE), m[communication.exposed_collective]
+    speed = measure(m, communication.exposed_bandwidth, "<", MAX_BANDWIDTH)
     large = (longest.bytes or 0) >= m[MIN_BYTES] * longest.calls
     return evidence(exposed, speed, note=longest.name) if large else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then find out which rank is late, or which link the collective uses."""
-    longest, speed = m[exposed_collective], m[exposed_bandwidth]
+    longest, speed = m[communication.exposed_collective], m[communication.exposed_bandwidth]
     alone = longest.waited is not None
     late = "" if alone else "Either this rank waits for a late rank, which the traces of all ranks show, or "
     path = "The" if alone else "the"
-    seconds = m[exposed_comm_fraction] * sum(m[modeled_phases].values())
+    seconds = m[step.exposed_comm_fraction] * sum(m[step.modeled_phases].values())
     return Advice(
         then=f"Find out why {found.note} of {size((longest.bytes or 0) / longest.calls)} moves {size(speed)}/s. "
-        f"{late}{path} data takes a slow path. Communication is exposed for {share(m[exposed_comm_fraction])} of the "
-        "step.",
+        f"{late}{path} data takes a slow path. Communication is exposed for {share(m[step.exposed_comm_fraction])} "
+        "of the step.",
         changes=(bash(CODE),),
         basis="0, 50 or 100 % of the exposed time shrinks as if the link reached 10 GB/s.",
         effect=remove_exposed("communication", seconds * (1 - speed / ATTAINED), FOUND, within=PASSES),

@@ -11,11 +11,7 @@ Source: PyTorch 2.0: getting started, measured on 163 models, https://pytorch.or
 Source: Bekman, Machine Learning Engineering, https://github.com/stas00/ml-engineering
 """
 
-from advisor.metrics.attention import materialized_attention_share
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.copies import layout_copy_share
-from advisor.metrics.gpu import compute_capability, is_compiled, launch_bound_index, matmul_share, membound_share
-from advisor.metrics.normalization import unfused_norm_share
+from advisor.metrics import Metrics, Threshold, attention, copies, gpu, normalization
 from advisor.models.effects import divide_membound, in_turn, remove_launch_idle
 from advisor.models.gpus import VOLTA
 from advisor.rules._compile import compile_intervention
@@ -46,11 +42,11 @@ def when(m: Metrics) -> Evidence | None:
     """If the model is not compiled, and memory-bound kernels take at least 25 % of GPU time or the GPU waits for
     launches for at least 15 % of the time,
     """
-    if m[is_compiled] or m[compute_capability] < VOLTA:
+    if m[gpu.is_compiled] or m[gpu.compute_capability] < VOLTA:
         return None
-    late = measure(m, launch_bound_index, ">=", MIN_LAUNCH_BOUND)
-    membound = measure(m, membound_share, ">=", MIN_MEMBOUND)
-    if m[matmul_share] > m[MAX_MATMUL] and late.value < m[LEAST_LAUNCH_BOUND]:
+    late = measure(m, gpu.launch_bound_index, ">=", MIN_LAUNCH_BOUND)
+    membound = measure(m, gpu.membound_share, ">=", MIN_MEMBOUND)
+    if m[gpu.matmul_share] > m[MAX_MATMUL] and late.value < m[LEAST_LAUNCH_BOUND]:
         return None
     reached = tuple(fact for fact in (membound, late) if fact.holds)
     return Evidence(reached, "the model is not compiled") if reached else None
@@ -58,9 +54,11 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then compile the model."""
-    others = m.get(materialized_attention_share) or 0.0  # sdpa-flash is for that
-    if membound := m[membound_share]:
-        apart = (m.get(each) or 0.0 for each in (layout_copy_share, unfused_norm_share))  # rules of their own
+    others = m.get(attention.materialized_attention_share) or 0.0  # sdpa-flash is for that
+    if membound := m[gpu.membound_share]:
+        apart = (
+            m.get(each) or 0.0 for each in (copies.layout_copy_share, normalization.unfused_norm_share)
+        )  # rules of their own
         others = min(1.0, others + sum(apart) / membound)
     return Advice(
         then="Compile the model: this fuses its many small or memory-bound kernels. Check the step time after "

@@ -10,9 +10,7 @@ dominates only a short recording. Set TORCH_LOGS=recompiles to see which guard f
 Source: PyTorch: torch.compile, recompilation, https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.between import recompile_share, recompiles
-from advisor.metrics.settings import flags
+from advisor.metrics import Metrics, Threshold, between, settings
 from advisor.models.effects import remove_run, up_to
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, bash, evidence, measure, python
 from advisor.units import share
@@ -43,22 +41,22 @@ LOG = "TORCH_LOGS=recompiles python train.py  # changes nothing else: logs the g
 
 def when(m: Metrics) -> Evidence | None:
     """If torch.compile created graphs in 7 or more steps after the first,"""
-    if not m[flags].compile:
+    if not m[settings.flags].compile:
         return None
-    number = measure(m, recompiles, ">=", MIN_RECOMPILES)
-    return evidence(number, measure(m, recompile_share)) if number.holds else None
+    number = measure(m, between.recompiles, ">=", MIN_RECOMPILES)
+    return evidence(number, measure(m, between.recompile_share)) if number.holds else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then mark the dimensions that vary as dynamic, or limit the shapes to a few sizes."""
     return Advice(
-        then=f"Stop torch.compile from recompiling: {m[recompiles]} steps after the first one recompiled, which took "
-        f"{share(m[recompile_share])} of the run after its first steps. After 8 variants of a function torch runs it "
-        "uncompiled. Mark the varying dimension as dynamic, pad to a few lengths, or turn a number that varies into "
-        "a tensor.",
+        then=f"Stop torch.compile from recompiling: {m[between.recompiles]} steps after the first one recompiled, "
+        f"which took {share(m[between.recompile_share])} of the run after its first steps. After 8 variants of a "
+        "function torch runs it uncompiled. Mark the varying dimension as dynamic, pad to a few lengths, or turn a "
+        "number that varies into a tensor.",
         changes=(python(CODE), bash(LOG)),
         basis="50, 80 or 100 % of the extra time of steps that recompile after the first ten is saved. Code that "
         "torch gave up on and ran uncompiled would gain as well; that is not counted.",
-        effect=remove_run(up_to(min(1.0, m[recompile_share]))),
+        effect=remove_run(up_to(min(1.0, m[between.recompile_share]))),
         risk="Low: kernels for symbolic shapes may be slightly slower than those for one shape.",
     )

@@ -13,9 +13,7 @@ Source: Hinton et al., Distilling the Knowledge in a Neural Network, 2015, https
 Source: MLCommons: MLPerf Inference Rules, https://github.com/mlcommons/inference_policies/blob/master/inference_rules.adoc
 """
 
-from advisor.metrics.base import Metrics, Missing, Need
-from advisor.metrics.goals import declared_goals
-from advisor.metrics.memory import memory_pressure
+from advisor.metrics import Metrics, Missing, Need, goals, memory
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity, python
 
 RULE = Rule("Compress the trained model", Area.MODEL, Confidence.HEURISTIC, difficulty=3, cap=Severity.INFO)
@@ -23,16 +21,16 @@ RULE = Rule("Compress the trained model", Area.MODEL, Confidence.HEURISTIC, diff
 
 def when(m: Metrics) -> Evidence | None:
     """If the declared goal is the latency of the trained model, and memory is not under pressure in training,"""
-    goals = m[declared_goals]
+    declared = m[goals.declared_goals]
     if m.goals.goal is None:
         raise Missing(
             "The goal of the run was not declared",
             "Declare it: profile-train report RUN --goal NAME.",
             Need.DECLARATION,
         )
-    if m.goals.goal != "latency" or m.get(memory_pressure):
+    if m.goals.goal != "latency" or m.get(memory.memory_pressure):
         return None
-    return Evidence((Measurement(declared_goals, len(goals), 1),), note="the goal is latency")
+    return Evidence((Measurement(goals.declared_goals, len(declared), 1),), note="the goal is latency")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

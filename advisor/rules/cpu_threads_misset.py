@@ -12,18 +12,8 @@ Source: PyTorch: CPU threading and TorchScript inference, https://docs.pytorch.o
 Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.host import cores_allowed, local_ranks
-from advisor.metrics.settings import on_cpu
-from advisor.metrics.threads import (
-    MIN_COMPUTE,
-    best_threads,
-    compute_fraction,
-    thread_demand,
-    thread_gain,
-    threads,
-    threads_from,
-)
+from advisor.metrics import Metrics, Threshold, host, settings, threads
+from advisor.metrics.threads import MIN_COMPUTE
 from advisor.models.effects import LAUNCHED, divide
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, bash, measure, python
 
@@ -43,21 +33,24 @@ def when(m: Metrics) -> Evidence | None:
     """If the step computes on the CPU, the program does not set its number of threads, and either the largest matmul
     was at least 1.3 times as fast with another number or all ranks together have more threads than cores,
     """
-    if not m[on_cpu] or m[threads_from] == "program" or m[compute_fraction] < m[MIN_COMPUTE]:
+    if not m[settings.on_cpu] or m[threads.threads_from] == "program" or m[threads.compute_fraction] < m[MIN_COMPUTE]:
         return None
-    gain, demand = measure(m, thread_gain, ">=", MIN_GAIN), measure(m, thread_demand, ">", m[cores_allowed])
+    gain, demand = (
+        measure(m, threads.thread_gain, ">=", MIN_GAIN),
+        measure(m, threads.thread_demand, ">", m[host.cores_allowed]),
+    )
     facts = [gain] if gain.holds else []
-    crowded = m[local_ranks] > 1 or gain.value >= m[MIN_GAIN_ALONE]
-    if demand.holds and m[best_threads] < m[threads] and crowded:
+    crowded = m[host.local_ranks] > 1 or gain.value >= m[MIN_GAIN_ALONE]
+    if demand.holds and m[threads.best_threads] < m[threads.threads] and crowded:
         facts.append(demand)
-    return Evidence((*facts, measure(m, best_threads)), _who(m)) if facts else None
+    return Evidence((*facts, measure(m, threads.best_threads)), _who(m)) if facts else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then set the fastest number of threads."""
-    best, now = m[best_threads], m[threads]
-    ranks = " in each rank" if m[local_ranks] > 1 else ""
-    gain = max(1.0, m[thread_gain])
+    best, now = m[threads.best_threads], m[threads.threads]
+    ranks = " in each rank" if m[host.local_ranks] > 1 else ""
+    gain = max(1.0, m[threads.thread_gain])
     low, expected, high = (1 / (1 - part * (1 - 1 / gain)) for part in PASSED_ON)
     return Advice(
         then=f"Compute with {best} thread{'s' if best > 1 else ''}{ranks} instead of {now}.",
@@ -77,6 +70,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 def _who(m: Metrics) -> str:
-    if m[threads_from] == "environment":
+    if m[threads.threads_from] == "environment":
         return "OMP_NUM_THREADS or MKL_NUM_THREADS has set the number of threads"
     return "nothing has set the number of threads: torch uses one per core"

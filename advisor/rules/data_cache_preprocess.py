@@ -13,10 +13,7 @@ part: a cache that evicts, such as the page cache, misses every sample of a data
 Source: Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.input import loader, t_w
-from advisor.metrics.preprocessing import epochs_begun, preprocess_share
-from advisor.metrics.step import data_wait_fraction
+from advisor.metrics import Metrics, Threshold, input, preprocessing, step
 from advisor.models.effects import faster_batches
 from advisor.rules._workers import MIN_WAIT, gain
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
@@ -69,24 +66,25 @@ def when(m: Metrics) -> Evidence | None:
     """If the step waits for data, regions marked as preprocessing take at least 40 % of batch preparation, caching
     their results should save at least 5 % of the step, and the data set is read more than once,
     """
-    wait = measure(m, data_wait_fraction, ">=", MIN_WAIT)
-    stage = measure(m, preprocess_share, ">=", MIN_STAGE)
-    if not (wait.holds and stage.holds) or m[epochs_begun] < m[MIN_EPOCHS]:
+    wait = measure(m, step.data_wait_fraction, ">=", MIN_WAIT)
+    stage = measure(m, preprocessing.preprocess_share, ">=", MIN_STAGE)
+    if not (wait.holds and stage.holds) or m[preprocessing.epochs_begun] < m[MIN_EPOCHS]:
         return None
     if gain(m, faster_batches(stage.value, REMOVED)) < m[MIN_WAIT]:
         return None
-    note = f"{m[loader].dataset} preprocesses each sample in every epoch"
-    return evidence(wait, stage, measure(m, epochs_begun, ">=", MIN_EPOCHS), note=note)
+    note = f"{m[input.loader].dataset} preprocesses each sample in every epoch"
+    return evidence(wait, stage, measure(m, preprocessing.epochs_begun, ">=", MIN_EPOCHS), note=note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then preprocess once and keep the result."""
     return Advice(
-        then=f"Preprocess offline, or cache each sample when it is first made: {share(m[preprocess_share])} of the "
-        f"{seconds(m[t_w])} per batch is preprocessing that is the same in every epoch.",
-        changes=(python(CODE, m[loader].place),),
+        then=f"Preprocess offline, or cache each sample when it is first made: "
+        f"{share(m[preprocessing.preprocess_share])} of the {seconds(m[input.t_w])} per batch is preprocessing that is "
+        "the same in every epoch.",
+        changes=(python(CODE, m[input.loader].place),),
         basis="Caching saves 60, 90 or 100 % of the preprocessing time; the step's wait shrinks accordingly.",
-        effect=faster_batches(m[preprocess_share], REMOVED),
+        effect=faster_batches(m[preprocessing.preprocess_share], REMOVED),
         memory=0,
         risk="Medium: it needs disk space, must be rebuilt when the preprocessing changes, and must not contain "
         "anything random.",

@@ -11,9 +11,7 @@ Source: PyTorch: torch.utils.data, collate_fn, https://docs.pytorch.org/docs/sta
 Source: Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.input import batch_tensors, collate_share, loader, t_w
-from advisor.metrics.step import data_wait_fraction
+from advisor.metrics import Metrics, Threshold, input, step
 from advisor.models.effects import faster_batches
 from advisor.models.state import Effect
 from advisor.rules._workers import MIN_WAIT, gain
@@ -54,10 +52,10 @@ def when(m: Metrics) -> Evidence | None:
     """If the step waits for data, samples are collated, collation takes at least 40 % of batch preparation, and
     speeding it up should save at least 5 % of the step,
     """
-    if m[loader].collate == CONVERTS:
+    if m[input.loader].collate == CONVERTS:
         return None
-    facts = measure(m, data_wait_fraction, ">=", MIN_WAIT), measure(m, collate_share, ">=", MIN_COLLATE)
-    found = evidence(*facts, note=f"{_name(m)} collates {m[loader].dataset}")
+    facts = measure(m, step.data_wait_fraction, ">=", MIN_WAIT), measure(m, input.collate_share, ">=", MIN_COLLATE)
+    found = evidence(*facts, note=f"{_name(m)} collates {m[input.loader].dataset}")
     return found if found and gain(m, _effect(m)) >= m[MIN_WAIT] else None
 
 
@@ -65,9 +63,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then collate batches with one array operation."""
     codes = (WHOLE,) if DEFAULT in _name(m) else (CODE, WHOLE)
     return Advice(
-        then=f"Vectorize {_name(m)}: {share(m[collate_share])} of the {seconds(m[t_w])} per batch is "
+        then=f"Vectorize {_name(m)}: {share(m[input.collate_share])} of the {seconds(m[input.t_w])} per batch is "
         f"collation{_pieces(m)}. Return arrays from the data set, or the whole batch at once.",
-        changes=tuple(python(code, m[loader].place) for code in codes),
+        changes=tuple(python(code, m[input.loader].place) for code in codes),
         basis="Vectorizing saves 50, 80 or 95 % of the collation time; the step's wait shrinks accordingly.",
         effect=_effect(m),
         memory=0,
@@ -77,14 +75,14 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 def _effect(m: Metrics) -> Effect:
-    return faster_batches(min(1.0, m[collate_share]), REMOVED)
+    return faster_batches(min(1.0, m[input.collate_share]), REMOVED)
 
 
 def _pieces(m: Metrics) -> str:
     """Describe how many tensors a batch has; torch makes one per position of a list."""
-    number = m.get(batch_tensors)
+    number = m.get(input.batch_tensors)
     return "" if number is None else f", into {number} tensor{'s' if number != 1 else ''}"
 
 
 def _name(m: Metrics) -> str:
-    return m[loader].collate or "the collate function"
+    return m[input.loader].collate or "the collate function"

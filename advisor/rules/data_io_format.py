@@ -11,9 +11,7 @@ Source: Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB
 Source: WebDataset, https://github.com/webdataset/webdataset
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.input import files_per_sample, loader, t_w
-from advisor.metrics.step import data_wait_fraction
+from advisor.metrics import Metrics, Threshold, input, step
 from advisor.models.effects import faster_batches
 from advisor.rules._workers import MIN_WAIT, gain, right_number
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
@@ -59,9 +57,12 @@ def when(m: Metrics) -> Evidence | None:
     """If the step waits for data, a sample is read from at least 8 files, faster reading should save at least 5 %
     of the step, and more workers would not help,
     """
-    wait, files = measure(m, data_wait_fraction, ">=", MIN_WAIT), measure(m, files_per_sample, ">=", MIN_FILES)
-    found = evidence(wait, files, note=f"{m[loader].dataset} opens {digits(files.value)} files per sample")
-    if not found or right_number(m) > m[loader].num_workers or gain(m, EFFECT) < m[MIN_WAIT]:
+    wait, files = (
+        measure(m, step.data_wait_fraction, ">=", MIN_WAIT),
+        measure(m, input.files_per_sample, ">=", MIN_FILES),
+    )
+    found = evidence(wait, files, note=f"{m[input.loader].dataset} opens {digits(files.value)} files per sample")
+    if not found or right_number(m) > m[input.loader].num_workers or gain(m, EFFECT) < m[MIN_WAIT]:
         return None
     return found
 
@@ -70,8 +71,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then store the samples in shards, which are read in large pieces."""
     return Advice(
         then=f"Keep the samples in shards (WebDataset, TFRecord, Parquet, HDF5, a memory map), on a local disk if you "
-        f"can: {found.note}, and a batch takes {seconds(m[t_w])}.",
-        changes=(python(CODE, m[loader].place),),
+        f"can: {found.note}, and a batch takes {seconds(m[input.t_w])}.",
+        changes=(python(CODE, m[input.loader].place),),
         basis="Reading becomes 1.5, 3 or 8 times as fast. Files were only counted, so reading is assumed to take 50, "
         "80 or 100 % of a batch's time.",
         effect=EFFECT,

@@ -11,9 +11,7 @@ Source: PyTorch: torch.utils.data, https://docs.pytorch.org/docs/stable/data.htm
 
 from dataclasses import replace
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.input import loader, t_g, t_w, t_w_p99
-from advisor.metrics.step import batches_per_step, data_wait_fraction
+from advisor.metrics import Metrics, Threshold, input, step
 from advisor.models.effects import remove_wait
 from advisor.models.input_pipeline import prefetch_factor
 from advisor.rules._spelling import spelling
@@ -47,12 +45,12 @@ def when(m: Metrics) -> Evidence | None:
     """If the step waits for data although the workers together are faster than the step, one batch in a hundred takes
     three times the mean and longer than the queue lasts, and a longer queue should save at least 5 % of the step,
     """
-    number = m[loader].num_workers
+    number = m[input.loader].num_workers
     if not number:
         return None
-    wait, mean = measure(m, data_wait_fraction, ">=", MIN_WAIT), m[t_w]
-    found = evidence(wait, measure(m, t_w_p99, ">", m[MIN_RATIO] * mean))
-    if not found or mean / number >= m[t_g] / m[batches_per_step]:
+    wait, mean = measure(m, step.data_wait_fraction, ">=", MIN_WAIT), m[input.t_w]
+    found = evidence(wait, measure(m, input.t_w_p99, ">", m[MIN_RATIO] * mean))
+    if not found or mean / number >= m[input.t_g] / m[step.batches_per_step]:
         return None
     prefetch, _, _, hidden = _queue(m)
     sure = SURE * hidden
@@ -63,11 +61,11 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then prefetch more batches, and make the slow ones faster."""
-    fact = m[loader]
+    fact = m[input.loader]
     prefetch, better, lasts, hidden = _queue(m)
     return Advice(
-        then=f"Raise prefetch_factor from {prefetch} to {better}: a slow batch takes {seconds(m[t_w_p99])}, the mean "
-        f"is {seconds(m[t_w])}, and the queue lasts {seconds(lasts)}. Find out why single samples are slow.",
+        then=f"Raise prefetch_factor from {prefetch} to {better}: a slow batch takes {seconds(m[input.t_w_p99])}, the "
+        f"mean is {seconds(m[input.t_w])}, and the queue lasts {seconds(lasts)}. Find out why single samples are slow.",
         changes=spelling(m).loader(prefetch_factor=better),
         basis=f"The longer queue hides {share(hidden)} of the longest stalls: the waiting shrinks by half of that "
         "share (cautious), by that share (expected) or to zero (best case: all shorter stalls are hidden completely).",
@@ -83,7 +81,7 @@ def _queue(m: Metrics) -> tuple[int, int, float, float]:
     """Return prefetch_factor and a better one, the seconds that the present queue feeds the step while a batch is late,
     and the share of such a stall that the longer queue hides.
     """
-    fact, late, pace = m[loader], m[t_w_p99], m[t_g] / m[batches_per_step]
+    fact, late, pace = m[input.loader], m[input.t_w_p99], m[input.t_g] / m[step.batches_per_step]
     prefetch = fact.prefetch_factor or PREFETCH
     better = max(prefetch, prefetch_factor(late, pace, fact.num_workers))
     lasts, longer = ((fact.num_workers * number - 1) * pace for number in (prefetch, better))

@@ -11,10 +11,7 @@ Source: Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB
 Source: PyTorch: torch.utils.data, https://docs.pytorch.org/docs/stable/data.html
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.host import cores_available
-from advisor.metrics.input import loader, t_w, worker_efficiency
-from advisor.metrics.step import data_wait_fraction, step_time_mean
+from advisor.metrics import Metrics, Threshold, host, input, step
 from advisor.rules._spelling import spelling
 from advisor.rules._workers import (
     added_memory,
@@ -38,30 +35,30 @@ def when(m: Metrics) -> Evidence | None:
     """If the step spends at least 5 % of its time waiting for data, the workers are busy for at least 80 % of the
     time, and there are cores for more of them,
     """
-    fact = m[loader]
+    fact = m[input.loader]
     if not fact.num_workers:
         return None
     found = evidence(
-        measure(m, data_wait_fraction, ">=", MIN_WAIT),
-        measure(m, worker_efficiency, ">=", MIN_EFFICIENCY),
+        measure(m, step.data_wait_fraction, ">=", MIN_WAIT),
+        measure(m, input.worker_efficiency, ">=", MIN_EFFICIENCY),
         note=f"{fact.dataset} is read with num_workers={fact.num_workers}",
     )
     if not found or right_number(m) <= fact.num_workers:
         return None
-    return None if time_with_workers(m) > (1 - m[MIN_GAIN]) * m[step_time_mean] else found
+    return None if time_with_workers(m) > (1 - m[MIN_GAIN]) * m[step.step_time_mean] else found
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then raise num_workers until the workers keep up with the step or all cores are used."""
-    fact, number = m[loader], right_number(m)
+    fact, number = m[input.loader], right_number(m)
 
     return Advice(
-        then=f"Raise num_workers from {fact.num_workers} to {number}: one worker needs {seconds(m[t_w])} per batch "
-        f"and the step waits {share(m[data_wait_fraction])} of its time. This alone makes a step about "
+        then=f"Raise num_workers from {fact.num_workers} to {number}: one worker needs {seconds(m[input.t_w])} per "
+        f"batch and the step waits {share(m[step.data_wait_fraction])} of its time. This alone makes a step about "
         f"{seconds(time_with_workers(m))}.",
         changes=(*spelling(m).loader(num_workers=number, persistent_workers=True), *sharding_change(fact)),
         basis=f"The slower of two: the step without waiting, and {number} parallel workers slowed down by 1, 1.15 or "
-        f"1.5. Cores left for workers: {m[cores_available]}.",
+        f"1.5. Cores left for workers: {m[host.cores_available]}.",
         effect=workers_effect(m),
         memory=0,
         host_memory=added_memory(m, number),

@@ -10,10 +10,7 @@ Source: Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB
 Source: NVIDIA DALI documentation, https://docs.nvidia.com/deeplearning/dali/user-guide/docs/
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import device, gpu_busy_fraction
-from advisor.metrics.input import loader, u_w, worker_efficiency
-from advisor.metrics.step import data_wait_fraction
+from advisor.metrics import Metrics, Threshold, gpu, input, step
 from advisor.models.effects import remove_wait
 from advisor.rules._workers import MIN_WAIT, gain, right_number
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python, text
@@ -49,26 +46,26 @@ def when(m: Metrics) -> Evidence | None:
     """If the GPU waits for data, the workers compute all the time, there are no cores for more of them, and moving
     their work should save at least 5 % of the step,
     """
-    m[device]
+    m[gpu.device]
     found = evidence(
-        measure(m, data_wait_fraction, ">=", MIN_WAIT),
-        measure(m, worker_efficiency, ">=", MIN_EFFICIENCY),
-        measure(m, u_w, ">=", MIN_CPU),
-        note=f"{m[loader].dataset} is read with num_workers={m[loader].num_workers}: no core is left",
+        measure(m, step.data_wait_fraction, ">=", MIN_WAIT),
+        measure(m, input.worker_efficiency, ">=", MIN_EFFICIENCY),
+        measure(m, input.u_w, ">=", MIN_CPU),
+        note=f"{m[input.loader].dataset} is read with num_workers={m[input.loader].num_workers}: no core is left",
     )
-    if not found or right_number(m) > m[loader].num_workers:
+    if not found or right_number(m) > m[input.loader].num_workers:
         return None
     return found if gain(m, EFFECT) >= m[MIN_WAIT] else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then decode and augment on the GPU, or on other machines if the GPU has no time to spare."""
-    place = m[loader].place
-    busy = m.get(gpu_busy_fraction)
+    place = m[input.loader].place
+    busy = m.get(gpu.gpu_busy_fraction)
     to_gpu = busy is None or busy <= m[MAX_BUSY]
     where = "on the GPU (NVIDIA DALI, torchvision's transforms v2)" if to_gpu else "on other machines"
     return Advice(
-        then=f"Decode or augment {where}: the step waits {share(m[data_wait_fraction])} of its time for workers "
+        then=f"Decode or augment {where}: the step waits {share(m[step.data_wait_fraction])} of its time for workers "
         "that already use every core.",
         changes=(python(ON_GPU, place) if to_gpu else text(FLEET, place),),
         basis="30, 60 or 90 % of the waiting is saved, depending on how much of the work can move.",

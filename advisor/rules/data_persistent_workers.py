@@ -13,9 +13,7 @@ Source: PyTorch: torch.utils.data, https://docs.pytorch.org/docs/stable/data.htm
 
 from dataclasses import replace
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.between import epoch_settling_share
-from advisor.metrics.input import epoch_restart_share, epoch_start_seconds, loader, loaders_made, t_w
+from advisor.metrics import Metrics, Threshold, between, input
 from advisor.models.effects import in_turn, remove
 from advisor.rules._spelling import spelling
 from advisor.rules._workers import loader_intervention
@@ -32,15 +30,15 @@ REMOVED = (0.7, 0.9, 1.0)
 
 def when(m: Metrics) -> Evidence | None:
     """If the loader's workers are not persistent, and restarting them takes at least 3 % of the run,"""
-    fact = m[loader]
+    fact = m[input.loader]
     if not fact.num_workers or fact.persistent_workers:
         return None
-    if m[epoch_restart_share] * _start_up(m) < m[MIN_SHARE]:
+    if m[input.epoch_restart_share] * _start_up(m) < m[MIN_SHARE]:
         return None
-    settling = (measure(m, epoch_settling_share),) if _settling(m) else ()
+    settling = (measure(m, between.epoch_settling_share),) if _settling(m) else ()
     return evidence(
-        measure(m, epoch_restart_share, ">=", MIN_SHARE),
-        measure(m, epoch_start_seconds),
+        measure(m, input.epoch_restart_share, ">=", MIN_SHARE),
+        measure(m, input.epoch_start_seconds),
         *settling,
         note=f"{count(fact.num_workers, 'worker')} started for every epoch",
     )
@@ -48,7 +46,7 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then keep the workers from epoch to epoch."""
-    fact, changes, made = m[loader], spelling(m).loader(persistent_workers=True), m.get(loaders_made) or 1
+    fact, changes, made = m[input.loader], spelling(m).loader(persistent_workers=True), m.get(input.loaders_made) or 1
     intervention = loader_intervention(fact, persistent_workers=True)
     once = ""
     if made > 1 and not (fact.place and fact.place.via):  # a DataLoader's workers go with it; a framework makes one
@@ -57,8 +55,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
         first = replace(changes[0], code=f"# once, before the loop over the epochs\n{changes[0].code}")
         changes = (first, *changes[1:])
     return Advice(
-        then=f"Keep the workers: each epoch begins with a stall of {seconds(m[epoch_start_seconds])}, "
-        f"{share(m[epoch_restart_share])} of the run.{once}",
+        then=f"Keep the workers: each epoch begins with a stall of {seconds(m[input.epoch_start_seconds])}, "
+        f"{share(m[input.epoch_restart_share])} of the run.{once}",
         changes=changes,
         basis="70, 90 or 100 % of two costs: the start of every epoch after the first (minus one batch, which is "
         "needed anyway), and the extra time of the step after a fork.",
@@ -76,10 +74,10 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 def _start_up(m: Metrics) -> float:
     """Return the share (0 to 1) of an epoch's start that is not spent preparing its first batch."""
-    start = m[epoch_start_seconds]
-    return max(0.0, 1 - m[t_w] / start) if start > 0 else 0.0
+    start = m[input.epoch_start_seconds]
+    return max(0.0, 1 - m[input.t_w] / start) if start > 0 else 0.0
 
 
 def _settling(m: Metrics) -> float:
     """Return the share of the run by which epochs' first steps are slower after a fork; 0 if unknown."""
-    return (m.get(epoch_settling_share) or 0.0) if m[loader].forks else 0.0
+    return (m.get(between.epoch_settling_share) or 0.0) if m[input.loader].forks else 0.0

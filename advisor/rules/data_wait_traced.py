@@ -13,10 +13,7 @@ Source: Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB
 
 from math import ceil
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import traced_kernels
-from advisor.metrics.step import data_wait_fraction, steady_step_count, steady_steps
-from advisor.metrics.traced import traced_workers
+from advisor.metrics import Metrics, Threshold, gpu, step, traced
 from advisor.models.effects import Triple, remove_wait
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
@@ -43,13 +40,13 @@ def when(m: Metrics) -> Evidence | None:
     """If the trace shows that the GPU waits for batches for at least 5 % of several steps, even without the longest
     wait,
     """
-    workers, wait, number = m[traced_workers], m[data_wait_fraction], m[steady_step_count]
-    waits = sorted(((step.data_wait or 0.0, step.duration) for step in m[steady_steps]), reverse=True)[1:]
+    workers, wait, number = m[traced.traced_workers], m[step.data_wait_fraction], m[step.steady_step_count]
+    waits = sorted(((one.data_wait or 0.0, one.duration) for one in m[step.steady_steps]), reverse=True)[1:]
     again = sum(each for each, _ in waits) / max(sum(duration for _, duration in waits), SHORTEST)
-    if min(wait, again) < m[MIN_WAIT] or number < m[MIN_STEPS] or m[traced_kernels] < m[MIN_KERNELS]:
+    if min(wait, again) < m[MIN_WAIT] or number < m[MIN_STEPS] or m[gpu.traced_kernels] < m[MIN_KERNELS]:
         return None
     note = "the loader has worker processes" if workers else "the training process prepares the batches"
-    facts = measure(m, data_wait_fraction, ">=", MIN_WAIT), measure(m, steady_step_count, ">=", MIN_STEPS)
+    facts = measure(m, step.data_wait_fraction, ">=", MIN_WAIT), measure(m, step.steady_step_count, ">=", MIN_STEPS)
     return evidence(*facts, note=note)
 
 
@@ -57,7 +54,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then prepare batches in worker processes or, if there are workers already, use more of them or make a batch
     cheaper.
     """
-    wait, workers = m[data_wait_fraction], m[traced_workers]
+    wait, workers = m[step.data_wait_fraction], m[traced.traced_workers]
     number = min(MOST_WORKERS, 1 + ceil(wait / max(1 - wait, 1 / MOST_WORKERS)))
     if workers:
         what = "Raise num_workers, or make a batch cheaper: decode less, collate less, read larger files."

@@ -9,10 +9,7 @@ cold storage may need all workers.
 Source: PyTorch: torch.utils.data, https://docs.pytorch.org/docs/stable/data.html
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import device
-from advisor.metrics.host import cores_available, cores_per_rank, cpu_saturation, local_ranks, worker_cpu
-from advisor.metrics.input import loader, queue_empty_fraction, worker_demand
+from advisor.metrics import Metrics, Threshold, gpu, host, input
 from advisor.models.effects import remove
 from advisor.rules._spelling import spelling
 from advisor.rules._workers import added_memory, loader_intervention, right_number
@@ -36,24 +33,24 @@ def when(m: Metrics) -> Evidence | None:
     """If there are more workers than cores, they need more cores than are left for them, the CPU is saturated, at most
     1 % of fetches find the queue empty, and fewer workers could do the same work,
     """
-    fact = m[loader]
-    if fact.num_workers <= m[cores_per_rank]:
+    fact = m[input.loader]
+    if fact.num_workers <= m[host.cores_per_rank]:
         return None
     found = evidence(
-        measure(m, worker_demand, ">", m[cores_available]),
-        measure(m, cpu_saturation, ">", MIN_SATURATION),
-        measure(m, queue_empty_fraction, "<=", MAX_EMPTY),
-        note=f"{fact.num_workers} workers on {m[cores_per_rank]:g} cores",
+        measure(m, input.worker_demand, ">", m[host.cores_available]),
+        measure(m, host.cpu_saturation, ">", MIN_SATURATION),
+        measure(m, input.queue_empty_fraction, "<=", MAX_EMPTY),
+        note=f"{fact.num_workers} workers on {m[host.cores_per_rank]:g} cores",
     )
     # A queue may be full only because workers leave the step too little of the cores: fewer would be too slow for it.
-    if not found or right_number(m) >= fact.num_workers or m[worker_cpu] / m[local_ranks] > right_number(m):
+    if not found or right_number(m) >= fact.num_workers or m[host.worker_cpu] / m[host.local_ranks] > right_number(m):
         return None
     return found
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then lower num_workers to the number that keeps up with the step."""
-    fact, number = m[loader], right_number(m)
+    fact, number = m[input.loader], right_number(m)
 
     return Advice(
         then=f"Lower num_workers from {fact.num_workers} to {number}: that keeps up with the step and leaves it the "
@@ -61,7 +58,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         changes=spelling(m).loader(num_workers=number),
         basis="0, 5 or 25 % of the time in phases that run on the CPU is saved; with 16 workers on 2 cores it was 22 "
         "% (measured).",
-        effect=remove(*(HOST_PHASES if m.get(device) else PHASES), shares=REMOVED),
+        effect=remove(*(HOST_PHASES if m.get(gpu.device) else PHASES), shares=REMOVED),
         memory=0,
         host_memory=added_memory(m, number),
         intervention=loader_intervention(fact, num_workers=number),

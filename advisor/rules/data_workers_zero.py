@@ -11,10 +11,7 @@ Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/rec
 Source: Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.host import cores_allowed, cores_available
-from advisor.metrics.input import loader, t_w
-from advisor.metrics.step import data_wait_fraction, step_time_mean
+from advisor.metrics import Metrics, Threshold, host, input, step
 from advisor.rules._spelling import spelling
 from advisor.rules._workers import (
     PREFETCH,
@@ -48,37 +45,37 @@ def when(m: Metrics) -> Evidence | None:
     """If the loader has no workers, the step spends at least 5 % of its time waiting for data, a batch takes at
     least twice as long to prepare as to transfer from another process, and there are cores to prepare it on,
     """
-    fact = m[loader]
+    fact = m[input.loader]
     if fact.num_workers or (fact.batch_device or "cpu").startswith("cuda"):
         return None
-    wait = measure(m, data_wait_fraction, ">=", MIN_WAIT)
+    wait = measure(m, step.data_wait_fraction, ">=", MIN_WAIT)
     if not wait.holds:
         return None
     found = evidence(
         wait,
-        measure(m, t_w, ">", m[MIN_HAND_OVERS] * hand_over(m)),
+        measure(m, input.t_w, ">", m[MIN_HAND_OVERS] * hand_over(m)),
         note=f"{fact.dataset} is read with num_workers=0",
     )
-    return found if found and time_with_workers(m) <= (1 - m[MIN_GAIN]) * m[step_time_mean] else None
+    return found if found and time_with_workers(m) <= (1 - m[MIN_GAIN]) * m[step.step_time_mean] else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then prepare the batches in enough worker processes to keep up with the step, within the available cores."""
-    fact, number = m[loader], right_number(m)
+    fact, number = m[input.loader], right_number(m)
     changes = spelling(m).loader(num_workers=number, persistent_workers=True, prefetch_factor=PREFETCH)
-    cores, warning = m.get(cores_allowed), ""
+    cores, warning = m.get(host.cores_allowed), ""
     if cores is not None and number > cores:
         warning = (
             f" torch warns that {number} workers exceed the number of cores; these workers mostly wait, so ignore "
             "the warning."
         )
     return Advice(
-        then=f"Give the DataLoader {count(number, 'worker')}: preparing a batch takes {seconds(m[t_w])} and the "
-        f"step waits {share(m[data_wait_fraction])} of its time for it. This alone makes a step about "
+        then=f"Give the DataLoader {count(number, 'worker')}: preparing a batch takes {seconds(m[input.t_w])} and the "
+        f"step waits {share(m[step.data_wait_fraction])} of its time for it. This alone makes a step about "
         f"{seconds(time_with_workers(m, added_hand_over(m)))}.{warning}",
         changes=(*changes, *sharding_change(fact)),
         basis=f"The slower of two: the step without waiting, and {count(number, 'worker')} in parallel, slowed down "
-        f"by 1, 1.15 or 1.5. Cores left for workers: {m[cores_available]}.",
+        f"by 1, 1.15 or 1.5. Cores left for workers: {m[host.cores_available]}.",
         effect=workers_effect(m),
         memory=0,
         host_memory=added_memory(m, number, PREFETCH),

@@ -9,10 +9,7 @@ Wrong when: the program calls `detach_()` on gradients, or keeps references to t
 Source: PyTorch: DistributedDataParallel, gradient_as_bucket_view, https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.communication import ddp
-from advisor.metrics.copies import gradient_copies, gradient_copy_fraction
-from advisor.metrics.step import modeled_phases
+from advisor.metrics import Metrics, Threshold, communication, copies, step
 from advisor.models.effects import COMPUTE, PARTLY, in_turn, remove_launch_idle, remove_seconds, up_to
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
@@ -30,20 +27,22 @@ def when(m: Metrics) -> Evidence | None:
     """If copies of gradients from DistributedDataParallel's buckets, and waiting for their launches, take at least 2 %
     of the step,
     """
-    return evidence(measure(m, gradient_copy_fraction, ">=", MIN_SHARE))
+    return evidence(measure(m, copies.gradient_copy_fraction, ">=", MIN_SHARE))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then let gradients be views of the buckets."""
-    copies, fact = m[gradient_copies], m.get(ddp)
+    gradient, fact = m[copies.gradient_copies], m.get(communication.ddp)
     return Advice(
-        then=f"Set gradient_as_bucket_view=True: in each step, {copies.calls:,.0f} gradients are copied back from the "
-        f"buckets, which takes {share(m[gradient_copy_fraction])} of the step.",
+        then=f"Set gradient_as_bucket_view=True: in each step, {gradient.calls:,.0f} gradients are copied back from "
+        f"the buckets, which takes {share(m[copies.gradient_copy_fraction])} of the step.",
         changes=(python(CODE),),
         basis="50, 80 or 100 % of these copies, and of the time that the GPU waits for their launches, is saved.",
         effect=in_turn(
-            remove_seconds(*COMPUTE, seconds=min(copies.seconds, sum(m[modeled_phases].values())), shares=PARTLY),
-            remove_launch_idle(up_to(copies.late)),
+            remove_seconds(
+                *COMPUTE, seconds=min(gradient.seconds, sum(m[step.modeled_phases].values())), shares=PARTLY
+            ),
+            remove_launch_idle(up_to(gradient.late)),
         ),
         memory=-fact.gradient_bytes if fact else None,
         risk="Low: the same numbers.",

@@ -10,11 +10,7 @@ Source: PyTorch, DistributedDataParallel.no_sync, https://docs.pytorch.org/docs/
 Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.communication import comm_total, ddp, exposed_transfer, reductions_per_step
-from advisor.metrics.gpu import device
-from advisor.metrics.settings import flags, optimizers, world_size
-from advisor.metrics.step import micro_steps_per_step
+from advisor.metrics import Metrics, Threshold, communication, gpu, settings, step
 from advisor.models.effects import PARTLY, Triple
 from advisor.models.state import Effect
 from advisor.rules._exposed import remove_exposed
@@ -33,22 +29,22 @@ MIN_REDUCTIONS = Threshold(
 
 def when(m: Metrics) -> Evidence | None:
     """If an update has several micro-batches and DistributedDataParallel reduces gradients more than once for it,"""
-    if m[world_size] < 2 or not m[flags].ddp or m[flags].fsdp:
+    if m[settings.world_size] < 2 or not m[settings.flags].ddp or m[settings.flags].fsdp:
         return None
-    if m[micro_steps_per_step] < m[MIN_MICRO_STEPS] or len(m[optimizers]) > 1:
+    if m[step.micro_steps_per_step] < m[MIN_MICRO_STEPS] or len(m[settings.optimizers]) > 1:
         return None
-    place = m[ddp].place
+    place = m[communication.ddp].place
     return evidence(
-        measure(m, reductions_per_step, ">=", MIN_REDUCTIONS),
-        measure(m, micro_steps_per_step, ">=", MIN_MICRO_STEPS),
-        measure(m, world_size, ">=", 2),
+        measure(m, communication.reductions_per_step, ">=", MIN_REDUCTIONS),
+        measure(m, step.micro_steps_per_step, ">=", MIN_MICRO_STEPS),
+        measure(m, settings.world_size, ">=", 2),
         note=f"DistributedDataParallel created in {place.file}, line {place.line}" if place else "",
     )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then run the forward and backward passes of all micro-batches except the last under `no_sync`."""
-    k = round(m[micro_steps_per_step])
+    k = round(m[step.micro_steps_per_step])
     return Advice(
         then=f"Run forward and backward pass of the first {k - 1} of {k} micro-batches under model.no_sync(). With "
         "accelerate, that is `with accelerator.accumulate(model):`; Lightning's Trainer and transformers' Trainer do "
@@ -58,22 +54,22 @@ def then(m: Metrics, found: Evidence) -> Advice:
         effect=_effect(m),
         memory=0,
         intervention=Intervention(name="no_sync", settings={"passes": k}, safety=Safety.NUMERICS)
-        if m[reductions_per_step] > k - 0.5  # the program itself leaves out none
+        if m[communication.reductions_per_step] > k - 0.5  # the program itself leaves out none
         else None,
         risk="Low: the same sum of gradients, rounded in another order.",
     )
 
 
 def _basis(m: Metrics) -> str:
-    exposed = m.get(exposed_transfer)
+    exposed = m.get(communication.exposed_transfer)
     if exposed is None:
         return "The cost of reducing gradients was not measured: no gain is predicted."
-    needless = 1 - 1 / m[reductions_per_step]
+    needless = 1 - 1 / m[communication.reductions_per_step]
     if _hidden_too(m):
         return (
             f"Of {seconds(exposed)} per step in exposed reductions, {needless:.3g} are not needed: 50 or 100 % of "
-            f"these are saved. In the best case the same fraction of all {seconds(m[comm_total])} is saved, because "
-            "hidden reductions use cores that the backward pass needs."
+            f"these are saved. In the best case the same fraction of all {seconds(m[communication.comm_total])} is "
+            "saved, because hidden reductions use cores that the backward pass needs."
         )
     return (
         f"Of {seconds(exposed)} per step in exposed reductions, {needless:.3g} are not needed: 50, 80 or 100 % of "
@@ -82,11 +78,11 @@ def _basis(m: Metrics) -> str:
 
 
 def _effect(m: Metrics) -> Effect | None:
-    exposed = m.get(exposed_transfer)
+    exposed = m.get(communication.exposed_transfer)
     if exposed is None:
         return None
-    needless = exposed * (1 - 1 / m[reductions_per_step])
-    shares: Triple = (PARTLY[0], 1.0, m[comm_total] / exposed) if _hidden_too(m) else PARTLY
+    needless = exposed * (1 - 1 / m[communication.reductions_per_step])
+    shares: Triple = (PARTLY[0], 1.0, m[communication.comm_total] / exposed) if _hidden_too(m) else PARTLY
     return remove_exposed("communication", needless, shares, within=("backward",))
 
 
@@ -97,5 +93,5 @@ def _hidden_too(m: Metrics) -> bool:
     Measured with two gloo ranks in two runs: 43 and 70 % of the step were saved. Exposed and unneeded reductions
     were 31 and 41 % of it; with the hidden ones, 71 % in the second run.
     """
-    exposed, total = m.get(exposed_transfer), m.get(comm_total)
-    return m.get(device) is None and exposed is not None and total is not None and 0 < exposed < total
+    exposed, total = m.get(communication.exposed_transfer), m.get(communication.comm_total)
+    return m.get(gpu.device) is None and exposed is not None and total is not None and 0 < exposed < total

@@ -12,11 +12,7 @@ Source: PyTorch, DataParallel, https://docs.pytorch.org/docs/stable/generated/to
 Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
 """
 
-from advisor.metrics.base import Metrics
-from advisor.metrics.gpu import device
-from advisor.metrics.input import loader
-from advisor.metrics.settings import flags, world_size
-from advisor.metrics.step import step_time_mean
+from advisor.metrics import Metrics, gpu, input, settings, step
 from advisor.models.effects import divide_step, in_turn, relieve_host, shares_of
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, bash, evidence, measure, python
 
@@ -43,15 +39,15 @@ model = DistributedDataParallel(model.to(local_rank), device_ids=[local_rank])
 
 def when(m: Metrics) -> Evidence | None:
     """If the model is wrapped in nn.DataParallel and the program sees two or more GPUs,"""
-    if not m[flags].data_parallel or m[world_size] > 1 or m[device].count < MIN_GPUS:
+    if not m[settings.flags].data_parallel or m[settings.world_size] > 1 or m[gpu.device].count < MIN_GPUS:
         return None
-    note = f"nn.DataParallel in one process, {m[device].count} GPUs"
-    return evidence(measure(m, step_time_mean), note=note)
+    note = f"nn.DataParallel in one process, {m[gpu.device].count} GPUs"
+    return evidence(measure(m, step.step_time_mean), note=note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then start one process per GPU and wrap the model in DistributedDataParallel."""
-    count, source = m[device].count, m.get(loader)
+    count, source = m[gpu.device].count, m.get(input.loader)
     whole = source.batch_size if source else None
     size = f"batch_size={max(1, whole // count)}, " if whole else ""
     was = f"  # batch_size was {whole} for all GPUs together" if whole else ""

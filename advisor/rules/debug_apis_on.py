@@ -11,9 +11,7 @@ Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/rec
 
 from dataclasses import dataclass, replace
 
-from advisor.metrics.base import Metrics
-from advisor.metrics.lines import anomaly_place
-from advisor.metrics.settings import debug_modes
+from advisor.metrics import Metrics, lines, settings
 from advisor.models.effects import COMPUTE, LAUNCHED, Triple, divide, in_turn, relieve_host, shares_of
 from advisor.models.state import Effect
 from advisor.rules._spelling import spelling
@@ -54,15 +52,15 @@ MODES = {
 
 def when(m: Metrics) -> Evidence | None:
     """If anomaly detection, CUDA_LAUNCH_BLOCKING, TORCH_DISTRIBUTED_DEBUG=DETAIL or the program's profiler is on,"""
-    on = m[debug_modes]
+    on = m[settings.debug_modes]
     if not on:
         return None
-    return Evidence((Measurement(debug_modes, len(on), 0, ">"),), ", ".join(MODES[mode].name for mode in on))
+    return Evidence((Measurement(settings.debug_modes, len(on), 0, ">"),), ", ".join(MODES[mode].name for mode in on))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then turn it off."""
-    on = m[debug_modes]
+    on = m[settings.debug_modes]
     slow = [mode for mode in on if MODES[mode].phases]
     return Advice(
         then=f"Turn off {found.note}, unless you are using it to find a bug; then record again.",
@@ -78,7 +76,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 def _located(m: Metrics, change: Change, mode: str) -> Change:
     """Return the change with the line that turns anomaly detection on, if sampled code shows it."""
-    place = m.get(anomaly_place) if mode == "anomaly" and change.line is None else None
+    place = m.get(lines.anomaly_place) if mode == "anomaly" and change.line is None else None
     return replace(change, file=place[0], line=place[1]) if place else change
 
 

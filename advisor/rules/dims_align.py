@@ -13,9 +13,7 @@ Source: Bekman, Machine Learning Engineering, https://github.com/stas00/ml-engin
 
 from math import ceil
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import compute_capability, matmul_share
-from advisor.metrics.matmul import misaligned_efficiency, misaligned_length, misaligned_matmul_share
+from advisor.metrics import Metrics, Threshold, gpu, matmul
 from advisor.models.effects import Triple, divide_matmul
 from advisor.models.gpus import VOLTA
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
@@ -48,24 +46,24 @@ def when(m: Metrics) -> Evidence | None:
     """If 16-bit or fp8 matmuls with a dimension that is not a multiple of 8 or 16 take at least 10 % of GPU time,
     at less than half the speed of comparable aligned matmuls,
     """
-    if m[compute_capability] < VOLTA:
+    if m[gpu.compute_capability] < VOLTA:
         return None
-    part = measure(m, misaligned_matmul_share, ">=", MIN_SHARE)
-    return evidence(part, measure(m, misaligned_efficiency, "<", MAX_EFFICIENCY)) if part.holds else None
+    part = measure(m, matmul.misaligned_matmul_share, ">=", MIN_SHARE)
+    return evidence(part, measure(m, matmul.misaligned_efficiency, "<", MAX_EFFICIENCY)) if part.holds else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then pad that dimension to a multiple of 64, or of 16 or 8 if it is short."""
-    length = m[misaligned_length]
+    length = m[matmul.misaligned_length]
     multiple = _multiple(length)
     padded = _padded(length, multiple)
     return Advice(
         then=f"Pad the length {length} to {padded}: matmuls with this length take "
-        f"{share(m[misaligned_matmul_share])} of the GPU's time at {share(m[misaligned_efficiency])} of the "
-        "speed of others.",
+        f"{share(m[matmul.misaligned_matmul_share])} of the GPU's time at {share(m[matmul.misaligned_efficiency])} of "
+        "the speed of others.",
         changes=(python(CODE.format(length=length, padded=padded, pad=multiple)),),
         basis="These matmuls become 1.1, 1.3 or 2 times as fast.",
-        effect=divide_matmul(SPEEDUP, portion=min(1.0, m[misaligned_matmul_share] / m[matmul_share])),
+        effect=divide_matmul(SPEEDUP, portion=min(1.0, m[matmul.misaligned_matmul_share] / m[gpu.matmul_share])),
         risk="Low for results; shapes change, so saved weights also need padding.",
     )
 

@@ -10,28 +10,27 @@ Source: NVIDIA: CUDA Compatibility, https://docs.nvidia.com/deploy/cuda-compatib
 Source: PyTorch: Start Locally, https://pytorch.org/get-started/locally/
 """
 
-from advisor.metrics.base import Metrics
-from advisor.metrics.stack import ARCHITECTURE, CPU_BUILD, OLD_DRIVER, stack_mismatches
+from advisor.metrics import Metrics, stack
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, bash
 
 RULE = Rule("Install a torch that fits the GPU", Area.VALIDITY, Confidence.HEURISTIC, difficulty=2)
 
 FOUND = {
-    ARCHITECTURE: "this torch has no code for the GPU's compute capability",
-    CPU_BUILD: "this torch was built without CUDA, though the machine has a GPU",
-    OLD_DRIVER: "the driver is older than the CUDA of this torch",
+    stack.ARCHITECTURE: "this torch has no code for the GPU's compute capability",
+    stack.CPU_BUILD: "this torch was built without CUDA, though the machine has a GPU",
+    stack.OLD_DRIVER: "the driver is older than the CUDA of this torch",
 }
 
 CURES = {
-    ARCHITECTURE: bash(
+    stack.ARCHITECTURE: bash(
         'python -c "import torch; print(torch.__version__, torch.cuda.get_arch_list())"\n'
         "# install the build that https://pytorch.org/get-started/locally/ lists for the GPU\n"
     ),
-    CPU_BUILD: bash(
+    stack.CPU_BUILD: bash(
         "nvidia-smi  # shows the newest CUDA version that the driver supports\n"
         "# install the build for it: https://pytorch.org/get-started/locally/\n"
     ),
-    OLD_DRIVER: bash(
+    stack.OLD_DRIVER: bash(
         "nvidia-smi  # shows the newest CUDA version that the driver supports\n"
         "# update the driver, or install a torch built for that CUDA: "
         "https://pytorch.org/get-started/locally/\n"
@@ -43,16 +42,18 @@ def when(m: Metrics) -> Evidence | None:
     """If torch has no code for the GPU, or the machine has a GPU but the program trains on the CPU because torch was
     built without CUDA or for a newer driver,
     """
-    found = m[stack_mismatches]
+    found = m[stack.stack_mismatches]
     if not found:
         return None
-    return Evidence((Measurement(stack_mismatches, len(found), 0, ">"),), "; ".join(FOUND[name] for name in found))
+    return Evidence(
+        (Measurement(stack.stack_mismatches, len(found), 0, ">"),), "; ".join(FOUND[name] for name in found)
+    )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then install a torch build that fits the driver and the GPU."""
-    names = m[stack_mismatches]
-    on_gpu = ARCHITECTURE in names
+    names = m[stack.stack_mismatches]
+    on_gpu = stack.ARCHITECTURE in names
     unless = "" if on_gpu else ", unless you train on the CPU on purpose"
     return Advice(
         then=f"Install a torch and a driver that fit the GPU{unless}: {found.note}. Then record again.",

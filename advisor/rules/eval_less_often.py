@@ -12,8 +12,7 @@ Source: Arithmetic on the measured evaluation time
 
 import math
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.between import evaluation_share, evaluations
+from advisor.metrics import Metrics, Threshold, between
 from advisor.models.effects import remove
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure
@@ -37,15 +36,17 @@ OMITTED = (0.8, 1.0, 1.0)
 
 def when(m: Metrics) -> Evidence | None:
     """If evaluation takes at least a third of the run, and happened at least twice,"""
-    return evidence(measure(m, evaluation_share, ">=", MOST), measure(m, evaluations, ">=", MIN_EVALUATIONS))
+    return evidence(
+        measure(m, between.evaluation_share, ">=", MOST), measure(m, between.evaluations, ">=", MIN_EVALUATIONS)
+    )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then evaluate less often, so that it takes a fifth of the run, or on less data."""
-    every = _every(m[evaluation_share])
+    every = _every(m[between.evaluation_share])
     return Advice(
         then=f"Evaluate 1/{every} as often as now, or on 1/{every} of the data: evaluation takes "
-        f"{share(m[evaluation_share])} of the run.",
+        f"{share(m[between.evaluation_share])} of the run.",
         changes=spelling(m).evaluate_every(every),
         basis="80 to 100 % of the time of the omitted evaluations is saved.",
         effect=remove("evaluation", shares=OMITTED, portion=1 - 1 / every),

@@ -13,9 +13,7 @@ training).
 Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
 """
 
-from advisor.metrics.base import Metrics
-from advisor.metrics.between import evaluation_share
-from advisor.metrics.settings import evaluation_grad
+from advisor.metrics import Metrics, between, settings
 from advisor.models.effects import remove
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure, python
 from advisor.units import share
@@ -36,16 +34,16 @@ model.train()
 
 def when(m: Metrics) -> Evidence | None:
     """If evaluation runs with gradients enabled,"""
-    if not m[evaluation_grad]:
+    if not m[settings.evaluation_grad]:
         return None
-    return evidence(measure(m, evaluation_share, ">", 0.0), note="gradients were enabled in evaluation")
+    return evidence(measure(m, between.evaluation_share, ">", 0.0), note="gradients were enabled in evaluation")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then evaluate under torch.inference_mode()."""
     return Advice(
-        then=f"Evaluate under torch.inference_mode(): evaluation takes {share(m[evaluation_share])} of the run and "
-        "keeps activations as if for training.",
+        then=f"Evaluate under torch.inference_mode(): evaluation takes {share(m[between.evaluation_share])} of the run "
+        "and keeps activations as if for training.",
         changes=(python(CODE),),
         basis="0, 10 or 30 % of the evaluation's time and about 90 % of its activations are saved.",
         effect=remove("evaluation", shares=REMOVED),

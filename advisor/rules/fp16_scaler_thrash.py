@@ -11,9 +11,7 @@ Source: Micikevicius et al., Mixed Precision Training, ICLR 2018, https://arxiv.
 Source: PyTorch: torch.amp, gradient scaling, https://docs.pytorch.org/docs/stable/amp.html
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import device, fp16_matmul_share
-from advisor.metrics.settings import flags, scaler, skipped_step_fraction
+from advisor.metrics import Metrics, Threshold, gpu, settings
 from advisor.models.effects import remove_run, up_to
 from advisor.models.gpus import AMPERE
 from advisor.rules._spelling import spelling
@@ -46,23 +44,23 @@ def when(m: Metrics) -> Evidence | None:
     """If GradScaler skips more than 1 % of the steps after it has found its scale, or fp16 autocast runs without a
     GradScaler,
     """
-    settings = m[flags]
-    if settings.grad_scaler or m.get(scaler) is not None:
-        note = f"{m[scaler].skipped} of {m[scaler].steps} steps were skipped"
-        return evidence(measure(m, skipped_step_fraction, ">", MAX_SKIPPED), note=note)
-    by_itself = settings.zero_stage is not None and not settings.fsdp  # DeepSpeed
-    if not settings.autocast or settings.autocast_dtype != "float16" or by_itself:
+    flags = m[settings.flags]
+    if flags.grad_scaler or m.get(settings.scaler) is not None:
+        note = f"{m[settings.scaler].skipped} of {m[settings.scaler].steps} steps were skipped"
+        return evidence(measure(m, settings.skipped_step_fraction, ">", MAX_SKIPPED), note=note)
+    by_itself = flags.zero_stage is not None and not flags.fsdp  # DeepSpeed
+    if not flags.autocast or flags.autocast_dtype != "float16" or by_itself:
         return None
-    return evidence(measure(m, fp16_matmul_share, ">=", MIN_FP16), note="fp16 autocast without a GradScaler")
+    return evidence(measure(m, gpu.fp16_matmul_share, ">=", MIN_FP16), note="fp16 autocast without a GradScaler")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then train in bf16 if the GPU supports it; otherwise scale the loss, clip gradients, and compute the loss in
     fp32.
     """
-    gpu = m.get(device)
-    bf16 = gpu is not None and gpu.capability is not None and gpu.capability >= AMPERE
-    skipped = m.get(skipped_step_fraction)
+    device = m.get(gpu.device)
+    bf16 = device is not None and device.capability is not None and device.capability >= AMPERE
+    skipped = m.get(settings.skipped_step_fraction)
     cure = (
         "Train in bf16, which has the range of fp32, and remove the GradScaler"
         if bf16

@@ -10,10 +10,7 @@ Source: Liger Kernel, https://github.com/linkedin/Liger-Kernel
 Source: Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2023, https://arxiv.org/abs/2205.05198
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import compute_capability, cross_entropy_share, gpu_computing_fraction
-from advisor.metrics.matmul import head_share, logits, logits_bytes, vocabulary
-from advisor.metrics.memory import mem_peak_allocated
+from advisor.metrics import Metrics, Threshold, gpu, matmul, memory
 from advisor.models.effects import COMPUTE, Triple, remove
 from advisor.models.gpus import VOLTA
 from advisor.rules._computing import of_computing
@@ -47,31 +44,34 @@ def when(m: Metrics) -> Evidence | None:
     """If the cross-entropy over a vocabulary of at least 10,000 entries takes at least 5 % of the step, or its
     logits take at least 15 % of the memory peak,
     """
-    if m[compute_capability] < VOLTA:
+    if m[gpu.compute_capability] < VOLTA:
         return None
-    part = m[cross_entropy_share] * m[gpu_computing_fraction]
+    part = m[gpu.cross_entropy_share] * m[gpu.gpu_computing_fraction]
     if not part:  # no loss over classes, so no logits either
         return None
-    words = measure(m, vocabulary, ">=", MIN_VOCABULARY)
+    words = measure(m, matmul.vocabulary, ">=", MIN_VOCABULARY)
     if not words.holds:
         return None
     if part >= m[MIN_SHARE]:
-        return Evidence((measure(m, cross_entropy_share, ">=", MIN_SHARE), words))
-    return evidence(measure(m, logits_bytes, ">=", m[MIN_MEMORY] * m[mem_peak_allocated]), words)
+        return Evidence((measure(m, gpu.cross_entropy_share, ">=", MIN_SHARE), words))
+    return evidence(measure(m, matmul.logits_bytes, ">=", m[MIN_MEMORY] * m[memory.mem_peak_allocated]), words)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then compute head and loss together, one chunk of tokens at a time."""
     return Advice(
-        then=f"Compute head and loss together: the logits of {m[logits].rows} tokens over {m[vocabulary]} words "
-        f"take {size(m[logits_bytes])}, and the loss takes {share(m[cross_entropy_share])} of the GPU's time.",
+        then=f"Compute head and loss together: the logits of {m[matmul.logits].rows} tokens over "
+        f"{m[matmul.vocabulary]} words take {size(m[matmul.logits_bytes])}, and the loss takes "
+        f"{share(m[gpu.cross_entropy_share])} of the GPU's time.",
         changes=(python(CODE),),
         basis="Saves 10, 20 or 40 % of the time of the loss and the preceding matmul, and 80 % of the logits' memory.",
         effect=remove(
             *COMPUTE,
             shares=REMOVED,
-            portion=of_computing(m, (m[cross_entropy_share] + m[head_share]) * m[gpu_computing_fraction]),
+            portion=of_computing(
+                m, (m[gpu.cross_entropy_share] + m[matmul.head_share]) * m[gpu.gpu_computing_fraction]
+            ),
         ),
-        memory=-round(FREED * m[logits_bytes]),
+        memory=-round(FREED * m[matmul.logits_bytes]),
         risk="Low: the same loss, summed in another order. The logits can no longer be inspected.",
     )

@@ -10,8 +10,7 @@ tensors: memory then grows until the next collection.
 Source: Python: gc.freeze, https://docs.python.org/3/library/gc.html#gc.freeze
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.step import gc_fraction
+from advisor.metrics import Metrics, Threshold, step
 from advisor.models.effects import PARTLY, remove
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
@@ -35,14 +34,14 @@ for step, batch in enumerate(loader):
 
 def when(m: Metrics) -> Evidence | None:
     """If Python's garbage collector takes at least 3 % of the step,"""
-    return evidence(measure(m, gc_fraction, ">=", MIN_SHARE))
+    return evidence(measure(m, step.gc_fraction, ">=", MIN_SHARE))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then freeze what exists before training, and collect at chosen steps."""
     return Advice(
         then="Freeze the objects that exist before training, and collect garbage every thousand steps: automatic "
-        f"collection takes {share(m[gc_fraction])} of the step.",
+        f"collection takes {share(m[step.gc_fraction])} of the step.",
         changes=(python(CODE),),
         basis="50, 80 or 100 % of the collector's time is saved.",
         effect=remove("gc", shares=PARTLY),

@@ -10,9 +10,7 @@ Source: MLCommons: MLPerf Training Rules, https://github.com/mlcommons/training_
 Source: MLCommons: MLPerf Inference Rules, https://github.com/mlcommons/inference_policies/blob/master/inference_rules.adoc
 """
 
-from advisor.metrics.base import Metrics
-from advisor.metrics.goals import undeclared_goals
-from advisor.metrics.step import step_time_mean
+from advisor.metrics import Metrics, goals, step
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity, bash
 from advisor.units import seconds
 
@@ -25,15 +23,15 @@ def when(m: Metrics) -> Evidence | None:
     """If the main goal or the target quality was not declared, or the goal is cost and the price of a GPU was not
     declared,
     """
-    missing = m[undeclared_goals]
-    return Evidence((Measurement(undeclared_goals, len(missing), 0, ">"),)) if missing else None
+    missing = m[goals.undeclared_goals]
+    return Evidence((Measurement(goals.undeclared_goals, len(missing), 0, ">"),)) if missing else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then declare it, or read the advice as ranked by step time at unchanged quality."""
-    missing = m[undeclared_goals]
+    missing = m[goals.undeclared_goals]
     meanwhile = {
-        "goal": f"No goal was declared, so advice is ranked by step time, {seconds(m[step_time_mean])}.",
+        "goal": f"No goal was declared, so advice is ranked by step time, {seconds(m[step.step_time_mean])}.",
         "quality": "No quality was declared, so the current training quality must be kept.",
         "gpu_price": "No GPU price was declared, so gains are not converted to money.",
     }

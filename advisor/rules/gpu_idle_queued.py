@@ -11,9 +11,7 @@ Source: NVIDIA: Multi-Process Service, time-sliced scheduling, https://docs.nvid
 Source: CUDA C++ Programming Guide: streams, https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#streams
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import device, idle_queued_fraction, idle_queued_us
-from advisor.metrics.step import modeled_phases
+from advisor.metrics import Metrics, Threshold, gpu, step
 from advisor.models.effects import Triple
 from advisor.rules._exposed import PASSES, remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, bash, evidence, measure
@@ -42,21 +40,21 @@ def when(m: Metrics) -> Evidence | None:
     """If the GPU is idle for at least 10 % of the step although work is queued, in gaps that are longer than 10 us per
     kernel on average,
     """
-    facts = measure(m, idle_queued_fraction, ">=", MIN_SHARE), measure(m, idle_queued_us, ">=", MIN_GAP_US)
-    known = m.get(device)
+    facts = measure(m, gpu.idle_queued_fraction, ">=", MIN_SHARE), measure(m, gpu.idle_queued_us, ">=", MIN_GAP_US)
+    known = m.get(gpu.device)
     return evidence(*facts, note=known.name if known and known.name else "GPU")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then find out what else uses the GPU, or what the stream waits for."""
-    idle = m[idle_queued_fraction]
+    idle = m[gpu.idle_queued_fraction]
     return Advice(
         then=f"Find out what the {found.note} does while kernels are queued, {share(idle)} of the step: it may work "
         "for another process, wait for another GPU or the host, or the trace may lack events. Check this first: the "
         "other predictions take these gaps for time of the program.",
         changes=(bash(CODE),),
         basis="0 % (if the trace lacks events), 40 or 90 % of these gaps is saved.",
-        effect=remove_exposed("queued", idle * sum(m[modeled_phases].values()), REMOVED, within=PASSES),
+        effect=remove_exposed("queued", idle * sum(m[step.modeled_phases].values()), REMOVED, within=PASSES),
         memory=0,
         risk="None: the first step is only a check.",
     )

@@ -10,9 +10,7 @@ only while the GPU is idle saves power and does not count.
 Source: NVIDIA: NVML API Reference, PCIe link generation and width, https://docs.nvidia.com/deploy/nvml-api/index.html
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.hardware import pcie_ratio
-from advisor.metrics.step import h2d_fraction, step_time_mean
+from advisor.metrics import Metrics, Threshold, hardware, step
 from advisor.models.effects import up_to
 from advisor.rules._exposed import remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, bash, evidence, measure
@@ -31,21 +29,21 @@ def when(m: Metrics) -> Evidence | None:
     """If a GPU's PCIe link stays below its width or speed under load, and exposed copies take at least
     3 % of the step,
     """
-    return evidence(measure(m, pcie_ratio, "<", WHOLE), measure(m, h2d_fraction, ">=", MIN_H2D))
+    return evidence(measure(m, hardware.pcie_ratio, "<", WHOLE), measure(m, step.h2d_fraction, ">=", MIN_H2D))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then take the machine out of service and inspect the link."""
-    link = m[pcie_ratio]
+    link = m[hardware.pcie_ratio]
     return Advice(
         then=f"Check the GPU's PCIe link: under load it runs at {share(link)} of its maximum width times speed, "
-        f"and {share(m[h2d_fraction])} of the step is copying. Reseat the card; check riser and firmware.",
+        f"and {share(m[step.h2d_fraction])} of the step is copying. Reseat the card; check riser and firmware.",
         changes=(
             bash(f"nvidia-smi --query-gpu={FIELDS} --format=csv  # during training\n"),
             bash("sudo dmesg | grep -iE 'xid|aer|pcie'  # errors of GPU and bus\n"),
         ),
         basis="Exposed copies get faster by 50, 80 or 100 % of the missing link speed.",
-        effect=remove_exposed("h2d", m[h2d_fraction] * m[step_time_mean], up_to(1 - link)),
+        effect=remove_exposed("h2d", m[step.h2d_fraction] * m[step.step_time_mean], up_to(1 - link)),
         memory=0,
         risk="None for the program; the machine must be inspected. All other predictions are valid only after this "
         "repair.",

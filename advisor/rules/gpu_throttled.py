@@ -9,8 +9,7 @@ not count.
 Source: NVIDIA: NVML API Reference, clocks event reasons, https://docs.nvidia.com/deploy/nvml-api/index.html
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.hardware import sm_clock_ratio, thermal_throttle_share, throttle_reasons, throttled_gpu
+from advisor.metrics import Metrics, Threshold, hardware
 from advisor.models.effects import LAUNCHED, remove
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, bash, evidence, measure
 from advisor.rules.clocks_set import MAX_CLOCK
@@ -28,20 +27,23 @@ def when(m: Metrics) -> Evidence | None:
     """If heat or the power brake slowed a GPU for more than 5 % of its busy time, to a clock below 90 % of
     its maximum,
     """
-    facts = measure(m, thermal_throttle_share, ">", MIN_SHARE), measure(m, sm_clock_ratio, "<", MAX_CLOCK)
-    gpu, reasons = m[throttled_gpu], m[throttle_reasons]
+    facts = (
+        measure(m, hardware.thermal_throttle_share, ">", MIN_SHARE),
+        measure(m, hardware.sm_clock_ratio, "<", MAX_CLOCK),
+    )
+    gpu, reasons = m[hardware.throttled_gpu], m[hardware.throttle_reasons]
     return evidence(*facts, note=f"GPU {gpu.index}, {gpu.name}: {', '.join(reasons)}")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then check its cooling, airflow and power."""
-    index = m[throttled_gpu].index
+    index = m[hardware.throttled_gpu].index
     return Advice(
-        then=f"Check cooling, airflow and power of {found.note}: its clock runs at {share(m[sm_clock_ratio])} of "
-        "its maximum.",
+        then=f"Check cooling, airflow and power of {found.note}: its clock runs at {share(m[hardware.sm_clock_ratio])} "
+        "of its maximum.",
         changes=(bash(f"nvidia-smi -i {index} -q -d PERFORMANCE,TEMPERATURE,POWER,CLOCK  # during training\n"),),
         basis="Forward, backward and optimizer regain 50, 80 or 100 % of the lost clock speed.",
-        effect=remove(*LAUNCHED, shares=RECOVERED, portion=1 - m[sm_clock_ratio]),
+        effect=remove(*LAUNCHED, shares=RECOVERED, portion=1 - m[hardware.sm_clock_ratio]),
         memory=0,
         risk="None for the program; the machine must be inspected. All other predictions are valid only after this "
         "repair.",

@@ -13,13 +13,7 @@ Source: transformers, Fix gradient accumulation (PR 34191), https://github.com/h
 Source: Bekman, Machine Learning Engineering, https://github.com/stas00/ml-engineering
 """
 
-from advisor.metrics.base import Metrics
-from advisor.metrics.goals import target_per_rank
-from advisor.metrics.gpu import device, launch_bound_index
-from advisor.metrics.input import batch_size, loader
-from advisor.metrics.memory import mem_activations, mem_grads, memory_pressure, used
-from advisor.metrics.settings import data_parallel_size
-from advisor.metrics.step import micro_steps_per_step
+from advisor.metrics import Metrics, goals, gpu, input, memory, settings, step
 from advisor.models.memory import Slope, pieces, slope_of_one
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._pressure import pressure
@@ -37,12 +31,12 @@ RULE = Rule(
 
 def when(m: Metrics) -> Evidence | None:
     """If memory is under pressure or the declared batch does not fit, and the batch has more than one sample,"""
-    batch = batch_size(m)
-    wanted = m[target_per_rank] or 0
-    if batch <= 1 or not (m[memory_pressure] or wanted > batch * _accumulated(m)):
+    batch = input.batch_size(m)
+    wanted = m[goals.target_per_rank] or 0
+    if batch <= 1 or not (m[memory.memory_pressure] or wanted > batch * _accumulated(m)):
         return None
-    at_once = slope_of_one(batch, used(m), m[mem_activations])
-    if _largest(m, _in_micro_batches(m)) < 1 or (wanted <= _largest(m, at_once) and not m[memory_pressure]):
+    at_once = slope_of_one(batch, memory.used(m), m[memory.mem_activations])
+    if _largest(m, _in_micro_batches(m)) < 1 or (wanted <= _largest(m, at_once) and not m[memory.memory_pressure]):
         return None  # not even one sample fits, or all of them do
     note = f"batch size {batch}" + (f"; the target is {wanted}" if wanted else "")
     return Evidence(pressure(m), note)
@@ -50,22 +44,22 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then split the batch into micro-batches and accumulate their gradients."""
-    batch, before = batch_size(m), _accumulated(m)
-    whole = max(m[target_per_rank] or 0, round(batch * before))
+    batch, before = input.batch_size(m), _accumulated(m)
+    whole = max(m[goals.target_per_rank] or 0, round(batch * before))
     # Where the present size has failed, it is too large whatever the slope says.
     fit = _largest(m, _in_micro_batches(m))
-    largest = min(fit, batch - 1) if m[memory_pressure] else fit
+    largest = min(fit, batch - 1) if m[memory.memory_pressure] else fit
     k, micro = pieces(whole, largest)
     return Advice(
         then=f"Load {micro} samples at a time and update after every {k} micro-batches: "
-        f"{k * micro * m[data_parallel_size]} samples per update.",
+        f"{k * micro * m[settings.data_parallel_size]} samples per update.",
         changes=spelling(m).accumulate(k, micro),
         basis="Time: with the same samples per update, a step takes longer, because every micro-batch has its own "
         "launch gaps. Memory: activations scale with the samples of a micro-batch; gradients stay in memory all the "
         "time.",
-        effect=None if m.get(launch_bound_index) is None else _effect(k * batch / whole),
-        memory=round(_in_micro_batches(m).peak(micro) - used(m)),
-        intervention=in_pieces(m[loader], k) if whole == batch else None,
+        effect=None if m.get(gpu.launch_bound_index) is None else _effect(k * batch / whole),
+        memory=round(_in_micro_batches(m).peak(micro) - memory.used(m)),
+        intervention=in_pieces(m[input.loader], k) if whole == batch else None,
         risk="Low: the same sum of gradients, rounded in another order; batch normalization sees smaller batches.",
         fault=True,
     )
@@ -78,23 +72,23 @@ def in_pieces(fact: LoaderFact, k: int) -> Intervention | None:
     """
     if fact.place is None or fact.place.via:
         return None
-    settings = {"file": fact.place.file, "line": fact.place.line, "pieces": k}
-    return Intervention(name="micro_batch", settings=settings, safety=Safety.TRAJECTORY)
+    how = {"file": fact.place.file, "line": fact.place.line, "pieces": k}
+    return Intervention(name="micro_batch", settings=how, safety=Safety.TRAJECTORY)
 
 
 def _accumulated(m: Metrics) -> float:
-    return max(1.0, m.get(micro_steps_per_step) or 1.0)
+    return max(1.0, m.get(step.micro_steps_per_step) or 1.0)
 
 
 def _largest(m: Metrics, slope: Slope) -> int:
     """Return how many samples fit, by the memory that one takes."""
-    return slope.largest(m[device].memory_total) if slope.each > 0 else batch_size(m)
+    return slope.largest(m[gpu.device].memory_total) if slope.each > 0 else input.batch_size(m)
 
 
 def _in_micro_batches(m: Metrics) -> Slope:
     """Return the memory peak as a function of micro-batch size, if an update has several micro-batches."""
-    staying = 0 if _accumulated(m) > 1 else m[mem_grads]
-    return slope_of_one(batch_size(m), used(m), m[mem_activations], staying)
+    staying = 0 if _accumulated(m) > 1 else m[memory.mem_grads]
+    return slope_of_one(input.batch_size(m), memory.used(m), m[memory.mem_activations], staying)
 
 
 def _effect(times: float) -> Effect:

@@ -14,11 +14,7 @@ Source: PyTorch: A guide on good usage of non_blocking and pin_memory(), https:/
 Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import device, h2d_pageable_share
-from advisor.metrics.input import batch_bytes, loader
-from advisor.metrics.settings import is_trace
-from advisor.metrics.step import h2d_fraction, steady_step_count, step_time_mean
+from advisor.metrics import Metrics, Threshold, gpu, input, settings, step
 from advisor.rules._exposed import remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, python
 from advisor.units import share
@@ -61,29 +57,31 @@ def one_ahead(loader, device="cuda"):
 
 def when(m: Metrics) -> Evidence | None:
     """If exposed copies to the GPU from pinned memory take at least 3 % of the step,"""
-    copies, pageable = m[h2d_fraction], m.get(h2d_pageable_share)
-    m[device]
-    if m.get(is_trace):  # which shows no loader, but steps and where the copies come from
-        pageable = m[h2d_pageable_share] if m[steady_step_count] else 1.0
-    elif not (m[loader].batch_device or "cpu").startswith("cpu"):
+    copies, pageable = m[step.h2d_fraction], m.get(gpu.h2d_pageable_share)
+    m[gpu.device]
+    if m.get(settings.is_trace):  # which shows no loader, but steps and where the copies come from
+        pageable = m[gpu.h2d_pageable_share] if m[step.steady_step_count] else 1.0
+    elif not (m[input.loader].batch_device or "cpu").startswith("cpu"):
         return None
-    pinned = m[loader].pin_memory if pageable is None else pageable < m[MAX_PAGEABLE]
+    pinned = m[input.loader].pin_memory if pageable is None else pageable < m[MAX_PAGEABLE]
     if copies < m[MIN_H2D] or not pinned:
         return None
-    further = () if pageable is None else (Measurement(h2d_pageable_share, pageable, m[MAX_PAGEABLE], "<"),)
-    return Evidence((Measurement(h2d_fraction, copies, m[MIN_H2D]), *further), "the copies come from pinned memory")
+    further = () if pageable is None else (Measurement(gpu.h2d_pageable_share, pageable, m[MAX_PAGEABLE], "<"),)
+    return Evidence(
+        (Measurement(step.h2d_fraction, copies, m[MIN_H2D]), *further), "the copies come from pinned memory"
+    )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then copy the next batch on a separate stream while the GPU works on this one."""
-    fact = m.get(loader)
+    fact = m.get(input.loader)
     return Advice(
-        then=f"Copy each batch one step ahead, on a separate stream: {share(m[h2d_fraction])} of the step is "
+        then=f"Copy each batch one step ahead, on a separate stream: {share(m[step.h2d_fraction])} of the step is "
         "exposed copying. Send images as uint8 and convert them on the GPU; create constant tensors there.",
         changes=(python(CODE, fact.place if fact else None),),
         basis="50, 80 or 95 % of the exposed copies are hidden behind kernels.",
-        effect=remove_exposed("h2d", m[h2d_fraction] * m[step_time_mean], HIDDEN),
-        memory=m.get(batch_bytes),
+        effect=remove_exposed("h2d", m[step.h2d_fraction] * m[step.step_time_mean], HIDDEN),
+        memory=m.get(input.batch_bytes),
         risk="Low: GPU memory holds one more batch. Do not write to a batch on the host while it is being copied.",
-        confidence=None if m.get(h2d_pageable_share) is not None else Confidence.EMPIRICAL,
+        confidence=None if m.get(gpu.h2d_pageable_share) is not None else Confidence.EMPIRICAL,
     )

@@ -21,9 +21,7 @@ Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/rec
 
 import math
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.host import leading_up_share, output_share, writes_per_step
-from advisor.metrics.step import batches_per_step, data_wait_fraction, other_fraction, step_time_mean
+from advisor.metrics import Metrics, Threshold, host, step
 from advisor.models.effects import Triple
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
@@ -68,27 +66,29 @@ def when(m: Metrics) -> Evidence | None:
     of the step (without data wait), or uses a DataLoader, writes at every step, and spends at least 25 % of the step on
     that other work,
     """
-    other, step = m[other_fraction], m[step_time_mean]
+    other, step_time = m[step.other_fraction], m[step.step_time_mean]
     if other < m[MIN_OTHER]:
         return None
-    output = m[output_share]
+    output = m[host.output_share]
     budget = m[BUDGET] * _own(m)
-    if output >= budget and output * step >= m[MIN_OUTPUT]:
-        return evidence(measure(m, other_fraction, ">=", MIN_OTHER), measure(m, output_share, ">=", budget))
-    if other < m[LARGE_OTHER] or other * step < m[LARGE_OTHER_SECONDS]:
+    if output >= budget and output * step_time >= m[MIN_OUTPUT]:
+        return evidence(measure(m, step.other_fraction, ">=", MIN_OTHER), measure(m, host.output_share, ">=", budget))
+    if other < m[LARGE_OTHER] or other * step_time < m[LARGE_OTHER_SECONDS]:
         return None
     # Without a DataLoader the other work is the data: a simulator, a replay buffer, a loader of one's own.
-    if not m[batches_per_step]:
+    if not m[step.batches_per_step]:
         return None
-    return evidence(measure(m, other_fraction, ">=", LARGE_OTHER), measure(m, writes_per_step, ">=", EVERY_STEP))
+    return evidence(
+        measure(m, step.other_fraction, ">=", LARGE_OTHER), measure(m, host.writes_per_step, ">=", EVERY_STEP)
+    )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then log every k-th step, with k such that logging costs 1 %."""
     every = _cadence(m)
     return Advice(
-        then=f"Compute and write the log every {every} steps: {share(m[other_fraction])} of the step "
-        f"({seconds(m[other_fraction] * m[step_time_mean])}) is not data, model or optimizer, {_of_it(m)}.",
+        then=f"Compute and write the log every {every} steps: {share(m[step.other_fraction])} of the step "
+        f"({seconds(m[step.other_fraction] * m[step.step_time_mean])}) is not data, model or optimizer, {_of_it(m)}.",
         changes=spelling(m).log_every(every),
         basis=f"1 - 1/{every} of all writing is saved, and the same share of the time between the end of the training "
         "work and the first line: half of that time, all of it, or all of it plus the rest of `other` beyond 5 % of "
@@ -109,12 +109,12 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 def _own(m: Metrics) -> float:
     """Return the share of the step left once waiting for data is fixed; logging is compared with this."""
-    wait = m.get(data_wait_fraction) or 0.0
+    wait = m.get(step.data_wait_fraction) or 0.0
     return 1.0 - wait if wait >= m[MIN_WAIT] else 1.0
 
 
 def _is_timed(found: Evidence) -> bool:
-    return any(fact.metric is output_share for fact in found.facts)
+    return any(fact.metric is host.output_share for fact in found.facts)
 
 
 def _leading_up(m: Metrics) -> float | None:
@@ -122,21 +122,21 @@ def _leading_up(m: Metrics) -> float | None:
 
     Also None without a DataLoader, because the work before a log line may then be the data, as in a simulator.
     """
-    return m.get(leading_up_share) if m.get(batches_per_step) else None
+    return m.get(host.leading_up_share) if m.get(step.batches_per_step) else None
 
 
 def _of_it(m: Metrics) -> str:
     leading_up = _leading_up(m)
-    if not m[output_share]:
+    if not m[host.output_share]:
         return "and the program writes at every step; the time for logging was not measured"
     if leading_up is None:
-        return f"and log handlers and fsync alone take {share(m[output_share])}"
-    return f"and log handlers, fsync and the work that leads up to them take {share(m[output_share] + leading_up)}"
+        return f"and log handlers and fsync alone take {share(m[host.output_share])}"
+    return f"and log handlers, fsync and the work that leads up to them take {share(m[host.output_share] + leading_up)}"
 
 
 def _excess(m: Metrics) -> float:
     """Return the share of the step in `other` beyond that of a plain loop and the writing itself."""
-    return max(0.0, m[other_fraction] - m[MIN_OTHER] - m[output_share])
+    return max(0.0, m[step.other_fraction] - m[MIN_OTHER] - m[host.output_share])
 
 
 def _shares(m: Metrics) -> Triple:
@@ -156,14 +156,14 @@ def _cadence(m: Metrics) -> int:
     k = ceil(cost / (1 % of the step without that cost and without waiting for data)).
     """
     own = _own(m)
-    cost = min((m[output_share] + max(_excess(m), _shares(m)[1])) / own, 0.99) if own > 0 else 0.99
+    cost = min((m[host.output_share] + max(_excess(m), _shares(m)[1])) / own, 0.99) if own > 0 else 0.99
     return max(2, math.ceil(cost / (m[BUDGET] * (1 - cost))))
 
 
 def _effect(m: Metrics, skipped: float) -> Effect:
-    writing, rest, step = m[output_share], _shares(m), m[step_time_mean]
+    writing, rest, step_time = m[host.output_share], _shares(m), m[step.step_time_mean]
 
     def effect(state: State, scenario: Scenario) -> State:
-        return state.without("other", skipped * (writing + scenario.of(rest)) * step)
+        return state.without("other", skipped * (writing + scenario.of(rest)) * step_time)
 
     return effect

@@ -9,9 +9,7 @@ Wrong when: the traced steps are not typical: a step that compiles, saves, or is
 Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import host_stall_fraction, traced_kernels
-from advisor.metrics.step import modeled_phases, step_time_uncertainty
+from advisor.metrics import Metrics, Threshold, gpu, step
 from advisor.models.effects import Triple, in_turn, relieve_host
 from advisor.rules._exposed import PASSES, remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
@@ -50,14 +48,14 @@ def when(m: Metrics) -> Evidence | None:
     """If the trace shows repeated gaps of more than a millisecond in which the host launches nothing and the GPU is
     idle, and they take at least 10 % of the step,
     """
-    kernels, stalled = m[traced_kernels], measure(m, host_stall_fraction, ">=", MIN_STALL)
-    uncertain = measure(m, step_time_uncertainty, "<=", MAX_UNCERTAINTY)
+    kernels, stalled = m[gpu.traced_kernels], measure(m, gpu.host_stall_fraction, ">=", MIN_STALL)
+    uncertain = measure(m, step.step_time_uncertainty, "<=", MAX_UNCERTAINTY)
     return evidence(stalled, uncertain) if kernels >= m[MIN_KERNELS] else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then find what the host does in these gaps, and do it ahead of time, on the GPU, or less often."""
-    stalled = m[host_stall_fraction]
+    stalled = m[gpu.host_stall_fraction]
     return Advice(
         then=f"Find what the host does while the GPU is idle, {share(stalled)} of the step in gaps of more than a "
         "millisecond. Do it ahead of time (loader workers), on the GPU (foreach or fused optimizers), or less often "
@@ -65,7 +63,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         changes=(python(CODE),),
         basis="0, 40 or 80 % of these gaps is saved, and the same share of the host's time for the step.",
         effect=in_turn(
-            remove_exposed("stall", stalled * sum(m[modeled_phases].values()), REMOVED, within=PASSES),
+            remove_exposed("stall", stalled * sum(m[step.modeled_phases].values()), REMOVED, within=PASSES),
             relieve_host((REMOVED[0] * stalled, REMOVED[1] * stalled, REMOVED[2] * stalled)),
         ),
         memory=0,

@@ -10,10 +10,7 @@ in many steps. A wait costs nothing while the GPU still has queued kernels; only
 Source: PyTorch Performance Tuning Guide: Avoid unnecessary CPU-GPU synchronization, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import device, gpu_busy_fraction
-from advisor.metrics.program import driver
-from advisor.metrics.step import modeled_phases, sync_causes, value_sync_fraction
+from advisor.metrics import Metrics, Threshold, gpu, program, step
 from advisor.models.effects import up_to
 from advisor.rules._exposed import PASSES, remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
@@ -57,19 +54,19 @@ for step, (inputs, targets) in enumerate(loader):
 
 def when(m: Metrics) -> Evidence | None:
     """If the GPU is idle for at least 3 % of the step because the host waited for a value or for all GPU work,"""
-    m[device]
-    return evidence(measure(m, value_sync_fraction, ">=", MIN_SYNC))
+    m[gpu.device]
+    return evidence(measure(m, step.value_sync_fraction, ">=", MIN_SYNC))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then keep values on the GPU and read them only every few dozen steps."""
-    waiting, busy = m[value_sync_fraction], m.get(gpu_busy_fraction)
+    waiting, busy = m[step.value_sync_fraction], m.get(gpu.gpu_busy_fraction)
     idle = waiting if busy is None else min(waiting, 1 - busy)
     return Advice(
         then=f"{_cure(m)} The GPU idles {share(waiting)} of the step because the host waited.",
         changes=(python(CODE),),
         basis="50, 80 or 100 % of the waiting is saved, at most the time that the GPU is idle.",
-        effect=remove_exposed("sync", idle * sum(m[modeled_phases].values()), up_to(1.0), PASSES),
+        effect=remove_exposed("sync", idle * sum(m[step.modeled_phases].values()), up_to(1.0), PASSES),
         memory=0,
         risk="No effect on training; logged values arrive later, as means over several steps.",
     )
@@ -77,9 +74,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 def _cure(m: Metrics) -> str:
     """Return what to do about the cause of most of the waiting."""
-    causes: dict[str, float] = m.get(sync_causes) or {}
+    causes: dict[str, float] = m.get(step.sync_causes) or {}
     mine = {cause: part for cause, part in causes.items() if cause in CURES}
     main = max(mine, key=lambda cause: mine[cause], default="item")
-    if main == "branch" and m.get(driver) == "transformers":
+    if main == "branch" and m.get(program.driver) == "transformers":
         return "Set logging_nan_inf_filter=False in TrainingArguments: the filter reads the loss in every step."
     return CURES[main]

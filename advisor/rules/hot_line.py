@@ -24,34 +24,7 @@ Source: py-spy: Sampling profiler for Python programs, https://github.com/benfre
 from collections.abc import Sequence
 from dataclasses import replace
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.between import evaluation_share
-from advisor.metrics.host import core_use
-from advisor.metrics.lines import (
-    EVALUATES,
-    KNOWN,
-    MEASURED,
-    OWN_WORK,
-    HotPlace,
-    hot_place,
-    hot_place_between,
-    hot_place_share,
-    hot_place_share_low,
-    hot_places,
-    interval,
-    is_worth_naming,
-    sampled_phases,
-    stack_samples,
-)
-from advisor.metrics.settings import on_cpu
-from advisor.metrics.step import (
-    backward_fraction,
-    forward_fraction,
-    forwards_per_step,
-    gc_fraction,
-    other_fraction,
-    step_time_mean,
-)
+from advisor.metrics import Metrics, Threshold, between, host, lines, settings, step
 from advisor.models.effects import Triple
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._line_kinds import IN_WORKERS, KINDS, WORKERS, LineKind
@@ -101,25 +74,25 @@ def when(m: Metrics) -> Evidence | None:
     """If one of the program's own functions or lines takes at least 20 % of the step, does more than call the model,
     and hooks measured at least 15 % in its phase,
     """
-    place, count = m[hot_place], m[stack_samples]
-    measure = gc_fraction if place.kind == "gc" else MEASURED.get(place.phase, other_fraction)
+    place, count = m[lines.hot_place], m[lines.stack_samples]
+    measure = step.gc_fraction if place.kind == "gc" else lines.MEASURED.get(place.phase, step.other_fraction)
     measured = m[measure]
-    if not is_worth_naming(place, OWN_WORK, on_cpu=bool(m.get(on_cpu))):
+    if not lines.is_worth_naming(place, lines.OWN_WORK, on_cpu=bool(m.get(settings.on_cpu))):
         return None
-    if place.kind == "evaluation" and (m.get(evaluation_share) or 0.0) >= EVALUATES:
+    if place.kind == "evaluation" and (m.get(between.evaluation_share) or 0.0) >= lines.EVALUATES:
         return None  # hooks time it as evaluation, between steps
     if count < m[MIN_SAMPLES] or measured < m[MIN_MEASURED]:
         return None
     if place.share < m[MIN_SHARE] or place.low < m[MIN_LOW]:
         return None
-    calls = m.get(forwards_per_step) if place.kind in MANY else None
+    calls = m.get(step.forwards_per_step) if place.kind in MANY else None
     return Evidence(
         (
-            Measurement(hot_place_share, place.share, m[MIN_SHARE]),
-            Measurement(hot_place_share_low, place.low, m[MIN_LOW]),
+            Measurement(lines.hot_place_share, place.share, m[MIN_SHARE]),
+            Measurement(lines.hot_place_share_low, place.low, m[MIN_LOW]),
             Measurement(measure, measured, m[MIN_MEASURED]),
-            Measurement(stack_samples, count, m[MIN_SAMPLES]),
-            *([Measurement(forwards_per_step, calls)] if calls else []),
+            Measurement(lines.stack_samples, count, m[MIN_SAMPLES]),
+            *([Measurement(step.forwards_per_step, calls)] if calls else []),
         ),
         note=f"{place.name} in {place.file}:{place.line}",
     )
@@ -129,14 +102,14 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then change it according to its kind of work: use whole tensors, move it to loader workers, do it once, or do it
     less often.
     """
-    place = m[hot_place]
+    place = m[lines.hot_place]
     kind = KINDS[place.kind or (place.library if place.library in KINDS else "")]
     if place.phase == "data_wait":
         kind = replace(kind, then=kind.then.replace(WORKERS, IN_WORKERS))
-    calls = m.get(forwards_per_step) if place.kind in MANY else None
+    calls = m.get(step.forwards_per_step) if place.kind in MANY else None
     times = f" ({digits(calls)} calls per step)" if calls else ""
     # Where no forward pass was seen, the line may be the model; on a GPU the host may only wait there.
-    known = m.get(forward_fraction) is not None and m[on_cpu]
+    known = m.get(step.forward_fraction) is not None and m[settings.on_cpu]
     name = place.name if place.name.endswith("()") else "..."
     code = (
         Change(language="python", code=kind.code.format(name=name), file=place.file, line=place.line)
@@ -161,35 +134,35 @@ def _part(removed: tuple[float, float, float]) -> str:
     return f"{low}, {expected} or {high}"
 
 
-def _parts_of(m: Metrics, phases: Sequence[str], place: HotPlace) -> Triple:
+def _parts_of(m: Metrics, phases: Sequence[str], place: lines.HotPlace) -> Triple:
     """Return the part of some phases, as hooks measure them, that is the place's, by the samples taken in them.
 
     The lower end leaves out what the outer function does besides. The upper end has other places of the same known
     kind, too: a frame that is converted once is indexed nowhere in the loop.
     """
-    of = {MEASURED[phase] for phase in phases}
-    names = [name for name, metric in MEASURED.items() if metric in of]
-    sampled = sum(m[sampled_phases].get(name, 0.0) for name in names)
+    of = {lines.MEASURED[phase] for phase in phases}
+    names = [name for name, metric in lines.MEASURED.items() if metric in of]
+    sampled = sum(m[lines.sampled_phases].get(name, 0.0) for name in names)
     own = sum(place.share_in(name) for name in names)
     if not own or not sampled:
         return 0.0, 0.0, 0.0
     part = min(1.0, own / sampled)
-    low, high = interval(part, m[stack_samples] * sampled, Z_80)
-    others = [one for one in m.get(hot_places) or () if one.kind == place.kind and place.library in KNOWN]
+    low, high = lines.interval(part, m[lines.stack_samples] * sampled, Z_80)
+    others = [one for one in m.get(lines.hot_places) or () if one.kind == place.kind and place.library in lines.KNOWN]
     alike = sum(one.share_in(name) for one in others for name in names)
     inner = 1.0 if place.kind == "sampler" else place.inner  # of which all that it calls is a part
     return low * inner, part, min(1.0, high + max(0.0, alike - own) / sampled)
 
 
-def _effect(m: Metrics, place: HotPlace, kind: LineKind) -> Effect:
+def _effect(m: Metrics, place: lines.HotPlace, kind: LineKind) -> Effect:
     """Return the effect of removing parts of the line's time from each phase that it lies in, and between steps."""
     parts = {phase: _parts_of(m, (phase,), place) for phase in PHASES}
-    measured = {phase: (m.get(MEASURED[phase]) or 0.0) * m[step_time_mean] for phase in PHASES}
+    measured = {phase: (m.get(lines.MEASURED[phase]) or 0.0) * m[step.step_time_mean] for phase in PHASES}
     everywhere = _parts_of(m, PHASES, place)
-    garbage = (m.get(gc_fraction) or 0.0) * m[step_time_mean]
+    garbage = (m.get(step.gc_fraction) or 0.0) * m[step.step_time_mean]
     excess = _excess(m) if parts["other"][1] and kind.backward else 0.0
     coldest = COLDEST / _core(m)
-    between = m.get(hot_place_between) or 0.0
+    between_steps = m.get(lines.hot_place_between) or 0.0
 
     def effect(state: State, scenario: Scenario) -> State:
         removed = scenario.of(kind.removed)
@@ -198,7 +171,7 @@ def _effect(m: Metrics, place: HotPlace, kind: LineKind) -> Effect:
         for phase in ("other", "forward"):
             after = after.without(phase, measured[phase] * gone[phase])
         for part in after.between:
-            after = after.scaled(part, 1 - between * removed)
+            after = after.scaled(part, 1 - between_steps * removed)
         passes = max(gone["forward"] if kind.backward else 0.0, gone["other"] * excess)
         if scenario is Scenario.HIGH:
             passes = max(passes, excess * removed)
@@ -217,13 +190,13 @@ def _effect(m: Metrics, place: HotPlace, kind: LineKind) -> Effect:
 
 def _core(m: Metrics) -> float:
     """Return the part of a core that the program gets while other programs use the cores; 1 if they do not."""
-    use = m.get(core_use)
+    use = m.get(host.core_use)
     return min(1.0, use.program) if use and use.is_crowded and use.program > 0 else 1.0
 
 
 def _excess(m: Metrics) -> float:
     """Return the part of the backward pass that the model's forward pass does not explain."""
-    forward, backward = m.get(forward_fraction), m.get(backward_fraction)
+    forward, backward = m.get(step.forward_fraction), m.get(step.backward_fraction)
     return max(0.0, 1 - USUAL_BACKWARD * forward / backward) if forward and backward else 0.0
 
 

@@ -12,17 +12,7 @@ Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/rec
 Source: Bekman, Machine Learning Engineering, https://github.com/stas00/ml-engineering
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import (
-    compute_capability,
-    device,
-    is_compiled,
-    launch_bound_index,
-    median_kernel_us,
-    replays_graphs,
-)
-from advisor.metrics.operators import compiled_functions
-from advisor.metrics.settings import is_trace
+from advisor.metrics import Metrics, Threshold, gpu, operators, settings
 from advisor.models.effects import remove_launch_idle
 from advisor.models.gpus import VOLTA
 from advisor.rules._compile import compile_intervention
@@ -55,26 +45,26 @@ def when(m: Metrics) -> Evidence | None:
     """If late launches leave the GPU idle for at least 30 % of the time and half of the kernels take less than 10 us,
     or for at least 15 % in a trace of a compiled model, and the program does not replay CUDA graphs,
     """
-    late = measure(m, launch_bound_index, ">=", MIN_LAUNCH_BOUND)
-    short = measure(m, median_kernel_us, "<", MAX_KERNEL_US)
-    if m[compute_capability] < VOLTA or m.get(replays_graphs):
+    late = measure(m, gpu.launch_bound_index, ">=", MIN_LAUNCH_BOUND)
+    short = measure(m, gpu.median_kernel_us, "<", MAX_KERNEL_US)
+    if m[gpu.compute_capability] < VOLTA or m.get(gpu.replays_graphs):
         return None
-    if m.get(is_trace) and m.get(is_compiled) and late.value >= m[MIN_COMPILED]:
-        return evidence(measure(m, launch_bound_index, ">=", MIN_COMPILED), note=f"{m[device].name}, compiled")
-    return evidence(late, short, note=m[device].name)
+    if m.get(settings.is_trace) and m.get(gpu.is_compiled) and late.value >= m[MIN_COMPILED]:
+        return evidence(measure(m, gpu.launch_bound_index, ">=", MIN_COMPILED), note=f"{m[gpu.device].name}, compiled")
+    return evidence(late, short, note=m[gpu.device].name)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then launch the step as a CUDA graph, or make its kernels fewer and longer."""
-    pieces = m.get(compiled_functions) or 0
+    pieces = m.get(operators.compiled_functions) or 0
     breaks = (
         f" {pieces} functions are compiled separately, each with a graph of its own: remove graph breaks first."
         if pieces >= SEVERAL
         else ""
     )
-    log = (bash(LOG),) if m.get(is_compiled) else ()
+    log = (bash(LOG),) if m.get(gpu.is_compiled) else ()
     return Advice(
-        then=f"Launch the step as a CUDA graph: the GPU idles {share(m[launch_bound_index])} of its time between "
+        then=f"Launch the step as a CUDA graph: the GPU idles {share(m[gpu.launch_bound_index])} of its time between "
         f"kernels. A larger batch and fewer small operations help as well.{breaks}",
         changes=(*spelling(m).compile(mode="reduce-overhead"), *log),
         basis="50, 75 or 90 % of the time that the GPU waits for launches is saved, and the same share of the host's "

@@ -10,9 +10,7 @@ Source: PyTorch: Tensor Views, https://docs.pytorch.org/docs/stable/tensor_view.
 Source: PyTorch: scaled_dot_product_attention, https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.copies import layout_copies, layout_copy_share
-from advisor.metrics.gpu import gpu_computing_fraction, membound_share
+from advisor.metrics import Metrics, Threshold, copies, gpu
 from advisor.models.effects import Triple, divide_membound
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
@@ -36,19 +34,19 @@ out = (weight.t() @ inputs.flatten(2)).unflatten(2, inputs.shape[2:])  # b c h w
 
 def when(m: Metrics) -> Evidence | None:
     """If copies that only change the order of elements in memory take at least 10 % of the step,"""
-    if m[layout_copy_share] * m[gpu_computing_fraction] < m[MIN_SHARE]:
+    if m[copies.layout_copy_share] * m[gpu.gpu_computing_fraction] < m[MIN_SHARE]:
         return None
-    return evidence(measure(m, layout_copy_share, ">=", MIN_SHARE), note=m[layout_copies].place)
+    return evidence(measure(m, copies.layout_copy_share, ">=", MIN_SHARE), note=m[copies.layout_copies].place)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then keep tensors in the order that the next operator reads."""
     where = f", most of them in {found.note}" if found.note else ""
     return Advice(
-        then=f"Keep tensors in the order that the next operator reads: {share(m[layout_copy_share])} of the GPU's time "
-        f"goes into contiguous() and reshape(), which copy and compute nothing{where}.",
+        then=f"Keep tensors in the order that the next operator reads: {share(m[copies.layout_copy_share])} of the "
+        f"GPU's time goes into contiguous() and reshape(), which copy and compute nothing{where}.",
         changes=(python(CODE),),
         basis="20, 50 or 90 % of the time of these copies is saved.",
-        effect=divide_membound(FEWER, portion=min(1.0, m[layout_copy_share] / m[membound_share])),
+        effect=divide_membound(FEWER, portion=min(1.0, m[copies.layout_copy_share] / m[gpu.membound_share])),
         risk="Low: the same numbers. A view() of such a tensor may fail: use reshape() there.",
     )

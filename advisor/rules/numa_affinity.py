@@ -9,11 +9,7 @@ Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/rec
 Source: Linux: sysfs, devices/system/node, https://docs.kernel.org/admin-guide/mm/numaperf.html
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import launch_bound_index
-from advisor.metrics.numa import gpu_node, near_cores, numa_nodes
-from advisor.metrics.settings import world_size
-from advisor.metrics.step import h2d_fraction
+from advisor.metrics import Metrics, Threshold, gpu, numa, settings, step
 from advisor.models.effects import in_turn, remove, remove_launch_idle
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, bash, evidence, measure
 from advisor.units import share
@@ -40,21 +36,21 @@ def when(m: Metrics) -> Evidence | None:
     """If the machine has several NUMA nodes, the process may run on cores outside its GPU's node, and copies to
     the GPU take at least 5 % of the step or the GPU waits for launches for at least 15 % of the time,
     """
-    count = measure(m, numa_nodes, ">=", MIN_NODES)
-    if not count.holds or m[near_cores] >= m[NEAR] or (busy := _busy(m)) is None:
+    count = measure(m, numa.numa_nodes, ">=", MIN_NODES)
+    if not count.holds or m[numa.near_cores] >= m[NEAR] or (busy := _busy(m)) is None:
         return None
-    return evidence(count, measure(m, near_cores, "<", NEAR), busy, note=f"the GPU is on node {m[gpu_node]}")
+    return evidence(count, measure(m, numa.near_cores, "<", NEAR), busy, note=f"the GPU is on node {m[numa.gpu_node]}")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then bind the process and its memory to the node of its GPU."""
-    node = m[gpu_node]
+    node = m[numa.gpu_node]
     one = f"numactl --cpunodebind={node} --membind={node} python train.py\n"
     every = "torchrun --numa-binding=node --nproc-per-node=N train.py  # torch 2.9 or newer\n"
     return Advice(
-        then=f"Bind the process to NUMA node {node}, which holds its GPU: {share(1 - m[near_cores])} of the cores "
+        then=f"Bind the process to NUMA node {node}, which holds its GPU: {share(1 - m[numa.near_cores])} of the cores "
         "it may run on belong to other nodes.",
-        changes=(bash(every if (m.get(world_size) or 1) > 1 else one),),
+        changes=(bash(every if (m.get(settings.world_size) or 1) > 1 else one),),
         basis="Copies, loading and launches get 0, 3 or 10 % faster.",
         effect=in_turn(remove("h2d", "loader_overhead", "other", shares=FASTER), remove_launch_idle(FASTER)),
         memory=0,
@@ -68,11 +64,11 @@ def _busy(m: Metrics) -> Measurement | None:
     Raises:
         Missing: the metrics that were measured cannot decide.
     """
-    copies, late = m.get(h2d_fraction), m.get(launch_bound_index)
+    copies, late = m.get(step.h2d_fraction), m.get(gpu.launch_bound_index)
     if copies is not None and copies >= m[MIN_H2D]:
-        return measure(m, h2d_fraction, ">=", MIN_H2D)
+        return measure(m, step.h2d_fraction, ">=", MIN_H2D)
     if late is not None and late >= m[MIN_LAUNCH_BOUND]:
-        return measure(m, launch_bound_index, ">=", MIN_LAUNCH_BOUND)
-    m[h2d_fraction]
-    m[launch_bound_index]  # unknown, it might have shown what copies do not
+        return measure(m, gpu.launch_bound_index, ">=", MIN_LAUNCH_BOUND)
+    m[step.h2d_fraction]
+    m[gpu.launch_bound_index]  # unknown, it might have shown what copies do not
     return None

@@ -12,13 +12,7 @@ Source: DeepSpeed, memory requirements, https://deepspeed.readthedocs.io/en/late
 Source: Rajbhandari et al., ZeRO, SC 2020, https://arxiv.org/abs/1910.02054
 """
 
-from advisor.metrics.base import Metrics, Missing, Threshold
-from advisor.metrics.host import host_memory_available, local_ranks
-from advisor.metrics.input import loader
-from advisor.metrics.memory import mem_grads, mem_optim, mem_params, mem_peak_allocated, memory_pressure
-from advisor.metrics.settings import model, world_size
-from advisor.metrics.sharding import offloaded, stage
-from advisor.metrics.step import phase_seconds
+from advisor.metrics import Metrics, Missing, Threshold, host, input, memory, settings, sharding, step
 from advisor.models.effects import lengthen
 from advisor.models.sharding import ALL, PCIE, offload_time
 from advisor.models.state import Effect
@@ -39,27 +33,27 @@ def when(m: Metrics) -> Evidence | None:
     """If memory is under pressure on a single rank or although everything is sharded, gradients and optimizer state
     make up at least 25 % of the memory peak, and the host has room for them,
     """
-    if not m[memory_pressure] or offloaded(m) or (m[world_size] > 1 and stage(m) < 3):
+    if not m[memory.memory_pressure] or sharding.offloaded(m) or (m[settings.world_size] > 1 and sharding.stage(m) < 3):
         return None
-    if not m[loader].batch_size:
+    if not m[input.loader].batch_size:
         raise Missing(
             "Whether the batch can be split is unknown", "Let the DataLoader create the batches: batch_size=N."
         )
-    moved, limit = _moved(m), m[MIN_SHARE] * m[mem_peak_allocated]
-    if moved < limit or m[host_memory_available] < _host_memory(m):
+    moved, limit = _moved(m), m[MIN_SHARE] * m[memory.mem_peak_allocated]
+    if moved < limit or m[host.host_memory_available] < _host_memory(m):
         return None
     return evidence(
-        measure(m, mem_optim),
-        measure(m, mem_grads),
-        measure(m, host_memory_available, ">=", _host_memory(m)),
+        measure(m, memory.mem_optim),
+        measure(m, memory.mem_grads),
+        measure(m, host.host_memory_available, ">=", _host_memory(m)),
         *pressure(m),
-        note=f"together {moved / m[mem_peak_allocated]:.0%} of the peak",
+        note=f"together {moved / m[memory.mem_peak_allocated]:.0%} of the peak",
     )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then keep optimizer state and gradients in the host's memory, as the last resort."""
-    zero = 3 if m[world_size] > 1 else 2
+    zero = 3 if m[settings.world_size] > 1 else 2
     return Advice(
         then=f"Keep gradients and optimizer state in the host's memory: that frees {_moved(m) / 1e9:.2f} GB of "
         f"each GPU, takes about {_host_memory(m) / 1e9:.0f} GB of the node's memory and makes a step up to "
@@ -91,32 +85,32 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 def _moved(m: Metrics) -> float:
-    return m[mem_optim] + m[mem_grads]
+    return m[memory.mem_optim] + m[memory.mem_grads]
 
 
 def _updated(m: Metrics) -> float:
     """Return the number of parameters that this rank updates."""
-    fact = m[model]
-    if not fact.bytes or not m[mem_params]:
+    fact = m[settings.model]
+    if not fact.bytes or not m[memory.mem_params]:
         raise Missing(
             "The rank's part of the weights was not measured",
             "Calculate what fits yourself: profile-train plan --help.",
         )
-    return m[mem_params] / fact.bytes * fact.trainable
+    return m[memory.mem_params] / fact.bytes * fact.trainable
 
 
 def _host_memory(m: Metrics) -> float:
     """Return the bytes of the node's memory needed during the update: 18 per parameter."""
-    return ALL * _updated(m) * m[local_ranks]
+    return ALL * _updated(m) * m[host.local_ranks]
 
 
 def _time(m: Metrics) -> float:
     """Return the seconds of the update on the host with nothing hidden; a node's ranks share its memory."""
-    return offload_time(_updated(m), 1, bus=PCIE, host=HOST_MEMORY / m[local_ranks])
+    return offload_time(_updated(m), 1, bus=PCIE, host=HOST_MEMORY / m[host.local_ranks])
 
 
 def _effect(m: Metrics) -> Effect:
     """Return the effect of the update on the host; at best, gradients go there during the backward pass."""
-    backward = (m.get(phase_seconds) or {}).get("backward", 0.0)
+    backward = (m.get(step.phase_seconds) or {}).get("backward", 0.0)
     exposed = max(0.0, _time(m) - backward)
     return lengthen("optimizer", (_time(m), exposed, exposed))

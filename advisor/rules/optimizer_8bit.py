@@ -11,9 +11,7 @@ in fp32.
 Source: Dettmers et al., 8-bit Optimizers via Block-wise Quantization, ICLR 2022, https://arxiv.org/abs/2110.02861
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.memory import mem_optim, mem_peak_allocated, memory_pressure
-from advisor.metrics.settings import data_parallel_size, flags, optimizer, shard_size, world_size
+from advisor.metrics import Metrics, Threshold, memory, settings
 from advisor.models.effects import remove
 from advisor.models.memory import MOMENTS, eight_bit_moments
 from advisor.rules._pressure import pressure
@@ -45,26 +43,28 @@ def when(m: Metrics) -> Evidence | None:
     """If memory is under pressure, Adam's state makes up at least 25 % of the memory peak, and there is only one rank
     or the state is already sharded,
     """
-    fact = m[optimizer]
-    if not m[memory_pressure] or fact.name not in ADAMS or not fact.module.startswith("torch.optim"):
+    fact = m[settings.optimizer]
+    if not m[memory.memory_pressure] or fact.name not in ADAMS or not fact.module.startswith("torch.optim"):
         return None
-    if (fact.device or "").startswith("cpu") or (m[world_size] > 1 and not (m[flags].fsdp or m[flags].zero_stage)):
+    if (fact.device or "").startswith("cpu") or (
+        m[settings.world_size] > 1 and not (m[settings.flags].fsdp or m[settings.flags].zero_stage)
+    ):
         return None
-    held, limit = m[mem_optim], m[MIN_SHARE] * m[mem_peak_allocated]
+    held, limit = m[memory.mem_optim], m[MIN_SHARE] * m[memory.mem_peak_allocated]
     if held < limit or _freed(m, fact) <= 0:
         return None
     return Evidence(
-        (measure(m, mem_optim, ">=", limit), *pressure(m)),
+        (measure(m, memory.mem_optim, ">=", limit), *pressure(m)),
         note=f"{fact.name} of {fact.parameters / 1e9:.2f} billion parameters",
     )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then keep the optimizer's moments in 8 bits, and those of embeddings in 32."""
-    fact, freed = m[optimizer], _freed(m, m[optimizer])
+    fact, freed = m[settings.optimizer], _freed(m, m[settings.optimizer])
     return Advice(
-        then=f"Keep the moments of {fact.name} in 8 bits: its state shrinks from {m[mem_optim] / 1e9:.2f} to "
-        f"{(m[mem_optim] - freed) / 1e9:.2f} GB.",
+        then=f"Keep the moments of {fact.name} in 8 bits: its state shrinks from {m[memory.mem_optim] / 1e9:.2f} to "
+        f"{(m[memory.mem_optim] - freed) / 1e9:.2f} GB.",
         changes=spelling(m).eight_bit(),
         basis="2.03 bytes per parameter for both moments and their scales, 8 bytes in tensors of fewer than 4096 "
         "elements. All tensors are assumed to have the same size.",
@@ -81,7 +81,7 @@ def _freed(m: Metrics, fact: OptimizerFact) -> float:
 
     Two moments never take more than 8 bytes per element.
     """
-    copies = m[data_parallel_size] / m[shard_size]
-    elements = max(fact.parameters * copies / m[world_size], m[mem_optim] / MOMENTS["adamw"])
+    copies = m[settings.data_parallel_size] / m[settings.shard_size]
+    elements = max(fact.parameters * copies / m[settings.world_size], m[memory.mem_optim] / MOMENTS["adamw"])
     each = round(elements / max(1, fact.tensors))
-    return m[mem_optim] - eight_bit_moments([each] * max(1, fact.tensors))
+    return m[memory.mem_optim] - eight_bit_moments([each] * max(1, fact.tensors))

@@ -13,10 +13,7 @@ Source: PyTorch, torch.optim: fused implementations, https://docs.pytorch.org/do
 Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.settings import is_trace, optimizer
-from advisor.metrics.step import modeled_phases, optimizer_fraction
-from advisor.metrics.traced import fused_update, trace
+from advisor.metrics import Metrics, Threshold, settings, step, traced
 from advisor.models.effects import COMPUTE, Triple, divide, in_turn, shorter
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
@@ -73,21 +70,21 @@ def when(m: Metrics) -> Evidence | None:
     on a CPU (Adam, SGD with momentum) or updates at least 100 tensors (in a trace: if Adam or AdamW runs no fused
     kernel),
     """
-    share = m[optimizer_fraction]
-    if m.get(is_trace):
+    share = m[step.optimizer_fraction]
+    if m.get(settings.is_trace):
         return _in_trace(m)
-    fact = m[optimizer]
+    fact = m[settings.optimizer]
     if share < m[MIN_FRACTION] or fact.fused or not _fusible(fact) or _speedup(m, fact) is None:
         return None
     note = f"{fact.name} updates {fact.tensors} tensors of {_mean(fact):,.0f} elements on average, not fused"
-    return evidence(measure(m, optimizer_fraction, ">=", MIN_FRACTION), note=note)
+    return evidence(measure(m, step.optimizer_fraction, ">=", MIN_FRACTION), note=note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then create the optimizer with fused=True."""
-    if m.get(is_trace):
+    if m.get(settings.is_trace):
         return _advice_for_trace(m)
-    fact = m[optimizer]
+    fact = m[settings.optimizer]
     instead = " instead of foreach=True" if fact.foreach else ""
     speedup = _speedup(m, fact)
     assert speedup is not None, "the rule has fired"
@@ -109,16 +106,16 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 def _in_trace(m: Metrics) -> Evidence | None:
-    fact = m[trace]
+    fact = m[traced.trace]
     if fact.fused is not False or fact.optimizer not in ADAMS:
         return None
-    return evidence(measure(m, optimizer_fraction, ">=", MIN_FRACTION), note=f"{fact.optimizer} is not fused")
+    return evidence(measure(m, step.optimizer_fraction, ">=", MIN_FRACTION), note=f"{fact.optimizer} is not fused")
 
 
 def _advice_for_trace(m: Metrics) -> Advice:
-    name, speedup, basis = m[trace].optimizer, ON_CUDA, ON_CUDA_BASIS
-    phases: dict[str, float] = m.get(modeled_phases) or {}
-    if (fused := m.get(fused_update)) and phases.get("optimizer", 0.0) > fused:
+    name, speedup, basis = m[traced.trace].optimizer, ON_CUDA, ON_CUDA_BASIS
+    phases: dict[str, float] = m.get(step.modeled_phases) or {}
+    if (fused := m.get(traced.fused_update)) and phases.get("optimizer", 0.0) > fused:
         most = min(MOST_SPEEDUP, phases["optimizer"] / fused)
         speedup = (max(1.0, OF_BYTES[0] * most), max(1.0, OF_BYTES[1] * most), most)
         basis = (

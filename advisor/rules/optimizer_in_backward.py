@@ -9,10 +9,7 @@ backward passes, or DistributedDataParallel's reduction.
 Source: PyTorch: How to save memory by fusing the optimizer step into the backward pass, https://docs.pytorch.org/tutorials/intermediate/optimizer_step_in_backward_tutorial.html
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.memory import mem_activations, mem_grads, mem_peak_allocated, memory_pressure
-from advisor.metrics.settings import flags, optimizer, world_size
-from advisor.metrics.step import micro_steps_per_step
+from advisor.metrics import Metrics, Threshold, memory, settings, step
 from advisor.models.effects import Triple, remove
 from advisor.rules._pressure import pressure
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure, python
@@ -54,27 +51,32 @@ def when(m: Metrics) -> Evidence | None:
     """If memory is under pressure on a single rank, gradients make up at least 15 % of its peak and activations less
     than 40 %, and each backward pass is followed by an update of torch's own optimizers without a GradScaler,
     """
-    fact, settings = m[optimizer], m[flags]
-    if not m[memory_pressure] or m[world_size] > 1 or m[micro_steps_per_step] > 1 or settings.grad_scaler:
+    fact, flags = m[settings.optimizer], m[settings.flags]
+    if (
+        not m[memory.memory_pressure]
+        or m[settings.world_size] > 1
+        or m[step.micro_steps_per_step] > 1
+        or flags.grad_scaler
+    ):
         return None
     if fact.driven_by or not fact.module.startswith("torch.optim") or (fact.device or "").startswith("cpu"):
         return None
-    held, peak = m[mem_grads], m[mem_peak_allocated]
-    if held < m[MIN_SHARE] * peak or m[mem_activations] >= m[MAX_ACTIVATIONS] * peak:
+    held, peak = m[memory.mem_grads], m[memory.mem_peak_allocated]
+    if held < m[MIN_SHARE] * peak or m[memory.mem_activations] >= m[MAX_ACTIVATIONS] * peak:
         return None
-    return evidence(measure(m, mem_grads, ">=", m[MIN_SHARE] * peak), *pressure(m), note=fact.name)
+    return evidence(measure(m, memory.mem_grads, ">=", m[MIN_SHARE] * peak), *pressure(m), note=fact.name)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then update each parameter in the backward pass, and free its gradient."""
-    fact = m[optimizer]
+    fact = m[settings.optimizer]
     return Advice(
         then=f"Update each parameter as soon as its gradient is complete, unless gradients are clipped by their norm: "
-        f"that frees up to {size(m[mem_grads])} of gradients.",
+        f"that frees up to {size(m[memory.mem_grads])} of gradients.",
         changes=(python(CODE.format(name=f"torch.optim.{fact.name}")),),
         basis="One gradient at a time instead of all. The update takes 50 % longer, 10 % longer or 10 % less.",
         effect=remove("optimizer", shares=FASTER),
-        memory=-m[mem_grads],
+        memory=-m[memory.mem_grads],
         risk="Low: the same update. Clipping by norm and checkpoints of a single optimizer need other code.",
         fault=True,
     )

@@ -13,11 +13,7 @@ Source: Krell et al.: Efficient Sequence Packing without Cross-contamination, 20
 Source: Hugging Face: group_by_length and dynamic padding, https://huggingface.co/docs/transformers/main_classes/trainer
 """
 
-from advisor.metrics.attention import attention_share
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.input import loader
-from advisor.metrics.padding import padding, padding_beyond_longest, padding_waste
-from advisor.metrics.settings import packs_sequences
+from advisor.metrics import Metrics, Threshold, attention, input, padding, settings
 from advisor.models.effects import COMPUTE, Triple, divide
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, python
 from advisor.units import share
@@ -89,37 +85,37 @@ def when(m: Metrics) -> Evidence | None:
     """If at least 15 % of the tokens in a batch are padding (10 % if attention takes at least 30 % of the
     computation), and the program packs no sequences,
     """
-    if m.get(packs_sequences):
+    if m.get(settings.packs_sequences):
         return None
-    waste, attention = m[padding_waste], m.get(attention_share)
-    much = attention is not None and attention >= m[MUCH_ATTENTION]
+    waste, attention_share = m[padding.padding_waste], m.get(attention.attention_share)
+    much = attention_share is not None and attention_share >= m[MUCH_ATTENTION]
     limit = m[MIN_WASTE_OF_PAIRS if much else MIN_WASTE]
     if waste < limit:
         return None
-    further = (Measurement(attention_share, attention),) if attention is not None else ()
+    further = (Measurement(attention.attention_share, attention_share),) if attention_share is not None else ()
     return Evidence(
-        (Measurement(padding_waste, waste, limit), *further),
-        f"{m[padding].told_by} shows it in {m[padding].batches} inspected batches",
+        (Measurement(padding.padding_waste, waste, limit), *further),
+        f"{m[padding.padding].told_by} shows it in {m[padding.padding].batches} inspected batches",
     )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then pad sequences only to the longest in their batch, and batch sequences of similar length."""
-    codes = [BUCKETS.replace("{size}", str(m[loader].batch_size or "batch_size"))]
+    codes = [BUCKETS.replace("{size}", str(m[input.loader].batch_size or "batch_size"))]
     how = "Batch sequences of similar length"
-    if m[padding_beyond_longest] >= TO_THE_LONGEST:
+    if m[padding.padding_beyond_longest] >= TO_THE_LONGEST:
         codes.insert(0, COLLATE)
         how = "Pad sequences only to the longest of their batch, and batch sequences of similar length"
-    attention = m.get(attention_share)
-    known = "as measured" if attention is not None else "assumed"
-    attention = ATTENTION if attention is None else attention
+    attention_share = m.get(attention.attention_share)
+    known = "as measured" if attention_share is not None else "assumed"
+    attention_share = ATTENTION if attention_share is None else attention_share
     return Advice(
-        then=f"{how}: {share(m[padding_waste])} of the tokens are padding.",
-        changes=tuple(python(code, m[loader].place) for code in codes),
+        then=f"{how}: {share(m[padding.padding_waste])} of the tokens are padding.",
+        changes=tuple(python(code, m[input.loader].place) for code in codes),
         basis="Forward and backward shrink in proportion to the number of tokens, in the best case to its square. "
-        f"The expected value lies between the two, because attention takes {share(attention)} of the computation, "
-        f"{known}. The remaining padding is {share(LEFT - 1)} of the real tokens.",
-        effect=divide(*COMPUTE, by=speedup(*_needed(m), attention)),
+        f"The expected value lies between the two, because attention takes {share(attention_share)} of the "
+        f"computation, {known}. The remaining padding is {share(LEFT - 1)} of the real tokens.",
+        effect=divide(*COMPUTE, by=speedup(*_needed(m), attention_share)),
         memory=0,
         risk="Low to medium: batches are less mixed, so keep shuffling within and between them, and weight the "
         "loss by real tokens. Shapes vary: mark them dynamic for torch.compile.",
@@ -142,7 +138,7 @@ def _needed(m: Metrics) -> tuple[float, float]:
 
     Needed is what batches of similar lengths have, at most what the batches have now.
     """
-    fact = m[padding]
+    fact = m[padding.padding]
     tokens = min(fact.real * LEFT, fact.padded)
     pairs = min(fact.real_pairs * LEFT**2, fact.padded_pairs)
     return fact.padded / tokens, fact.padded_pairs / pairs

@@ -8,8 +8,7 @@ Wrong when: the limit is deliberate. A lower limit saves more energy than it cos
 Source: NVIDIA: NVML API Reference, power management limit, https://docs.nvidia.com/deploy/nvml-api/index.html
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.hardware import capped_clock_ratio, power_cap
+from advisor.metrics import Metrics, Threshold, hardware
 from advisor.models.effects import LAUNCHED, remove
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, bash, evidence, measure
 from advisor.rules.clocks_set import MAX_CLOCK, RECOVERED
@@ -31,15 +30,17 @@ def when(m: Metrics) -> Evidence | None:
     """If the power limit is below 90 % of the power that the GPU is sold with, and the power cap keeps its clock below
     90 % of the maximum in half of its busy time,
     """
-    return evidence(measure(m, power_cap, "<", MAX_LIMIT), measure(m, capped_clock_ratio, "<", MAX_CLOCK))
+    return evidence(
+        measure(m, hardware.power_cap, "<", MAX_LIMIT), measure(m, hardware.capped_clock_ratio, "<", MAX_CLOCK)
+    )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then raise the limit to the GPU's default, unless it is deliberate."""
-    clock = m[capped_clock_ratio]
+    clock = m[hardware.capped_clock_ratio]
     return Advice(
-        then=f"Raise the power limit to the default, unless it is deliberate: it is {share(m[power_cap])} of what the "
-        f"GPU is sold with, and the clock runs at {share(clock)} of its maximum.",
+        then=f"Raise the power limit to the default, unless it is deliberate: it is {share(m[hardware.power_cap])} of "
+        f"what the GPU is sold with, and the clock runs at {share(clock)} of its maximum.",
         changes=(bash(CODE),),
         basis="Forward, backward and optimizer regain 0, 40 or 90 % of the lost clock speed.",
         effect=remove(*LAUNCHED, shares=RECOVERED, portion=max(0.0, 1 - clock)),

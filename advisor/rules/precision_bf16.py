@@ -12,19 +12,7 @@ Source: Micikevicius et al., Mixed Precision Training, ICLR 2018, https://arxiv.
 Source: Bekman, Machine Learning Engineering, https://github.com/stas00/ml-engineering
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import (
-    achieved_matmul_flops,
-    compute_capability,
-    device,
-    fp32_matmul_share,
-    launch_bound_index,
-    matmul_share,
-    simt_fp32_matmul_share,
-)
-from advisor.metrics.memory import mem_activations
-from advisor.metrics.peaks import matmul_calls, peak_rates
-from advisor.metrics.settings import flags, model
+from advisor.metrics import Metrics, Threshold, gpu, memory, peaks, settings
 from advisor.models.gpus import AMPERE
 from advisor.models.precision import attained_half, memory_change, to_half
 from advisor.models.state import Effect
@@ -45,22 +33,22 @@ def when(m: Metrics) -> Evidence | None:
     """If fp32 or TF32 matmuls take at least 20 % of GPU time on a GPU with bf16 tensor cores, autocast is off, and
     the GPU waits for launches for less than 30 % of the time,
     """
-    if m[compute_capability] < AMPERE:
+    if m[gpu.compute_capability] < AMPERE:
         return None
     return slow_products(m, MIN_SHARE, LAUNCH_BOUND)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then run forward and loss under bf16 autocast, without a GradScaler."""
-    gpu = m[device]
-    fact = m.get(model)
+    device = m[gpu.device]
+    fact = m.get(settings.model)
     return Advice(
-        then=f"Run the forward pass and the loss under bf16 autocast: the {gpu.name} has tensor cores for it. "
+        then=f"Run the forward pass and the loss under bf16 autocast: the {device.name} has tensor cores for it. "
         "Leave backward outside, and add no GradScaler.",
         changes=spelling(m).half("bf16"),
         basis=basis(m),
         effect=effect(m),
-        memory=memory_change(m.get(mem_activations), fact.parameters) if fact else None,
+        memory=memory_change(m.get(memory.mem_activations), fact.parameters) if fact else None,
         intervention=Intervention(name="autocast", settings={"dtype": "bfloat16"}, safety=Safety.NUMERICS),
         risk="Low: matmuls round to 8 bits of mantissa. Compare the loss over a few hundred steps.",
         confidence=confidence(m),
@@ -72,23 +60,25 @@ def slow_products(m: Metrics, least: Threshold, late: Threshold) -> Evidence | N
 
     The evidence is fp32 or TF32 matmuls that keep the GPU busy.
     """
-    settings = m.get(flags)
-    if settings and settings.autocast:
+    flags = m.get(settings.flags)
+    if flags and flags.autocast:
         return None
     found = evidence(
-        measure(m, fp32_matmul_share, ">=", least), measure(m, launch_bound_index, "<", late), note=m[device].name
+        measure(m, gpu.fp32_matmul_share, ">=", least),
+        measure(m, gpu.launch_bound_index, "<", late),
+        note=m[gpu.device].name,
     )
     if found:
-        m[peak_rates]  # without them nothing can be predicted
+        m[peaks.peak_rates]  # without them nothing can be predicted
     return found
 
 
 def effect(m: Metrics) -> Effect:
     """Return the effect of 16-bit autocast."""
-    total, simt = m[matmul_share], m[simt_fp32_matmul_share]
-    tf32 = max(0.0, m[fp32_matmul_share] - simt)
-    rate, calls = m.get(achieved_matmul_flops), m.get(matmul_calls) or ()
-    return to_half(simt / total, tf32 / total, m[peak_rates], rate, calls)
+    total, simt = m[gpu.matmul_share], m[gpu.simt_fp32_matmul_share]
+    tf32 = max(0.0, m[gpu.fp32_matmul_share] - simt)
+    rate, calls = m.get(gpu.achieved_matmul_flops), m.get(peaks.matmul_calls) or ()
+    return to_half(simt / total, tf32 / total, m[peaks.peak_rates], rate, calls)
 
 
 def confidence(m: Metrics) -> Confidence:
@@ -96,20 +86,20 @@ def confidence(m: Metrics) -> Confidence:
 
     It is one class lower if the present rate of the matmuls is assumed, or the GPU's peak is derived.
     """
-    assumed = m.get(achieved_matmul_flops) is None or m[peak_rates].derived
+    assumed = m.get(gpu.achieved_matmul_flops) is None or m[peaks.peak_rates].derived
     return Confidence.EMPIRICAL if assumed else Confidence.ROOFLINE
 
 
 def peak_of(m: Metrics) -> str:
     """Return the name of the GPU, and a note if its peak does not come from a data sheet."""
-    name = f"the {m[device].name}'s"
-    return f"{name} (derived from its generation, multiprocessors and clock)" if m[peak_rates].derived else name
+    name = f"the {m[gpu.device].name}'s"
+    return f"{name} (derived from its generation, multiprocessors and clock)" if m[peaks.peak_rates].derived else name
 
 
 def basis(m: Metrics) -> str:
     """Return how the gain was predicted, in one sentence."""
-    low, expected, high = (f"{100 * share:.0f}" for share in attained_half(m[peak_rates]))
-    now = m.get(achieved_matmul_flops)
+    low, expected, high = (f"{100 * share:.0f}" for share in attained_half(m[peaks.peak_rates]))
+    now = m.get(gpu.achieved_matmul_flops)
     rate = "a typical share of its peak (shapes were not recorded)" if now is None else f"{now / 1e12:.3g} TFLOP/s"
     return (
         f"Roofline: matmuls rise from {rate} to {low}, {expected} or {high} % of {peak_of(m)} 16-bit peak, limited by "

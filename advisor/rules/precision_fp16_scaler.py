@@ -11,10 +11,7 @@ Source: PyTorch, Automatic Mixed Precision, https://docs.pytorch.org/docs/stable
 Source: Micikevicius et al., Mixed Precision Training, ICLR 2018, https://arxiv.org/abs/1710.03740
 """
 
-from advisor.metrics.base import Metrics
-from advisor.metrics.gpu import compute_capability, device
-from advisor.metrics.memory import mem_activations
-from advisor.metrics.settings import model
+from advisor.metrics import Metrics, gpu, memory, settings
 from advisor.models.gpus import TURING, VOLTA
 from advisor.models.precision import memory_change
 from advisor.rules._spelling import spelling
@@ -28,21 +25,21 @@ def when(m: Metrics) -> Evidence | None:
     """If fp32 matmuls take at least 20 % of GPU time on a Volta or Turing GPU, autocast is off, and the GPU waits
     for launches for less than 30 % of the time,
     """
-    if not VOLTA <= m[compute_capability] <= TURING:
+    if not VOLTA <= m[gpu.compute_capability] <= TURING:
         return None
     return slow_products(m, MIN_SHARE, LAUNCH_BOUND)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then run forward and loss under fp16 autocast and scale the loss with a GradScaler."""
-    fact = m.get(model)
+    fact = m.get(settings.model)
     return Advice(
-        then=f"Run the forward pass and the loss under fp16 autocast and scale the loss: the {m[device].name} has "
+        then=f"Run the forward pass and the loss under fp16 autocast and scale the loss: the {m[gpu.device].name} has "
         "tensor cores for fp16 but not for bf16.",
         changes=spelling(m).half("fp16"),
         basis=basis(m),
         effect=effect(m),
-        memory=memory_change(m.get(mem_activations), fact.parameters) if fact else None,
+        memory=memory_change(m.get(memory.mem_activations), fact.parameters) if fact else None,
         intervention=Intervention(name="fp16_autocast", settings={}, safety=Safety.NUMERICS),
         risk="Medium: fp16 overflows at 65504, and a step whose gradients overflow is skipped. Compare the loss, "
         "and check that the scale settles well above 1.",

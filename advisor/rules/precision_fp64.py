@@ -9,10 +9,7 @@ Wrong when: the computation needs fp64, as in solvers, physics, or sums over ver
 Source: CUDA C++ Programming Guide: throughput of native arithmetic instructions, https://docs.nvidia.com/cuda/cuda-c-programming-guide/#arithmetic-instructions
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import device, fp64_share, gpu_computing_fraction
-from advisor.metrics.settings import fp64_parameters, on_cpu
-from advisor.metrics.step import modeled_phases
+from advisor.metrics import Metrics, Threshold, gpu, settings, step
 from advisor.models.effects import ANYWHERE, LAUNCHED, Triple, remove_seconds, shares_of
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure, python
 from advisor.units import share
@@ -42,25 +39,26 @@ def when(m: Metrics) -> Evidence | None:
     """If kernels that compute in fp64 take at least 5 % of GPU time or, on a CPU, at least half of the model's
     parameters are fp64,
     """
-    if m.get(on_cpu):
-        return evidence(measure(m, fp64_parameters, ">=", MIN_PARAMETERS))
-    part = measure(m, fp64_share, ">=", MIN_SHARE)
-    return evidence(part, note=m[device].name) if part.holds else None
+    if m.get(settings.on_cpu):
+        return evidence(measure(m, settings.fp64_parameters, ">=", MIN_PARAMETERS))
+    part = measure(m, gpu.fp64_share, ">=", MIN_SHARE)
+    return evidence(part, note=m[gpu.device].name) if part.holds else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then make inputs, constants and buffers fp32."""
-    if m.get(on_cpu):
-        seconds = sum(m[modeled_phases].get(phase, 0.0) for phase in LAUNCHED)
+    if m.get(settings.on_cpu):
+        part, phases = m[settings.fp64_parameters], m[step.modeled_phases]
+        seconds = sum(phases.get(phase, 0.0) for phase in LAUNCHED)
         return Advice(
-            then=f"Make the model and its inputs fp32: {share(m[fp64_parameters])} of its parameters are fp64.",
+            then=f"Make the model and its inputs fp32: {share(part)} of its parameters are fp64.",
             changes=(python(CODE),),
             basis="The forward pass, the backward pass and the update become 1.1, 1.7 or 2.2 times as fast.",
             effect=remove_seconds(*LAUNCHED, seconds=seconds, shares=shares_of(SPEEDUP_CPU)),
             risk=RISK,
         )
-    part = m[fp64_share]
-    seconds = part * m[gpu_computing_fraction] * sum(m[modeled_phases].values())
+    part = m[gpu.fp64_share]
+    seconds = part * m[gpu.gpu_computing_fraction] * sum(m[step.modeled_phases].values())
     return Advice(
         then=f"Find the tensor that is fp64 and make it fp32: {share(part)} of the GPU's time goes into fp64.",
         changes=(python(CODE),),

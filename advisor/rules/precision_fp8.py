@@ -11,10 +11,7 @@ Source: torchao: pre-training with float8, https://docs.pytorch.org/ao/stable/pr
 Source: NVIDIA Transformer Engine: recipes, https://docs.nvidia.com/deeplearning/transformer-engine/user-guide/api/common.html
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import compute_capability, device, gpu_computing_fraction, matmul_share
-from advisor.metrics.matmul import large_bf16_matmuls, large_bf16_share
-from advisor.metrics.peaks import peak_rates
+from advisor.metrics import Metrics, Threshold, gpu, matmul, peaks
 from advisor.models.effects import divide_matmul
 from advisor.models.gpus import ADA
 from advisor.models.precision import fp8_speedup
@@ -52,20 +49,22 @@ def when(m: Metrics) -> Evidence | None:
     """If the GPU has fp8 tensor cores, and bf16 matmuls in which every dimension is at least 2048 take at least 30 % of
     the step,
     """
-    if m[compute_capability] < ADA or m[peak_rates].fp8 is None or m[peak_rates].bandwidth is None:
+    if m[gpu.compute_capability] < ADA or m[peaks.peak_rates].fp8 is None or m[peaks.peak_rates].bandwidth is None:
         return None
-    if m[large_bf16_share] * m[gpu_computing_fraction] < m[MIN_SHARE]:
+    if m[matmul.large_bf16_share] * m[gpu.gpu_computing_fraction] < m[MIN_SHARE]:
         return None
-    return evidence(measure(m, large_bf16_share, ">=", MIN_SHARE), note=m[device].name)
+    return evidence(measure(m, matmul.large_bf16_share, ">=", MIN_SHARE), note=m[gpu.device].name)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then try fp8 in the large layers: with one scale per row, or per block on Blackwell."""
-    blockwise = m[compute_capability][0] == BLACKWELL and not m[device].is_amd
-    peaks, part = m[peak_rates], m[large_bf16_share]
-    products = [(p.seconds, p.calls * p.flop, p.calls * p.inner * (p.rows + p.columns)) for p in m[large_bf16_matmuls]]
-    assert peaks.fp8 is not None, "the rule has fired"
-    assert peaks.bandwidth is not None, "the rule has fired"
+    blockwise = m[gpu.compute_capability][0] == BLACKWELL and not m[gpu.device].is_amd
+    peak_rates, part = m[peaks.peak_rates], m[matmul.large_bf16_share]
+    products = [
+        (p.seconds, p.calls * p.flop, p.calls * p.inner * (p.rows + p.columns)) for p in m[matmul.large_bf16_matmuls]
+    ]
+    assert peak_rates.fp8 is not None, "the rule has fired"
+    assert peak_rates.bandwidth is not None, "the rule has fired"
     return Advice(
         then=f"If you may change the numerics, try {'MXFP8' if blockwise else 'fp8 with one scale per row'} in the "
         f"large linear layers: they take {share(part)} of the time of the {found.note}, which multiplies fp8 twice as "
@@ -74,7 +73,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         basis="Each of these matmuls attains 45, 60 or 70 % of the fp8 peak, and its inputs are converted in one pass "
         "over memory; those that would be no faster stay in bf16.",
         effect=divide_matmul(
-            fp8_speedup(products, peaks.fp8, peaks.bandwidth), portion=min(1.0, part / m[matmul_share])
+            fp8_speedup(products, peak_rates.fp8, peak_rates.bandwidth), portion=min(1.0, part / m[gpu.matmul_share])
         ),
         risk="High: 3 bits of mantissa. Compare loss and quality over a long run before you rely on it.",
     )

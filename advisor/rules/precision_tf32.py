@@ -11,17 +11,7 @@ Source: PyTorch, set_float32_matmul_precision, https://docs.pytorch.org/docs/sta
 Source: PyTorch, CUDA semantics: TF32 on Ampere, https://docs.pytorch.org/docs/stable/notes/cuda.html
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import (
-    achieved_matmul_flops,
-    compute_capability,
-    device,
-    launch_bound_index,
-    matmul_share,
-    simt_fp32_gemm_share,
-)
-from advisor.metrics.peaks import matmul_calls, peak_rates
-from advisor.metrics.settings import flags
+from advisor.metrics import Metrics, Threshold, gpu, peaks, settings
 from advisor.models.gpus import AMPERE
 from advisor.models.precision import attained_tf32, to_tf32
 from advisor.rules._spelling import spelling
@@ -41,27 +31,32 @@ def when(m: Metrics) -> Evidence | None:
     """If fp32 matmuls without tensor cores take at least 20 % of GPU time on a GPU that supports TF32, TF32 is off,
     and the GPU waits for launches for less than 30 % of the time,
     """
-    settings = m.get(flags)
-    if m[compute_capability] < AMPERE or (settings and settings.matmul_precision in ("high", "medium")):
+    flags = m.get(settings.flags)
+    if m[gpu.compute_capability] < AMPERE or (flags and flags.matmul_precision in ("high", "medium")):
         return None
     found = evidence(
-        measure(m, simt_fp32_gemm_share, ">=", MIN_SHARE),
-        measure(m, launch_bound_index, "<", LAUNCH_BOUND),
-        note=m[device].name,
+        measure(m, gpu.simt_fp32_gemm_share, ">=", MIN_SHARE),
+        measure(m, gpu.launch_bound_index, "<", LAUNCH_BOUND),
+        note=m[gpu.device].name,
     )
-    return found if found and m[peak_rates].tf32 is not None else None
+    return found if found and m[peaks.peak_rates].tf32 is not None else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then allow TF32 for matmuls."""
-    gpu, rate = m[device], m.get(achieved_matmul_flops)
-    low, expected, high = (f"{100 * share:.0f}" for share in attained_tf32(m[peak_rates]))
+    device, rate = m[gpu.device], m.get(gpu.achieved_matmul_flops)
+    low, expected, high = (f"{100 * share:.0f}" for share in attained_tf32(m[peaks.peak_rates]))
     return Advice(
-        then=f"Allow TF32 for the matmuls that stay in fp32: the {gpu.name} has tensor cores for it.",
+        then=f"Allow TF32 for the matmuls that stay in fp32: the {device.name} has tensor cores for it.",
         changes=spelling(m).tf32(),
         basis=f"Roofline: matmuls rise to {low}, {expected} or {high} % of {peak_of(m)} TF32 peak, limited by memory "
         "bandwidth and kernel launches; the rest stays the same.",
-        effect=to_tf32(m[simt_fp32_gemm_share] / m[matmul_share], m[peak_rates], rate, m.get(matmul_calls) or ()),
+        effect=to_tf32(
+            m[gpu.simt_fp32_gemm_share] / m[gpu.matmul_share],
+            m[peaks.peak_rates],
+            rate,
+            m.get(peaks.matmul_calls) or (),
+        ),
         memory=0,
         intervention=Intervention(name="flags", settings={"matmul_precision": "high"}, safety=Safety.NUMERICS),
         risk="Low: inputs of matmuls round to 10 bits of mantissa, as those of convolutions already do by default.",

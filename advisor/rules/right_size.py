@@ -11,13 +11,7 @@ Source: Bekman, Machine Learning Engineering, https://github.com/stas00/ml-engin
 Source: NVIDIA, Multi-Instance GPU user guide, https://docs.nvidia.com/datacenter/tesla/mig-user-guide/
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.communication import exposed_comm_seconds
-from advisor.metrics.gpu import device, gpu_busy_fraction
-from advisor.metrics.memory import filled, mem_headroom, memory_pressure
-from advisor.metrics.settings import data_parallel_size, flags, world_size
-from advisor.metrics.sharding import data_parallel, states
-from advisor.metrics.step import data_wait_fraction, step_time_mean
+from advisor.metrics import Metrics, Threshold, communication, gpu, memory, settings, sharding, step
 from advisor.models.effects import Triple
 from advisor.models.memory import FILL
 from advisor.models.sharding import all_reduce_bytes
@@ -39,19 +33,21 @@ def when(m: Metrics) -> Evidence | None:
     on half of the GPUs, or the GPU is busy at most 50 % of the time (not because of data loading) and at most 50 % of
     its memory is used,
     """
-    if m.goals.more_memory or m[memory_pressure]:
+    if m.goals.more_memory or m[memory.memory_pressure]:
         return None
     if _scales_badly(m):
         facts = (
-            measure(m, exposed_comm_seconds, ">", m[MAX_EXPOSED] * m[step_time_mean]),
-            measure(m, world_size, ">=", 2),
-            measure(m, mem_headroom),
+            measure(m, communication.exposed_comm_seconds, ">", m[MAX_EXPOSED] * m[step.step_time_mean]),
+            measure(m, settings.world_size, ">=", 2),
+            measure(m, memory.mem_headroom),
         )
         return Evidence(facts)
-    fed = (m.get(data_wait_fraction) or 0.0) < m[MAX_WAIT]
-    if not fed or m[gpu_busy_fraction] > m[MAX_BUSY] or 1 - m[mem_headroom] > m[MAX_BUSY]:
+    fed = (m.get(step.data_wait_fraction) or 0.0) < m[MAX_WAIT]
+    if not fed or m[gpu.gpu_busy_fraction] > m[MAX_BUSY] or 1 - m[memory.mem_headroom] > m[MAX_BUSY]:
         return None
-    return Evidence((measure(m, gpu_busy_fraction, "<=", MAX_BUSY), measure(m, mem_headroom, ">=", 1 - m[MAX_BUSY])))
+    return Evidence(
+        (measure(m, gpu.gpu_busy_fraction, "<=", MAX_BUSY), measure(m, memory.mem_headroom, ">=", 1 - m[MAX_BUSY]))
+    )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -60,7 +56,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 def _fewer(m: Metrics) -> Advice:
-    count, time = m[world_size], m[step_time_mean]
+    count, time = m[settings.world_size], m[step.step_time_mean]
     half, times = count // 2, [_time_on_half(m, left) for left in _left_on_half(count)]
     low, expected, high = (1 - half / count * longer / time for longer in times)
     fewer = "one GPU" if half == 1 else f"{half} GPUs, each"
@@ -80,11 +76,11 @@ def _fewer(m: Metrics) -> Advice:
 
 
 def _smaller(m: Metrics) -> Advice:
-    gpu = m[device]
+    device = m[gpu.device]
     return Advice(
-        then=f"A GPU half as large would be enough: {gpu.name} is busy for {share(m[gpu_busy_fraction])} of the time, "
-        f"and {share(1 - m[mem_headroom])} of its memory is used. First check whether other advice can use the rest. "
-        "If not, take a smaller GPU, a slice of this one (MIG), or let two training runs share it (MPS).",
+        then=f"A GPU half as large would be enough: {device.name} is busy for {share(m[gpu.gpu_busy_fraction])} of the "
+        f"time, and {share(1 - m[memory.mem_headroom])} of its memory is used. First check whether other advice can "
+        "use the rest. If not, take a smaller GPU, a slice of this one (MIG), or let two training runs share it (MPS).",
         changes=(bash("nvidia-smi mig -lgip  # lists the slices that this GPU supports\n"),),
         basis="No prediction: profile-train does not know the price of a smaller GPU.",
         risk="Low: the same program. Kernels take longer on a smaller GPU; record a short run on it first.",
@@ -96,12 +92,12 @@ def _scales_badly(m: Metrics) -> bool:
 
     Sharded states may take twice as much of each remaining GPU.
     """
-    if m[data_parallel_size] < m[world_size]:
+    if m[settings.data_parallel_size] < m[settings.world_size]:
         return False  # a mesh that the model is spread over: half of it is another program
-    if not data_parallel(m) or exposed(m) <= m[MAX_EXPOSED] * m[step_time_mean]:
+    if not sharding.data_parallel(m) or exposed(m) <= m[MAX_EXPOSED] * m[step.step_time_mean]:
         return False
-    grown = 0.0 if m[flags].ddp and not m[flags].zero_stage else states(m).total
-    return filled(m, grown) <= FILL
+    grown = 0.0 if m[settings.flags].ddp and not m[settings.flags].zero_stage else sharding.states(m).total
+    return memory.filled(m, grown) <= FILL
 
 
 def _left_on_half(count: int) -> Triple:
@@ -118,5 +114,5 @@ def _time_on_half(m: Metrics, left: float) -> float:
 
     `left` is the share of exposed communication that remains.
     """
-    count, waiting = m[world_size], exposed(m)
-    return (m[step_time_mean] - waiting) * count / (count // 2) + waiting * left
+    count, waiting = m[settings.world_size], exposed(m)
+    return (m[step.step_time_mean] - waiting) * count / (count // 2) + waiting * left

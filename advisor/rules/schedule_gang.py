@@ -10,9 +10,7 @@ Source: Slurm, sched/backfill, https://slurm.schedmd.com/sched_config.html
 Source: Kueue, all-or-nothing scheduling, https://kueue.sigs.k8s.io/docs/tasks/manage/setup_wait_for_pods_ready/
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.goals import queue_share
-from advisor.metrics.settings import world_size
+from advisor.metrics import Metrics, Threshold, goals, settings
 from advisor.models.effects import Triple
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure, text
 from advisor.units import share, span
@@ -34,14 +32,18 @@ Kubernetes: Kueue with waitForPodsReady, or a Volcano PodGroup with minMember = 
 
 def when(m: Metrics) -> Evidence | None:
     """If you declared that GPUs wait without training for at least 10 % of their time,"""
-    return evidence(measure(m, queue_share, ">=", MIN_SHARE))
+    return evidence(measure(m, goals.queue_share, ">=", MIN_SHARE))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then let the scheduler allocate all GPUs of a job at once, and fill the gaps with small jobs."""
-    low, expected, high = (m[queue_share] * part for part in REMOVED)
-    several = (m.get(world_size) or 1) > 1
-    first = f"Give a job's {m[world_size]} GPUs all at once or not at all (gang scheduling), let" if several else "Let"
+    low, expected, high = (m[goals.queue_share] * part for part in REMOVED)
+    several = (m.get(settings.world_size) or 1) > 1
+    first = (
+        f"Give a job's {m[settings.world_size]} GPUs all at once or not at all (gang scheduling), let"
+        if several
+        else "Let"
+    )
     return Advice(
         then=f"{first} small jobs fill the gaps (backfill), share by past use (fairshare), keep a few machines "
         "warm, and let the autoscaler remove them only after a delay, never during a checkpoint: about "

@@ -14,10 +14,7 @@ Source: PyTorch: scaled_dot_product_attention, https://docs.pytorch.org/docs/sta
 Source: Dao et al., FlashAttention, https://github.com/Dao-AILab/flash-attention
 """
 
-from advisor.metrics.attention import materialized_attention_share, scores_bytes, scores_dropped_out, sequence_length
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import gpu_computing_fraction
-from advisor.metrics.settings import on_cpu
+from advisor.metrics import Metrics, Threshold, attention, gpu, settings
 from advisor.models.effects import COMPUTE, Triple, divide
 from advisor.rules._computing import of_computing
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
@@ -51,16 +48,19 @@ def when(m: Metrics) -> Evidence | None:
     write them,
     """
     part = _share_of_step(m)
-    if part < m[MIN_SHARE] or (m.get(on_cpu) and m[scores_dropped_out]):
+    if part < m[MIN_SHARE] or (m.get(settings.on_cpu) and m[attention.scores_dropped_out]):
         return None
-    return evidence(measure(m, materialized_attention_share, ">=", MIN_SHARE), note=f"{m[sequence_length]} tokens")
+    return evidence(
+        measure(m, attention.materialized_attention_share, ">=", MIN_SHARE),
+        note=f"{m[attention.sequence_length]} tokens",
+    )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then let scaled_dot_product_attention compute it in one kernel."""
-    cpu = bool(m.get(on_cpu))
+    cpu = bool(m.get(settings.on_cpu))
     speedup = SPEEDUP_CPU if cpu else SPEEDUP
-    kept = None if cpu else m.get(scores_bytes)
+    kept = None if cpu else m.get(attention.scores_bytes)
     low, expected, high = speedup
     return Advice(
         then=f"Use scaled_dot_product_attention: {share(_share_of_step(m))} of the step goes into attention over "
@@ -77,4 +77,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 def _share_of_step(m: Metrics) -> float:
     """Return the share of the step (0 to 1); on a CPU, operators make up the whole step."""
-    return m[materialized_attention_share] * (1.0 if m.get(on_cpu) else m[gpu_computing_fraction])
+    return m[attention.materialized_attention_share] * (
+        1.0 if m.get(settings.on_cpu) else m[gpu.gpu_computing_fraction]
+    )

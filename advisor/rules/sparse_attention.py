@@ -10,9 +10,7 @@ Source: PyTorch: FlexAttention, https://docs.pytorch.org/docs/stable/nn.attentio
 Source: Beltagy et al., Longformer: The Long-Document Transformer, 2020, https://arxiv.org/abs/2004.05150
 """
 
-from advisor.metrics.attention import attention_is_flash, attention_share, sequence_length
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import device, gpu_computing_fraction
+from advisor.metrics import Metrics, Threshold, attention, gpu
 from advisor.models.effects import COMPUTE, remove, up_to
 from advisor.rules._computing import of_computing
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure, python
@@ -44,24 +42,29 @@ out = attention(query, key, value, block_mask=mask)
 
 def when(m: Metrics) -> Evidence | None:
     """If fused attention over at least 8192 tokens takes at least 40 % of the step,"""
-    m[device]
-    if m[attention_share] * m[gpu_computing_fraction] < m[MIN_SHARE] or not m[attention_is_flash]:
+    m[gpu.device]
+    if (
+        m[attention.attention_share] * m[gpu.gpu_computing_fraction] < m[MIN_SHARE]
+        or not m[attention.attention_is_flash]
+    ):
         return None
-    return evidence(measure(m, attention_share, ">=", MIN_SHARE), measure(m, sequence_length, ">=", MIN_LENGTH))
+    return evidence(
+        measure(m, attention.attention_share, ">=", MIN_SHARE), measure(m, attention.sequence_length, ">=", MIN_LENGTH)
+    )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then try a sliding attention window, if the model may change."""
-    length = m[sequence_length]
+    length = m[attention.sequence_length]
     return Advice(
         then=f"If the model may change, try attention with a sliding window of {WINDOW} tokens: "
-        f"{share(m[attention_share])} of the GPU's time goes into attention over all {length}.",
+        f"{share(m[attention.attention_share])} of the GPU's time goes into attention over all {length}.",
         changes=(python(CODE.format(window=WINDOW, length=length)),),
         basis="Attention time shrinks by the share of tokens outside the window, at most by 60 %.",
         effect=remove(
             *COMPUTE,
             shares=up_to(REALIZED * max(0.0, 1 - WINDOW / length)),
-            portion=of_computing(m, m[attention_share] * m[gpu_computing_fraction]),
+            portion=of_computing(m, m[attention.attention_share] * m[gpu.gpu_computing_fraction]),
         ),
         memory=0,
         risk="High: it is another model. Compare its quality on sequences with long-range dependencies.",

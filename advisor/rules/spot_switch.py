@@ -11,9 +11,7 @@ Source: Daly, A higher order estimate of the optimum checkpoint interval for res
 Source: AWS, EC2 Spot best practices, https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-best-practices.html
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.between import checkpoint_save_seconds
-from advisor.metrics.goals import spot_discount, time_between_failures
+from advisor.metrics import Metrics, Threshold, between, goals
 from advisor.models.checkpoint_interval import break_even_discount, daly, inflation, spot_cost
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure, python
 from advisor.rules.ckpt_interval_daly import MTBF_TIMES
@@ -51,9 +49,9 @@ def when(m: Metrics) -> Evidence | None:
     if not ratio < m[MAX_RATIO]:
         return None
     return evidence(
-        measure(m, spot_discount, ">", break_even_discount(_inflated(m))),
-        measure(m, time_between_failures),
-        measure(m, checkpoint_save_seconds),
+        measure(m, goals.spot_discount, ">", break_even_discount(_inflated(m))),
+        measure(m, goals.time_between_failures),
+        measure(m, between.checkpoint_save_seconds),
         note=f"{share(ratio)} of the on-demand cost",
     )
 
@@ -83,14 +81,16 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 def _interval(m: Metrics, times: float = 1.0) -> float:
-    return daly(m[checkpoint_save_seconds], times * m[time_between_failures])
+    return daly(m[between.checkpoint_save_seconds], times * m[goals.time_between_failures])
 
 
 def _inflated(m: Metrics, times: float = 1.0) -> float:
     """Return E, by how much interruptions lengthen the run, at `times` the declared time between them."""
     restart = RESTART if m.goals.restart is None else m.goals.restart
-    return inflation(_interval(m, times), m[checkpoint_save_seconds], times * m[time_between_failures], restart)
+    return inflation(
+        _interval(m, times), m[between.checkpoint_save_seconds], times * m[goals.time_between_failures], restart
+    )
 
 
 def _ratio(m: Metrics, times: float = 1.0) -> float:
-    return spot_cost(m[spot_discount], _inflated(m, times))
+    return spot_cost(m[goals.spot_discount], _inflated(m, times))

@@ -12,18 +12,7 @@ tokens between ranks instead.
 Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
 """
 
-from advisor.metrics.base import Metrics, Missing, Threshold
-from advisor.metrics.communication import OwnWork, common_step_count, own_work, straggler_persistence, straggler_skew
-from advisor.metrics.lines import HotPlace
-from advisor.metrics.settings import world_size
-from advisor.metrics.stragglers import (
-    slow_gpu,
-    slowest_pair,
-    straggler_causes,
-    straggler_place,
-    unequal_conditions,
-    waits,
-)
+from advisor.metrics import Metrics, Missing, Threshold, communication, lines, settings, stragglers
 from advisor.models.effects import PARTLY, remove_seconds, remove_wait, up_to
 from advisor.models.state import Effect
 from advisor.rules._exposed import remove_exposed
@@ -81,19 +70,21 @@ def when(m: Metrics) -> Evidence | None:
     rank is the slowest in 80 % of at least 30 steps, or it takes 1.5 times as long in each of at least 10 steps, or
     traces of all ranks show that its GPU is late to their collectives,
     """
-    if m[world_size] < 2 or m[straggler_skew] < m[MIN_SKEW]:
+    if m[settings.world_size] < 2 or m[communication.straggler_skew] < m[MIN_SKEW]:
         return None
     enough = _enough(m)
-    if m[common_step_count] < m[enough]:
-        raise Missing(f"Only {m[common_step_count]} steps were steady on every rank", "Record more steps.")
-    if m[straggler_persistence] < m[MIN_SHARE]:
+    if m[communication.common_step_count] < m[enough]:
+        raise Missing(
+            f"Only {m[communication.common_step_count]} steps were steady on every rank", "Record more steps."
+        )
+    if m[communication.straggler_persistence] < m[MIN_SHARE]:
         return None
     slowest, middle = _slowest(m), _middle(m)
     return evidence(
-        measure(m, straggler_skew, ">=", MIN_SKEW),
-        measure(m, straggler_persistence, ">=", MIN_SHARE),
-        measure(m, common_step_count, ">=", enough),
-        measure(m, world_size, ">=", 2),
+        measure(m, communication.straggler_skew, ">=", MIN_SKEW),
+        measure(m, communication.straggler_persistence, ">=", MIN_SHARE),
+        measure(m, communication.common_step_count, ">=", enough),
+        measure(m, settings.world_size, ">=", 2),
         note=f"A step's own work, without communication: rank {slowest.rank} {seconds(slowest.median)}, rank "
         f"{middle.rank} {seconds(middle.median)}; most of the difference is in {_place(m)}. Waiting for rank "
         f"{slowest.rank}, in each step: {_waiting(m)}",
@@ -102,11 +93,11 @@ def when(m: Metrics) -> Evidence | None:
 
 def _enough(m: Metrics) -> Threshold:
     """Return how many steps have to be seen."""
-    if m[straggler_persistence] < 1:
+    if m[communication.straggler_persistence] < 1:
         return MIN_STEPS
-    if m.get(slow_gpu) == _slowest(m).rank:
+    if m.get(stragglers.slow_gpu) == _slowest(m).rank:
         return FEW_STEPS
-    return STRONG_STEPS if m[straggler_skew] >= m[STRONG_SKEW] else MIN_STEPS
+    return STRONG_STEPS if m[communication.straggler_skew] >= m[STRONG_SKEW] else MIN_STEPS
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -132,30 +123,30 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-def _slowest(m: Metrics) -> OwnWork:
-    return m[slowest_pair].slow
+def _slowest(m: Metrics) -> communication.OwnWork:
+    return m[stragglers.slowest_pair].slow
 
 
-def _middle(m: Metrics) -> OwnWork:
+def _middle(m: Metrics) -> communication.OwnWork:
     """Return the rank with the lower median; of two ranks, the other one."""
-    return m[slowest_pair].middle
+    return m[stragglers.slowest_pair].middle
 
 
-def _line(m: Metrics) -> HotPlace | None:
+def _line(m: Metrics) -> lines.HotPlace | None:
     """Return the line that delays the rank; none where unequal conditions make all of its lines take longer."""
-    return None if m.get(unequal_conditions) else m.get(straggler_place)
+    return None if m.get(stragglers.unequal_conditions) else m.get(stragglers.straggler_place)
 
 
-def _at(place: HotPlace | None) -> tuple[Change, ...]:
+def _at(place: lines.HotPlace | None) -> tuple[Change, ...]:
     if place is None:
         return ()
     then = KINDS[place.kind].then if place.kind else "Check why only this rank spends so long here."
     return (Change(language="text", code=then, file=place.file, line=place.line),)
 
 
-def _why(m: Metrics, place: HotPlace | None) -> str:
+def _why(m: Metrics, place: lines.HotPlace | None) -> str:
     """Return the measured cause and what to do about it; if there is none, where to look."""
-    causes = m.get(straggler_causes) or ()
+    causes = m.get(stragglers.straggler_causes) or ()
     if place is not None:
         measured = "".join(f"{cause.text}; " for cause in causes)
         where = f"{place.name} in {place.where}{KINDS[place.kind].what}"
@@ -167,7 +158,7 @@ def _why(m: Metrics, place: HotPlace | None) -> str:
 
 
 def _waiting(m: Metrics) -> str:
-    waiting = [(number, each) for number, each in m[waits] if each > 0]
+    waiting = [(number, each) for number, each in m[stragglers.waits] if each > 0]
     more = ", ..." if len(waiting) > MOST_NAMED else ""
     return ", ".join(f"rank {number} {seconds(each)}" for number, each in waiting[:MOST_NAMED]) + more
 
@@ -193,10 +184,10 @@ def _effect(m: Metrics, lost: float) -> Effect:
 
     If another rank is the slowest, the primary rank saves waiting for it.
     """
-    primary, slowest = m[own_work][0], _slowest(m)
+    primary, slowest = m[communication.own_work][0], _slowest(m)
     if slowest is not primary:
-        waits = lost - max(0.0, primary.median - _middle(m).median)
-        return remove_exposed("communication", waits, PARTLY, within=("backward",))
+        waiting = lost - max(0.0, primary.median - _middle(m).median)
+        return remove_exposed("communication", waiting, PARTLY, within=("backward",))
     phase, own = _phase(m), slowest.phases[_phase(m)]
     if phase == "data_wait":
         return remove_wait(up_to(min(1.0, lost / own)))

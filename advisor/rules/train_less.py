@@ -12,8 +12,7 @@ Source: Prechelt, Early Stopping - But When?, 1998, https://doi.org/10.1007/3-54
 Source: Bengio et al., Curriculum Learning, ICML 2009, https://doi.org/10.1145/1553374.1553380
 """
 
-from advisor.metrics.base import Metrics, Missing, Need, Threshold
-from advisor.metrics.goals import IMPROVEMENT, stale_validations, validations
+from advisor.metrics import Metrics, Missing, Need, Threshold, goals
 from advisor.models.effects import remove_run, up_to
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure, python
 from advisor.units import share
@@ -27,31 +26,31 @@ PATIENCE = Threshold(
 
 def when(m: Metrics) -> Evidence | None:
     """If at least the last five of the declared validations did not improve the best value by a thousandth,"""
-    if m[validations] <= m[PATIENCE]:
+    if m[goals.validations] <= m[PATIENCE]:
         raise Missing(
-            f"{m[validations]} validations are too few to detect a plateau",
+            f"{m[goals.validations]} validations are too few to detect a plateau",
             f"Declare the results of more than {m[PATIENCE]:g}.",
             Need.DECLARATION,
         )
     return evidence(
-        measure(m, stale_validations, ">=", PATIENCE),
-        measure(m, validations),
-        note=f"the best was number {m[validations] - m[stale_validations]}",
+        measure(m, goals.stale_validations, ">=", PATIENCE),
+        measure(m, goals.validations),
+        note=f"the best was number {m[goals.validations] - m[goals.stale_validations]}",
     )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then stop early, and keep the best checkpoint."""
     patience = round(m[PATIENCE])
-    late = m[stale_validations] - m[PATIENCE]
-    gone = late / m[validations]
+    late = m[goals.stale_validations] - m[PATIENCE]
+    gone = late / m[goals.validations]
     when_due = f"; that would have ended this run after {share(1 - gone)} of it" if late > 0 else "; that is now"
     return Advice(
         then=f"Stop when {patience} validations in a row bring no improvement, and keep the best checkpoint{when_due}.",
         changes=(
             python(
                 "# after each validation\n"
-                f"if value > best + {IMPROVEMENT} * abs(best):\n"
+                f"if value > best + {goals.IMPROVEMENT} * abs(best):\n"
                 "    best, waited = value, 0\n"
                 '    torch.save(model.state_dict(), "best.pt")\n'
                 "else:\n"

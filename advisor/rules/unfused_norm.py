@@ -11,9 +11,7 @@ Source: PyTorch: Fused RMSNorm implementation, nine times as fast, https://githu
 Source: Hsu et al., Liger Kernel: Efficient Triton Kernels for LLM Training, https://arxiv.org/abs/2410.10989
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import gpu_computing_fraction, membound_share
-from advisor.metrics.normalization import unfused_norm, unfused_norm_share
+from advisor.metrics import Metrics, Threshold, gpu, normalization
 from advisor.models.effects import Triple, divide_membound
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, python
 from advisor.units import digits, share, size
@@ -38,23 +36,23 @@ def when(m: Metrics) -> Evidence | None:
     """If RMS normalizations that are computed operator by operator take at least 3 % of the step in forward passes, and
     a fused kernel would move less than half of their bytes,
     """
-    found = m[unfused_norm]
+    found = m[normalization.unfused_norm]
     if found is None or 2 * found.least > found.bytes:
         return None
-    part = found.share * m[gpu_computing_fraction]
+    part = found.share * m[gpu.gpu_computing_fraction]
     if part < m[MIN_SHARE]:
         return None
     note = f"{digits(found.operators)} kernels for each of {digits(found.calls)} per step"
-    return Evidence((Measurement(unfused_norm_share, found.share, m[MIN_SHARE]),), note)
+    return Evidence((Measurement(normalization.unfused_norm_share, found.share, m[MIN_SHARE]),), note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then compute each in one kernel."""
-    those = m[unfused_norm]
+    those = m[normalization.unfused_norm]
     assert those is not None, "the rule has fired"
     upgrade = " Update torch to 2.9 or newer, whose RMSNorm is fused." if those.own else ""
     factors = TRAINED if those.trained else ALONE
-    most = min(1.0, those.share * those.saved * factors[2] / m[membound_share])
+    most = min(1.0, those.share * those.saved * factors[2] / m[gpu.membound_share])
     low, expected, high = (min(0.99, most * one / factors[2]) for one in factors)
     return Advice(
         then=f"Compute each RMS normalization in one kernel: its {digits(those.operators)} kernels move "

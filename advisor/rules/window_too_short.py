@@ -12,17 +12,8 @@ Source: Kuensch: The Jackknife and the Bootstrap for General Stationary Observat
 
 import math
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.gpu import traced_kernels
-from advisor.metrics.host import core_use
-from advisor.metrics.step import (
-    MIN_STEPS,
-    WARM_UP,
-    recording,
-    steady_step_count,
-    step_time_mean,
-    typical_step_uncertainty,
-)
+from advisor.metrics import Metrics, Threshold, gpu, host, step
+from advisor.metrics.step import MIN_STEPS
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure
 from advisor.units import count, digits, seconds, share
 
@@ -45,10 +36,10 @@ def when(m: Metrics) -> Evidence | None:
     """If there are fewer than 30 steady steps, or their trimmed mean is uncertain by more than 5 % (in a trace: if
     there are fewer than 30 kernels),
     """
-    if m.get(traced_kernels) is not None:
-        return evidence(measure(m, traced_kernels, "<", MIN_KERNELS))
-    return evidence(measure(m, steady_step_count, "<", MIN_STEPS)) or evidence(
-        measure(m, typical_step_uncertainty, ">", MAX_UNCERTAINTY)
+    if m.get(gpu.traced_kernels) is not None:
+        return evidence(measure(m, gpu.traced_kernels, "<", MIN_KERNELS))
+    return evidence(measure(m, step.steady_step_count, "<", MIN_STEPS)) or evidence(
+        measure(m, step.typical_step_uncertainty, ">", MAX_UNCERTAINTY)
     )
 
 
@@ -64,11 +55,11 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 def _found(m: Metrics) -> str:
-    if (kernels := m.get(traced_kernels)) is not None:
+    if (kernels := m.get(gpu.traced_kernels)) is not None:
         return f"This trace has {count(kernels, 'kernel')}; it needs {digits(m[MIN_KERNELS])}."
-    steady, uncertainty = m[steady_step_count], m.get(typical_step_uncertainty)
+    steady, uncertainty = m[step.steady_step_count], m.get(step.typical_step_uncertainty)
     if steady < m[MIN_STEPS] or uncertainty is None:
-        recorded = m.get(recording)
+        recorded = m.get(step.recording)
         of = f" of {recorded.steps} recorded" if recorded else ""
         return f"This run has {count(steady, 'steady step')}{of}; it needs {digits(m[MIN_STEPS])}."
     return f"The {steady} steady steps vary so much that their typical time is uncertain by {share(uncertainty)}."
@@ -76,27 +67,31 @@ def _found(m: Metrics) -> str:
 
 def _next(m: Metrics) -> str:
     """Return what to do; advise more steps only if they settle it in reasonable time."""
-    if m.get(traced_kernels) is not None:
+    if m.get(gpu.traced_kernels) is not None:
         return (
             "Trace a few whole steps after warm-up, for example with torch.profiler.schedule(wait=10, warmup=2, "
             "active=3)."
         )
-    needed, recorded, cores = _needed(m), m.get(recording), m.get(core_use)
-    step = recorded.seconds / recorded.steps if recorded else m.get(step_time_mean)
+    needed, recorded, cores = _needed(m), m.get(step.recording), m.get(host.core_use)
+    step_time = recorded.seconds / recorded.steps if recorded else m.get(step.step_time_mean)
     if cores and cores.is_crowded:
         return f"Record again on an idle machine: other programs used {digits(cores.others)} of {cores.cores} cores."
-    if step is not None and needed * step > m[MAX_RECORDING]:
-        within = f"{round(m[MAX_RECORDING] / step):,} steps within {seconds(m[MAX_RECORDING])}"
+    if step_time is not None and needed * step_time > m[MAX_RECORDING]:
+        within = f"{round(m[MAX_RECORDING] / step_time):,} steps within {seconds(m[MAX_RECORDING])}"
         return f"{within} would not be enough: compare whole epochs, or record on an idle machine."
-    lasts = f" ({seconds(needed * step)})" if step is not None else ""
+    lasts = f" ({seconds(needed * step_time)})" if step_time is not None else ""
     return f"Record at least {needed:,} steps{lasts}, including warm-up and evaluations."
 
 
 def _needed(m: Metrics) -> int:
     """Return the steps to record for enough steady ones, or for an interval narrow enough."""
-    steady, uncertainty, recorded = m[steady_step_count], m.get(typical_step_uncertainty), m.get(recording)
+    steady, uncertainty, recorded = (
+        m[step.steady_step_count],
+        m.get(step.typical_step_uncertainty),
+        m.get(step.recording),
+    )
     wanted = max(m[MIN_STEPS], steady * ((uncertainty or 0.0) / m[MAX_UNCERTAINTY]) ** 2)
-    return _rounded_up(recorded.needed(wanted) if recorded else 1 + WARM_UP + math.ceil(wanted))
+    return _rounded_up(recorded.needed(wanted) if recorded else 1 + step.WARM_UP + math.ceil(wanted))
 
 
 def _rounded_up(number: int) -> int:

@@ -12,10 +12,7 @@ Source: DeepSpeed, ZeRO tutorial, https://www.deepspeed.ai/tutorials/zero/
 Source: PyTorch, fully_shard, https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.memory import mem_grads, mem_optim, mem_peak_allocated, memory_pressure
-from advisor.metrics.settings import data_parallel_size, flags, optimizer, shard_size, world_size
-from advisor.metrics.sharding import data_parallel, filled_at, stage, states
+from advisor.metrics import Metrics, Threshold, memory, settings, sharding
 from advisor.models.memory import FILL
 from advisor.rules._pressure import pressure
 from advisor.rules._sharding import to_stage
@@ -35,26 +32,26 @@ def when(m: Metrics) -> Evidence | None:
     """If memory is under pressure on two or more ranks, and unsharded gradients and optimizer state make up at least 35
     % of the memory peak,
     """
-    if m[data_parallel_size] < 2 or not m[memory_pressure]:
+    if m[settings.data_parallel_size] < 2 or not m[memory.memory_pressure]:
         return None
-    if not data_parallel(m) or m[flags].fsdp or stage(m):
+    if not sharding.data_parallel(m) or m[settings.flags].fsdp or sharding.stage(m):
         return None  # independent jobs, or sharded already
-    replicated, limit = m[mem_optim] + m[mem_grads], m[MIN_SHARE] * m[mem_peak_allocated]
+    replicated, limit = m[memory.mem_optim] + m[memory.mem_grads], m[MIN_SHARE] * m[memory.mem_peak_allocated]
     if replicated < limit:
         return None
     return evidence(
-        measure(m, mem_optim),
-        measure(m, mem_grads),
-        measure(m, world_size, ">=", 2),
+        measure(m, memory.mem_optim),
+        measure(m, memory.mem_grads),
+        measure(m, settings.world_size, ">=", 2),
         *pressure(m),
-        note=f"together {replicated / m[mem_peak_allocated]:.0%} of the peak",
+        note=f"together {replicated / m[memory.mem_peak_allocated]:.0%} of the peak",
     )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then shard the optimizer state over the ranks, and the gradients too if that is not enough."""
-    before, ranks = states(m), m[shard_size]
-    enough = 1 if filled_at(m, 1) <= FILL else 2
+    before, ranks = sharding.states(m), m[settings.shard_size]
+    enough = 1 if sharding.filled_at(m, 1) <= FILL else 2
     after = before.sharded(enough, ranks)
     what = "optimizer state" if enough == 1 else "optimizer state and gradients"
     return Advice(
@@ -75,13 +72,13 @@ def in_one_optimizer(m: Metrics) -> Intervention | None:
 
     None if the optimizer is not torch's or cannot be sharded, or the ranks do not train one model.
     """
-    fact, settings = m.get(optimizer), m.get(flags)
+    fact, flags = m.get(settings.optimizer), m.get(settings.flags)
     if (
         fact is None
-        or settings is None
-        or not settings.ddp
-        or settings.zero_stage
-        or (m.get(data_parallel_size) or 1) < 2
+        or flags is None
+        or not flags.ddp
+        or flags.zero_stage
+        or (m.get(settings.data_parallel_size) or 1) < 2
     ):
         return None
     if not fact.module.startswith("torch.optim") or fact.name in NOT_BY_ELEMENT:

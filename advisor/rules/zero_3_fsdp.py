@@ -12,12 +12,7 @@ Source: PyTorch, fully_shard, https://docs.pytorch.org/docs/stable/distributed.f
 Source: DeepSpeed, ZeRO tutorial, https://www.deepspeed.ai/tutorials/zero/
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.communication import exposed_comm_seconds
-from advisor.metrics.gpu import device
-from advisor.metrics.memory import mem_params, memory_pressure
-from advisor.metrics.settings import data_parallel_size, flags, model, shard_size, world_size
-from advisor.metrics.sharding import data_parallel, filled_at, hybrid, stage, unit, whole
+from advisor.metrics import Metrics, Threshold, communication, gpu, memory, settings, sharding
 from advisor.models.effects import COMPUTE
 from advisor.models.memory import FILL
 from advisor.models.sharding import ZERO_3_VOLUME, gathered
@@ -50,23 +45,28 @@ def when(m: Metrics) -> Evidence | None:
     """If memory is under pressure on two or more ranks, would still be with sharded optimizer state and gradients (ZeRO
     stage 2), and sharding the weights as well frees at least 5 % of GPU memory,
     """
-    if m[data_parallel_size] < 2 or not m[memory_pressure] or not data_parallel(m) or stage(m) >= 3:
+    if (
+        m[settings.data_parallel_size] < 2
+        or not m[memory.memory_pressure]
+        or not sharding.data_parallel(m)
+        or sharding.stage(m) >= 3
+    ):
         return None
-    if filled_at(m, 2) <= FILL or _freed_by_weights(m) < m[MIN_FREED] * m[device].memory_total:
+    if sharding.filled_at(m, 2) <= FILL or _freed_by_weights(m) < m[MIN_FREED] * m[gpu.device].memory_total:
         return None
     return evidence(
-        measure(m, mem_params),
-        measure(m, world_size, ">=", 2),
+        measure(m, memory.mem_params),
+        measure(m, settings.world_size, ">=", 2),
         *pressure(m),
-        note=f"ZeRO stage 2 would need {filled_at(m, 2):.0%} of GPU memory",
+        note=f"ZeRO stage 2 would need {sharding.filled_at(m, 2):.0%} of GPU memory",
     )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then shard the weights as well, block by block."""
-    ranks, of_each = m[shard_size], " of each group" if hybrid(m) else ""
-    now, after = whole(m).sharded(stage(m), ranks).total, _sharded_total(m)
-    filled = filled_at(m, 2) - _freed_by_weights(m) / m[device].memory_total
+    ranks, of_each = m[settings.shard_size], " of each group" if sharding.hybrid(m) else ""
+    now, after = sharding.whole(m).sharded(sharding.stage(m), ranks).total, _sharded_total(m)
+    filled = sharding.filled_at(m, 2) - _freed_by_weights(m) / m[gpu.device].memory_total
     enough = "" if filled <= FILL else " Checkpointing or offloading must free the rest."
     return Advice(
         then=f"Shard weights, gradients and optimizer state over the {ranks} ranks{of_each} (ZeRO stage 3): a rank's "
@@ -88,25 +88,25 @@ def in_place_of_ddp(m: Metrics) -> Intervention | None:
 
     None if the ranks do not train one model under DistributedDataParallel, or another framework already shards.
     """
-    fact, settings = m.get(model), m.get(flags)
-    if fact is None or settings is None or (m.get(data_parallel_size) or 1) < 2:
+    fact, flags = m.get(settings.model), m.get(settings.flags)
+    if fact is None or flags is None or (m.get(settings.data_parallel_size) or 1) < 2:
         return None
-    if not settings.ddp or settings.fsdp or settings.zero_stage:
+    if not flags.ddp or flags.fsdp or flags.zero_stage:
         return None
     return Intervention(name="fsdp2", settings={"block": fact.block}, safety=Safety.NUMERICS)
 
 
 def _sharded_total(m: Metrics) -> float:
     """Return the bytes of one rank at stage 3, including the gathered blocks."""
-    return whole(m).sharded(3, m[shard_size]).total + gathered(*unit(m))
+    return sharding.whole(m).sharded(3, m[settings.shard_size]).total + gathered(*sharding.unit(m))
 
 
 def _freed_by_weights(m: Metrics) -> float:
     """Return the bytes freed beyond what stage 2 frees."""
-    return whole(m).sharded(2, m[shard_size]).total - _sharded_total(m)
+    return sharding.whole(m).sharded(2, m[settings.shard_size]).total - _sharded_total(m)
 
 
 def _effect(m: Metrics) -> Effect | None:
-    if m.get(exposed_comm_seconds) is None:
+    if m.get(communication.exposed_comm_seconds) is None:
         return None
     return remove_exposed("communication", exposed(m), SHARES, within=COMPUTE)

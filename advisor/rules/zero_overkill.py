@@ -12,13 +12,7 @@ Source: PyTorch, fully_shard, https://docs.pytorch.org/docs/stable/distributed.f
 Source: DeepSpeed, memory requirements, https://deepspeed.readthedocs.io/en/latest/memory.html
 """
 
-from advisor.metrics.base import Metrics, Threshold
-from advisor.metrics.communication import exposed_comm_seconds
-from advisor.metrics.gpu import device
-from advisor.metrics.memory import filled, mem_headroom, memory_pressure
-from advisor.metrics.settings import optimizer
-from advisor.metrics.sharding import data_parallel, filled_at, offloaded, stage
-from advisor.metrics.step import optimizer_fraction, step_time_mean
+from advisor.metrics import Metrics, Threshold, communication, gpu, memory, settings, sharding, step
 from advisor.models.effects import COMPUTE, remove
 from advisor.models.state import Effect
 from advisor.rules._exposed import exposed, remove_exposed
@@ -59,22 +53,22 @@ def when(m: Metrics) -> Evidence | None:
     """If weights are sharded (ZeRO stage 3) or the optimizer is offloaded, this takes at least 5 % of the step, no more
     memory is needed, and without it the peak would stay below 85 % of GPU memory,
     """
-    if m.goals.more_memory or m[memory_pressure]:
+    if m.goals.more_memory or m[memory.memory_pressure]:
         return None
     filled = _filled(m)
     if filled is None or filled > m[SAFE]:
         return None
-    least = m[MIN_EXPOSED] * m[step_time_mean]
-    if offloaded(m):
-        spent = measure(m, optimizer_fraction, ">=", MIN_EXPOSED)
+    least = m[MIN_EXPOSED] * m[step.step_time_mean]
+    if sharding.offloaded(m):
+        spent = measure(m, step.optimizer_fraction, ">=", MIN_EXPOSED)
         worthwhile = spent.holds
     else:
-        spent = measure(m, exposed_comm_seconds, ">=", least)
+        spent = measure(m, communication.exposed_comm_seconds, ">=", least)
         worthwhile = exposed(m) >= least
     if not worthwhile:
         return None
     return Evidence(
-        (spent, measure(m, mem_headroom, ">=", 1 - m[SAFE])),
+        (spent, measure(m, memory.mem_headroom, ">=", 1 - m[SAFE])),
         note=f"one step down, {filled:.0%} of GPU memory would be in use",
     )
 
@@ -82,35 +76,35 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then go one step down: no offloading, or ZeRO stage 2 instead of stage 3."""
     filled = _filled(m) or 0.0
-    grown = filled - (1 - m[mem_headroom])
-    back = offloaded(m)
+    grown = filled - (1 - m[memory.mem_headroom])
+    back = sharding.offloaded(m)
     do = "Leave the optimizer on the GPU" if back else "Keep gathered weights until the backward pass ends (stage 2)"
     return Advice(
-        then=f"{do}: that uses {share(filled)} of GPU memory instead of {share(1 - m[mem_headroom])}. Then record "
-        "again; perhaps you can go one more step down.",
+        then=f"{do}: that uses {share(filled)} of GPU memory instead of {share(1 - m[memory.mem_headroom])}. Then "
+        "record again; perhaps you can go one more step down.",
         changes=(text(BACK),) if back else to_stage(m, 2),
         basis="70, 90 or 100 % of the time of the offloaded update is saved."
         if back
         else "20, 33 or 50 % of the exposed communication is saved: the second gathering is a third of stage 3's "
         "volume.",
         effect=_effect(m),
-        memory=round(grown * m[device].memory_total),
+        memory=round(grown * m[gpu.device].memory_total),
         risk="Low: the same update. If memory runs out, go back one step.",
     )
 
 
 def _filled(m: Metrics) -> float | None:
     """Return the share of the device that the step would fill one step down; None if there is none."""
-    if offloaded(m):
-        fact = m[optimizer]
+    if sharding.offloaded(m):
+        fact = m[settings.optimizer]
         back = fact.state_bytes + RETURNED * fact.parameters
-        return filled(m, back)
-    if not data_parallel(m) or stage(m) < 3:
+        return memory.filled(m, back)
+    if not sharding.data_parallel(m) or sharding.stage(m) < 3:
         return None
-    return filled_at(m, 2)
+    return sharding.filled_at(m, 2)
 
 
 def _effect(m: Metrics) -> Effect:
-    if offloaded(m):
+    if sharding.offloaded(m):
         return remove("optimizer", shares=UPDATED)
     return remove_exposed("communication", exposed(m), REGATHERED, within=COMPUTE)
