@@ -15,7 +15,7 @@ from advisor.metrics import Metrics, Missing, Threshold, host, memory, settings,
 from advisor.models.effects import lengthen
 from advisor.models.memory import LAYER_OVER_BOUNDARY
 from advisor.models.sharding import PCIE
-from advisor.rules._pressure import pressure
+from advisor.rules._memory import pressure
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, measure, python
 from advisor.units import seconds, size
 

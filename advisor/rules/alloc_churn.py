@@ -12,7 +12,7 @@ Source: PyTorch: CUDA memory management, https://docs.pytorch.org/docs/stable/no
 
 from advisor.metrics import Metrics, Threshold, gpu, step
 from advisor.models.effects import in_turn, relieve_host, up_to
-from advisor.rules._exposed import PASSES, remove_exposed
+from advisor.rules._phases import PASSES, remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 

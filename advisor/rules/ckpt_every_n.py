@@ -14,7 +14,7 @@ Source: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016, https:
 from advisor.metrics import Metrics, Missing, Threshold, gpu, input, memory, settings, step
 from advisor.models.memory import FILL, MISSING_ROOM, Layers, Slope, checkpoint_throughput, layers
 from advisor.models.state import Effect, Scenario, State
-from advisor.rules._pressure import pressure
+from advisor.rules._memory import pressure
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure
 from advisor.units import ordinal, size

@@ -18,7 +18,7 @@ Source: PyTorch, scaled_dot_product_attention, https://docs.pytorch.org/docs/sta
 from advisor.metrics import Metrics, Threshold, attention, memory, settings
 from advisor.models.activations import Layer
 from advisor.models.effects import COMPUTE, remove
-from advisor.rules._pressure import pressure
+from advisor.rules._memory import pressure
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, measure, python
 
 RULE = Rule(

@@ -16,7 +16,7 @@ from advisor.metrics import Metrics, Threshold, communication, gpu, settings, st
 from advisor.models.effects import PARTLY
 from advisor.models.gpus import AMPERE
 from advisor.models.sharding import BUCKET
-from advisor.rules._exposed import remove_exposed
+from advisor.rules._phases import remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure, python
 from advisor.units import seconds, share, size
 

@@ -13,7 +13,7 @@ Source: PyTorch: fully_shard and its prefetching, https://docs.pytorch.org/docs/
 
 from advisor.metrics import Metrics, Threshold, communication, gpu, settings, step
 from advisor.models.effects import COMPUTE, Triple
-from advisor.rules._exposed import remove_exposed
+from advisor.rules._phases import remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 

@@ -14,7 +14,7 @@ Source: NCCL: troubleshooting, https://docs.nvidia.com/deeplearning/nccl/user-gu
 
 from advisor.metrics import Metrics, Threshold, communication, settings, step
 from advisor.models.effects import Triple
-from advisor.rules._exposed import PASSES, remove_exposed
+from advisor.rules._phases import PASSES, remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, bash, evidence, measure
 from advisor.units import share, size
 

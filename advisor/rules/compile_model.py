@@ -11,12 +11,11 @@ Source: PyTorch 2.0: getting started, measured on 163 models, https://pytorch.or
 Source: Bekman, Machine Learning Engineering, https://github.com/stas00/ml-engineering
 """
 
-from advisor.metrics import Metrics, Threshold, attention, copies, gpu, normalization
+from advisor.metrics import Metrics, Threshold, attention, copies, gpu, normalization, settings
 from advisor.models.effects import divide_membound, in_turn, remove_launch_idle
 from advisor.models.gpus import VOLTA
-from advisor.rules._compile import compile_intervention
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, measure
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, measure
 
 RULE = Rule("Compile the model", Area.KERNELS, Confidence.EMPIRICAL)
 
@@ -70,3 +69,14 @@ def then(m: Metrics, found: Evidence) -> Advice:
         intervention=compile_intervention(m),
         risk="Low: the same operations, rounded in another order. Compare the loss over a few hundred steps.",
     )
+
+
+def compile_intervention(m: Metrics, mode: str | None = None) -> Intervention | None:
+    """Return the intervention that compiles the model from outside.
+
+    None if the program already compiles a model, because it may do so in its own way.
+    """
+    known = m.get(settings.flags)
+    if known is not None and known.compile:
+        return None
+    return Intervention(name="compile", settings={"mode": mode}, safety=Safety.NUMERICS)

@@ -11,7 +11,7 @@ Source: Stas Bekman: Machine Learning Engineering, https://github.com/stas00/ml-
 """
 
 from advisor.metrics import Metrics, Threshold, gpu, input, settings, step
-from advisor.rules._exposed import remove_exposed
+from advisor.rules._phases import remove_exposed
 from advisor.rules._spelling import spelling
 from advisor.rules._workers import loader_intervention
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, evidence, measure, python

@@ -13,7 +13,7 @@ Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/rec
 from advisor.metrics import Metrics, Threshold, communication, gpu, settings, step
 from advisor.models.effects import PARTLY, Triple
 from advisor.models.state import Effect
-from advisor.rules._exposed import remove_exposed
+from advisor.rules._phases import remove_exposed
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure
 from advisor.units import seconds

@@ -13,7 +13,7 @@ Source: Korthikanti et al., Reducing Activation Recomputation in Large Transform
 from advisor.metrics import Metrics, Threshold, gpu, matmul, memory
 from advisor.models.effects import COMPUTE, Triple, remove
 from advisor.models.gpus import VOLTA
-from advisor.rules._computing import of_computing
+from advisor.rules._phases import of_computing
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share, size
 

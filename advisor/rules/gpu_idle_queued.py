@@ -13,7 +13,7 @@ Source: CUDA C++ Programming Guide: streams, https://docs.nvidia.com/cuda/cuda-c
 
 from advisor.metrics import Metrics, Threshold, gpu, step
 from advisor.models.effects import Triple
-from advisor.rules._exposed import PASSES, remove_exposed
+from advisor.rules._phases import PASSES, remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, bash, evidence, measure
 from advisor.units import share
 

@@ -12,7 +12,7 @@ Source: NVIDIA: NVML API Reference, PCIe link generation and width, https://docs
 
 from advisor.metrics import Metrics, Threshold, hardware, step
 from advisor.models.effects import up_to
-from advisor.rules._exposed import remove_exposed
+from advisor.rules._phases import remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, bash, evidence, measure
 from advisor.units import share
 

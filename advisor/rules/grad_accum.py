@@ -16,7 +16,7 @@ Source: Bekman, Machine Learning Engineering, https://github.com/stas00/ml-engin
 from advisor.metrics import Metrics, goals, gpu, input, memory, settings, step
 from advisor.models.memory import Slope, pieces, slope_of_one
 from advisor.models.state import Effect, Scenario, State
-from advisor.rules._pressure import pressure
+from advisor.rules._memory import pressure
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety
 from profiler.schema import LoaderFact

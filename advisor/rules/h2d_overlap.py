@@ -15,7 +15,7 @@ Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/rec
 """
 
 from advisor.metrics import Metrics, Threshold, gpu, input, settings, step
-from advisor.rules._exposed import remove_exposed
+from advisor.rules._phases import remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, python
 from advisor.units import share
 

@@ -11,7 +11,7 @@ Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/rec
 
 from advisor.metrics import Metrics, Threshold, gpu, step
 from advisor.models.effects import Triple, in_turn, relieve_host
-from advisor.rules._exposed import PASSES, remove_exposed
+from advisor.rules._phases import PASSES, remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 

@@ -12,7 +12,7 @@ Source: PyTorch Performance Tuning Guide: Avoid unnecessary CPU-GPU synchronizat
 
 from advisor.metrics import Metrics, Threshold, gpu, program, step
 from advisor.models.effects import up_to
-from advisor.rules._exposed import PASSES, remove_exposed
+from advisor.rules._phases import PASSES, remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 

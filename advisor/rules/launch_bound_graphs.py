@@ -15,9 +15,9 @@ Source: Bekman, Machine Learning Engineering, https://github.com/stas00/ml-engin
 from advisor.metrics import Metrics, Threshold, gpu, operators, settings
 from advisor.models.effects import remove_launch_idle
 from advisor.models.gpus import VOLTA
-from advisor.rules._compile import compile_intervention
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, bash, evidence, measure
+from advisor.rules.compile_model import compile_intervention
 from advisor.units import share
 
 RULE = Rule("Launch the step as a CUDA graph", Area.KERNELS, Confidence.EMPIRICAL, supersedes=("compile-model",))

@@ -16,8 +16,7 @@ from advisor.metrics import Metrics, Missing, Threshold, host, input, memory, se
 from advisor.models.effects import lengthen
 from advisor.models.sharding import ALL, PCIE, offload_time
 from advisor.models.state import Effect
-from advisor.rules._pressure import pressure
-from advisor.rules._sharding import deepspeed, fsdp
+from advisor.rules._memory import deepspeed, fsdp, pressure
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import seconds
 

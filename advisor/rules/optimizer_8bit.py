@@ -14,7 +14,7 @@ Source: Dettmers et al., 8-bit Optimizers via Block-wise Quantization, ICLR 2022
 from advisor.metrics import Metrics, Threshold, memory, settings
 from advisor.models.effects import remove
 from advisor.models.memory import MOMENTS, eight_bit_moments
-from advisor.rules._pressure import pressure
+from advisor.rules._memory import pressure
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, Severity, measure
 from profiler.schema import OptimizerFact

@@ -11,7 +11,7 @@ Source: PyTorch: How to save memory by fusing the optimizer step into the backwa
 
 from advisor.metrics import Metrics, Threshold, memory, settings, step
 from advisor.models.effects import Triple, remove
-from advisor.rules._pressure import pressure
+from advisor.rules._memory import pressure
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure, python
 from advisor.units import size
 

@@ -15,7 +15,7 @@ from advisor.metrics import Metrics, Threshold, communication, gpu, memory, sett
 from advisor.models.effects import Triple
 from advisor.models.memory import FILL
 from advisor.models.sharding import all_reduce_bytes
-from advisor.rules._exposed import exposed
+from advisor.rules._phases import exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, bash, measure
 from advisor.units import seconds, share
 

@@ -16,7 +16,7 @@ Source: Dao et al., FlashAttention, https://github.com/Dao-AILab/flash-attention
 
 from advisor.metrics import Metrics, Threshold, attention, gpu, settings
 from advisor.models.effects import COMPUTE, Triple, divide
-from advisor.rules._computing import of_computing
+from advisor.rules._phases import of_computing
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 

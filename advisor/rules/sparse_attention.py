@@ -12,7 +12,7 @@ Source: Beltagy et al., Longformer: The Long-Document Transformer, 2020, https:/
 
 from advisor.metrics import Metrics, Threshold, attention, gpu
 from advisor.models.effects import COMPUTE, remove, up_to
-from advisor.rules._computing import of_computing
+from advisor.rules._phases import of_computing
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure, python
 from advisor.units import share
 

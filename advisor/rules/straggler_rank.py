@@ -15,8 +15,8 @@ Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/rec
 from advisor.metrics import Metrics, Missing, Threshold, communication, lines, settings, stragglers
 from advisor.models.effects import PARTLY, remove_seconds, remove_wait, up_to
 from advisor.models.state import Effect
-from advisor.rules._exposed import remove_exposed
 from advisor.rules._line_kinds import KINDS
+from advisor.rules._phases import remove_exposed
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, bash, evidence, measure
 from advisor.units import seconds, share
 

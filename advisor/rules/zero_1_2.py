@@ -14,8 +14,7 @@ Source: PyTorch, fully_shard, https://docs.pytorch.org/docs/stable/distributed.f
 
 from advisor.metrics import Metrics, Threshold, memory, settings, sharding
 from advisor.models.memory import FILL
-from advisor.rules._pressure import pressure
-from advisor.rules._sharding import to_stage
+from advisor.rules._memory import pressure, to_stage
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure
 
 RULE = Rule("Shard optimizer state over the ranks", Area.DISTRIBUTED, Confidence.EMPIRICAL, difficulty=2)

@@ -17,9 +17,8 @@ from advisor.models.effects import COMPUTE
 from advisor.models.memory import FILL
 from advisor.models.sharding import ZERO_3_VOLUME, gathered
 from advisor.models.state import Effect
-from advisor.rules._exposed import exposed, remove_exposed
-from advisor.rules._pressure import pressure
-from advisor.rules._sharding import to_stage
+from advisor.rules._memory import pressure, to_stage
+from advisor.rules._phases import exposed, remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure
 
 RULE = Rule(

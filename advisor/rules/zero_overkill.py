@@ -15,8 +15,8 @@ Source: DeepSpeed, memory requirements, https://deepspeed.readthedocs.io/en/late
 from advisor.metrics import Metrics, Threshold, communication, gpu, memory, settings, sharding, step
 from advisor.models.effects import COMPUTE, remove
 from advisor.models.state import Effect
-from advisor.rules._exposed import exposed, remove_exposed
-from advisor.rules._sharding import to_stage
+from advisor.rules._memory import to_stage
+from advisor.rules._phases import exposed, remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, measure, text
 from advisor.units import share
 

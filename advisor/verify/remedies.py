@@ -17,7 +17,7 @@ from advisor.models.effects import Triple
 from advisor.models.gpus import AMPERE
 from advisor.models.memory import RECOMPUTE
 from advisor.rules import all_rules, ckpt_every_n, grad_accum, zero_1_2, zero_3_fsdp
-from advisor.rules._sharding import redundancy_free, to_stage
+from advisor.rules._memory import redundancy_free, to_stage
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Change, Evidence, Intervention, Safety, Severity
 

@@ -1,14 +1,21 @@
-"""Helpers for rules about exposed copies, synchronization and collectives.
+"""Relate what a rule measured to the phases of a step.
 
-Exposed time is either a phase of its own or a part of other phases.
+Exposed time (copies, synchronization, collectives) is either a phase of its own or a part of other phases.
 """
 
-from advisor.metrics import Metrics, communication
-from advisor.models.effects import Triple, shorter
+from advisor.metrics import Metrics, communication, step
+from advisor.models.effects import COMPUTE, Triple, shorter
 from advisor.models.state import Effect, Scenario, State
 
 PASSES = ("forward", "backward", "optimizer", "other")
 """Phases in any of which idle time may lie that is no phase of its own."""
+
+
+def of_computing(m: Metrics, part: float) -> float:
+    """Convert a share of the step into a share of forward and backward time, at most 1."""
+    seconds = m[step.modeled_phases]
+    computing = sum(seconds.get(phase, 0.0) for phase in COMPUTE)
+    return min(1.0, part * sum(seconds.values()) / computing) if computing > 0 else 0.0
 
 
 def exposed(m: Metrics) -> float:

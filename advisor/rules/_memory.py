@@ -1,10 +1,18 @@
-"""The settings to copy for rules about sharding."""
+"""Helpers for rules about memory: the evidence of its pressure, and the settings that shard what fills it."""
 
 import json
 
-from advisor.metrics import Metrics, input, settings, sharding, step
+from advisor.metrics import Metrics, input, memory, settings, sharding, step
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Change, python
+from advisor.rules.base import Change, Measurement, measure, python
+
+
+def pressure(m: Metrics) -> tuple[Measurement, ...]:
+    """Return the facts that `memory_pressure` is derived from.
+
+    They carry no limits, because any one of them may be the reason.
+    """
+    return measure(m, memory.oom_count), measure(m, memory.alloc_retries), measure(m, memory.mem_headroom)
 
 
 def to_stage(m: Metrics, zero: int) -> tuple[Change, ...]:
