@@ -16,7 +16,6 @@ Source: McCandlish et al., An Empirical Model of Large-Batch Training, 2018, htt
 
 from advisor.metrics import Metrics, Threshold, goals, input, settings, step
 from advisor.models.effects import in_turn, remove, remove_seconds
-from advisor.models.state import Effect
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, Severity, evidence, measure
 from advisor.units import share
@@ -51,12 +50,18 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then accumulate micro-batches up to the declared batch and update once for all of them."""
     times = _times(m, m[goals.target_per_rank] or 0)
     k = round(times * m[step.micro_steps_per_step])
+    gone = 1 - 1 / times
+    shares, reducing = (gone, gone, gone), _communication(m) * m[step.step_time_mean]
     return Advice(
         then=f"Update once every {k} micro-batches of {input.batch_size(m)} samples: the optimizer and the "
         f"gradient reduction then run once for {times} times as many samples.",
         changes=spelling(m).accumulate(k),
         basis=f"Per sample, 1 - 1/{times} of the update's cost is saved; forward and backward passes cost the same.",
-        effect=_effect(m, times),
+        effect=in_turn(
+            remove("optimizer", shares=shares),
+            # What the step does not report separately comes out of the backward pass, which waits for it.
+            remove_seconds("communication", "backward", seconds=reducing, shares=shares),
+        ),
         memory=0,
         risk=f"Medium: each update uses {times} times as many samples, and there are {times} times fewer updates. "
         "The learning rate grows with the batch (linearly for SGD, with its square root for Adam); compare "
@@ -71,16 +76,3 @@ def _times(m: Metrics, wanted: int) -> int:
 
 def _communication(m: Metrics) -> float:
     return m[step.exposed_comm_fraction] if m[settings.world_size] > 1 else 0.0
-
-
-def _effect(m: Metrics, times: int) -> Effect:
-    """Return the effect of updating less often.
-
-    Communication time that the step does not report separately comes out of the backward pass, which waits for it.
-    """
-    gone = 1 - 1 / times
-    shares = (gone, gone, gone)
-    return in_turn(
-        remove("optimizer", shares=shares),
-        remove_seconds("communication", "backward", seconds=_communication(m) * m[step.step_time_mean], shares=shares),
-    )

@@ -17,7 +17,7 @@ from advisor.metrics import Metrics, Threshold, goals, gpu, hardware, input, mem
 from advisor.models.memory import Slope, slope_of_one
 from advisor.models.state import Effect, Scenario, State
 from advisor.rules._spelling import spelling
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Measurement, Rule, Severity, measure
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, Severity, measure
 
 RULE = Rule("Raise the batch size", Area.MEMORY, Confidence.HEURISTIC, cap=Severity.SUGGEST)
 
@@ -49,10 +49,14 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then raise the batch size as far as memory allows, and the learning rate with it."""
-    batch, larger = input.batch_size(m), _larger(m)
+    batch, larger, fact = input.batch_size(m), _larger(m), m.get(settings.optimizer)
+    power, how = (
+        (1.0, "the batch") if fact is not None and fact.name == "SGD" else (0.5, "the square root of the batch")
+    )
+    rate = spelling(m).learning_rate((larger / batch) ** power, f"grows with {how}")
     return Advice(
         then=f"Raise the batch size from {batch} to {larger}; given the memory per sample, that fits.",
-        changes=(*spelling(m).batch_size(larger), *_learning_rate(m, larger / batch)),
+        changes=(*spelling(m).batch_size(larger), *rate),
         basis=f"Per sample: {larger} samples instead of {batch} share the cost of the update, the collectives, the "
         "launch gaps and part of the idle multiprocessors' time.",
         effect=_effect(batch / larger, _active(m)),
@@ -106,13 +110,6 @@ def _larger(m: Metrics) -> int:
     if wanted is not None:
         most = min(most, int(wanted / (m.get(step.micro_steps_per_step) or 1.0)))
     return most // MULTIPLE * MULTIPLE
-
-
-def _learning_rate(m: Metrics, factor: float) -> tuple[Change, ...]:
-    fact = m.get(settings.optimizer)
-    if fact is not None and fact.name == "SGD":
-        return spelling(m).learning_rate(factor, "grows with the batch")
-    return spelling(m).learning_rate(factor**0.5, "grows with the square root of the batch")
 
 
 def _effect(ratio: float, active: float | None) -> Effect:

@@ -17,7 +17,7 @@ import math
 
 from advisor.metrics import Metrics, Threshold, between, goals, step
 from advisor.models.checkpoint_interval import daly, inflation
-from advisor.models.effects import LAUNCHED, in_turn, remove, remove_seconds
+from advisor.models.effects import LAUNCHED, Triple, in_turn, remove, remove_seconds
 from advisor.models.state import Effect
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure
@@ -59,10 +59,8 @@ def when(m: Metrics) -> Evidence | None:
     """If at least two checkpoints were saved, and the time between saves is less than half or more than twice Daly's
     interval, or no time between failures was declared and saving takes at least 2 % of the run,
     """
-    counted, part = (
-        measure(m, between.checkpoint_saves, ">=", MIN_SAVES),
-        measure(m, between.checkpoint_save_share, ">=", MOST),
-    )
+    counted = measure(m, between.checkpoint_saves, ">=", MIN_SAVES)
+    part = measure(m, between.checkpoint_save_share, ">=", MOST)
     if not counted.holds or part.value <= 0:
         return None
     save, now = m[between.checkpoint_save_seconds], m[between.checkpoint_interval]
@@ -70,8 +68,8 @@ def when(m: Metrics) -> Evidence | None:
     failures = m.get(goals.time_between_failures)
     if failures is None:
         return evidence(part, counted, note=note)
-    interval, best = m[between.checkpoint_interval], _best(m, failures)
-    often = interval < best
+    best = _best(save, failures)
+    often = now < best
     limit = measure(m, between.checkpoint_interval, "<" if often else ">", m[TOO_OFTEN if often else TOO_SELDOM] * best)
     return evidence(limit, counted, measure(m, goals.time_between_failures), note=note)
 
@@ -80,12 +78,20 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then save at Daly's interval or, if no time between failures was declared, so that saving costs 2 %."""
     save, now, step_time = m[between.checkpoint_save_seconds], m[between.checkpoint_interval], m[step.step_time_mean]
     failures = m.get(goals.time_between_failures)
-    interval = _longest(m) if failures is None else _best(m, failures)
+    if failures is None:
+        interval = max(save * (1 - m[MOST]) / m[MOST], now)
+        usual = " and ".join(f"{seconds(_best(save, time))} if it fails {often}" for often, time in USUAL)
+        why = (
+            f"Saving then costs {share(m[MOST])} of the time. The failure rate of the job was not declared (--mtbf): "
+            f"the best interval would be {usual}."
+        )
+    else:
+        interval = _best(save, failures)
+        why = f"That is Daly's interval for a failure every {seconds(failures)}."
     every = max(1, math.ceil(interval / step_time))
     background = (
         " Write a save this long in the background: training then stops only for a copy." if save >= LONG else ""
     )
-    why = _examples(m) if failures is None else f"That is Daly's interval for a failure every {seconds(failures)}."
     return Advice(
         then=f"Save every {every:,} steps ({seconds(interval)}) instead of every {max(1, round(now / step_time)):,} "
         f"({seconds(now)}): each save stops training for {seconds(save)}, in total "
@@ -94,31 +100,15 @@ def then(m: Metrics, found: Evidence) -> Advice:
         basis="Omitted saves take no time. The duration of a save is known up to its standard error; in the best "
         "case the steps after a save also become faster.",
         effect=_effect(m, interval) if interval > now else None,
-        cost=None if failures is None else _cost(m, interval, failures),
+        cost=None if failures is None else _cost(save, now, interval, failures),
         memory=0,
         risk=f"Low: a failure loses up to {seconds(interval)} of training.",
     )
 
 
-def _best(m: Metrics, failures: float) -> float:
+def _best(save: float, failures: float) -> float:
     """Return Daly's optimal interval in seconds, at least the time of one save."""
-    return max(daly(m[between.checkpoint_save_seconds], failures), m[between.checkpoint_save_seconds])
-
-
-def _longest(m: Metrics) -> float:
-    """Return the seconds of work between saves at which saving takes 2 %: delta (1 - 2 %) / 2 %.
-
-    The result is never shorter than the present interval.
-    """
-    return max(m[between.checkpoint_save_seconds] * (1 - m[MOST]) / m[MOST], m[between.checkpoint_interval])
-
-
-def _examples(m: Metrics) -> str:
-    usual = " and ".join(f"{seconds(_best(m, time))} if it fails {often}" for often, time in USUAL)
-    return (
-        f"Saving then costs {share(m[MOST])} of the time. The failure rate of the job was not declared (--mtbf): "
-        f"the best interval would be {usual}."
-    )
+    return max(daly(save, failures), save)
 
 
 def _effect(m: Metrics, interval: float) -> Effect:
@@ -133,13 +123,12 @@ def _effect(m: Metrics, interval: float) -> Effect:
     )
 
 
-def _cost(m: Metrics, interval: float, failures: float) -> tuple[float, float, float]:
+def _cost(save: float, now: float, interval: float, failures: float) -> Triple:
     """Return the share of cost saved, 1 - E(then)/E(now), as low, expected and high.
 
     The three values are for half, once and twice the declared time between failures, sorted. The restart time
     cancels out.
     """
-    save, now = m[between.checkpoint_save_seconds], m[between.checkpoint_interval]
 
     def saved(time: float) -> float:
         before = inflation(now, save, time, restart=0.0)

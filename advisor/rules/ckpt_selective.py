@@ -69,7 +69,15 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then compute attention in one kernel or, where that is not possible, recompute only its core."""
-    freed = min(m[attention.scores_bytes], m[memory.mem_activations])
+    freed, fact = min(m[attention.scores_bytes], m[memory.mem_activations]), m.get(settings.model)
+    recomputed = None
+    if fact is not None and fact.block:  # a kernel cannot be inserted from outside
+        recomputed = Intervention(
+            name="selective_recompute",
+            settings={"block": fact.block},
+            safety=Safety.MEMORY,
+            leaves="attention in one kernel, which is faster",
+        )
     return Advice(
         then=f"Call scaled_dot_product_attention, which never stores the scores: {freed / 1e9:.2f} GB less, and "
         "faster. If the model does something between the matmuls that this function does not offer, recompute the "
@@ -92,24 +100,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
         "forward and backward pass, from published measurements of recomputation; flash attention saves time instead.",
         effect=remove(*COMPUTE, shares=SLOWER),
         memory=-round(freed),
-        intervention=_recomputed(m),
+        intervention=recomputed,
         risk="No effect on results except rounding, if the mask stays the same; recomputed dropout needs "
         "`preserve_rng_state`, the default.",
         fault=True,
-    )
-
-
-def _recomputed(m: Metrics) -> Intervention | None:
-    """Return the intervention that recomputes the core, since a kernel cannot be inserted from outside.
-
-    None if the model's blocks are unknown.
-    """
-    fact = m.get(settings.model)
-    if fact is None or not fact.block:
-        return None
-    return Intervention(
-        name="selective_recompute",
-        settings={"block": fact.block},
-        safety=Safety.MEMORY,
-        leaves="attention in one kernel, which is faster",
     )

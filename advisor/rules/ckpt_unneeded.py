@@ -16,7 +16,7 @@ Source: PyTorch, torch.utils.checkpoint, https://docs.pytorch.org/docs/stable/ch
 
 from advisor.metrics import Metrics, Missing, Threshold, memory, settings, step
 from advisor.models.effects import remove
-from advisor.models.memory import LAYER_OVER_BOUNDARY, Layers
+from advisor.models.memory import LAYER_OVER_BOUNDARY
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, measure
 from advisor.units import share
@@ -44,17 +44,16 @@ def when(m: Metrics) -> Evidence | None:
     """
     if not m[settings.flags].checkpointing or m.goals.more_memory or m[memory.memory_pressure]:
         return None
-    if _recomputed(m) < m[MIN_RECOMPUTED] or _filled_without(m) > m[SAFE]:
+    if _recomputed(m) < m[MIN_RECOMPUTED] or (filled := memory.filled(m, _grown(m))) > m[SAFE]:
         return None
     free = measure(m, memory.mem_headroom, ">", 1 - m[SAFE])
     others = (measure(m, metric) for metric in (memory.mem_activations, step.forward_fraction, step.backward_fraction))
-    note = f"without checkpointing, at most {_filled_without(m):.0%} of GPU memory would be in use"
-    return Evidence((free, *others), note)
+    return Evidence((free, *others), f"without checkpointing, at most {filled:.0%} of GPU memory would be in use")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then turn checkpointing off or, if that does not fit, checkpoint fewer blocks."""
-    grown = _blocks(m).kept(None) - m[memory.mem_activations]
+    grown = _grown(m)
     return Advice(
         then=f"Turn activation checkpointing off: about {share(_recomputed(m))} of the step recomputes activations "
         f"that would take {grown / 1e9:.2f} GB more memory, and {share(m[memory.mem_headroom])} of GPU memory is free.",
@@ -74,10 +73,10 @@ def _recomputed(m: Metrics) -> float:
     return min(forward, max(0.0, m[step.backward_fraction] - BACKWARD_OVER_FORWARD * forward))
 
 
-def _blocks(m: Metrics) -> Layers:
-    """Return the layers as if all blocks were checkpointed.
+def _grown(m: Metrics) -> float:
+    """Return the bytes that activations would grow by if no block were checkpointed.
 
-    Each block then keeps its input, and one block at a time keeps everything.
+    If all are, each keeps its input, and one block at a time keeps everything.
     """
     fact, kept = m[settings.model], m[memory.mem_activations]
     if fact.blocks < 2 or kept <= 0:
@@ -86,9 +85,4 @@ def _blocks(m: Metrics) -> Layers:
             "Turn it off for some steps and record again.",
         )
     boundary = kept / (fact.blocks + LAYER_OVER_BOUNDARY)
-    return Layers(number=fact.blocks, activations=LAYER_OVER_BOUNDARY * boundary, boundary=boundary)
-
-
-def _filled_without(m: Metrics) -> float:
-    """Return the share of the device that the peak would fill without checkpointing."""
-    return memory.filled(m, _blocks(m).kept(None) - m[memory.mem_activations])
+    return fact.blocks * (LAYER_OVER_BOUNDARY * boundary) - kept

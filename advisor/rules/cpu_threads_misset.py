@@ -43,7 +43,12 @@ def when(m: Metrics) -> Evidence | None:
     crowded = m[host.local_ranks] > 1 or gain.value >= m[MIN_GAIN_ALONE]
     if demand.holds and m[threads.best_threads] < m[threads.threads] and crowded:
         facts.append(demand)
-    return Evidence((*facts, measure(m, threads.best_threads)), _who(m)) if facts else None
+    who = (
+        "OMP_NUM_THREADS or MKL_NUM_THREADS has set the number of threads"
+        if m[threads.threads_from] == "environment"
+        else "nothing has set the number of threads: torch uses one per core"
+    )
+    return Evidence((*facts, measure(m, threads.best_threads)), who) if facts else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -67,9 +72,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         intervention=Intervention(name="flags", settings={"threads": best}, safety=Safety.NUMERICS),
         risk="Low: sums run in another order, so results may differ in their last digits.",
     )
-
-
-def _who(m: Metrics) -> str:
-    if m[threads.threads_from] == "environment":
-        return "OMP_NUM_THREADS or MKL_NUM_THREADS has set the number of threads"
-    return "nothing has set the number of threads: torch uses one per core"

@@ -61,10 +61,12 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then collate batches with one array operation."""
-    codes = (WHOLE,) if DEFAULT in _name(m) else (CODE, WHOLE)
+    codes, number = (WHOLE,) if DEFAULT in _name(m) else (CODE, WHOLE), m.get(input.batch_tensors)
+    # torch makes one per position of a list
+    pieces = "" if number is None else f", into {number} tensor{'s' if number != 1 else ''}"
     return Advice(
         then=f"Vectorize {_name(m)}: {share(m[input.collate_share])} of the {seconds(m[input.t_w])} per batch is "
-        f"collation{_pieces(m)}. Return arrays from the data set, or the whole batch at once.",
+        f"collation{pieces}. Return arrays from the data set, or the whole batch at once.",
         changes=tuple(python(code, m[input.loader].place) for code in codes),
         basis="Vectorizing saves 50, 80 or 95 % of the collation time; the step's wait shrinks accordingly.",
         effect=_effect(m),
@@ -76,12 +78,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 def _effect(m: Metrics) -> Effect:
     return faster_batches(min(1.0, m[input.collate_share]), REMOVED)
-
-
-def _pieces(m: Metrics) -> str:
-    """Describe how many tensors a batch has; torch makes one per position of a list."""
-    number = m.get(input.batch_tensors)
-    return "" if number is None else f", into {number} tensor{'s' if number != 1 else ''}"
 
 
 def _name(m: Metrics) -> str:

@@ -11,7 +11,7 @@ Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/rec
 """
 
 from advisor.metrics import Metrics, Threshold, communication, gpu, settings, step
-from advisor.models.effects import PARTLY, Triple
+from advisor.models.effects import PARTLY
 from advisor.models.state import Effect
 from advisor.rules._phases import remove_exposed
 from advisor.rules._spelling import spelling
@@ -45,13 +45,14 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then run the forward and backward passes of all micro-batches except the last under `no_sync`."""
     k = round(m[step.micro_steps_per_step])
+    basis, effect = _gain(m)
     return Advice(
         then=f"Run forward and backward pass of the first {k - 1} of {k} micro-batches under model.no_sync(). With "
         "accelerate, that is `with accelerator.accumulate(model):`; Lightning's Trainer and transformers' Trainer do "
         "this for you if you set the number of batches to accumulate.",
         changes=spelling(m).accumulate(k),
-        basis=_basis(m),
-        effect=_effect(m),
+        basis=basis,
+        effect=effect,
         memory=0,
         intervention=Intervention(name="no_sync", settings={"passes": k}, safety=Safety.NUMERICS)
         if m[communication.reductions_per_step] > k - 0.5  # the program itself leaves out none
@@ -60,38 +61,27 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-def _basis(m: Metrics) -> str:
-    exposed = m.get(communication.exposed_transfer)
-    if exposed is None:
-        return "The cost of reducing gradients was not measured: no gain is predicted."
-    needless = 1 - 1 / m[communication.reductions_per_step]
-    if _hidden_too(m):
-        return (
-            f"Of {seconds(exposed)} per step in exposed reductions, {needless:.3g} are not needed: 50 or 100 % of "
-            f"these are saved. In the best case the same fraction of all {seconds(m[communication.comm_total])} is "
-            "saved, because hidden reductions use cores that the backward pass needs."
-        )
-    return (
-        f"Of {seconds(exposed)} per step in exposed reductions, {needless:.3g} are not needed: 50, 80 or 100 % of "
-        "these are saved. It may be less than all because ranks still wait for the slowest one once per update."
-    )
+def _gain(m: Metrics) -> tuple[str, Effect | None]:
+    """Return how the gain is predicted, and the effect.
 
-
-def _effect(m: Metrics) -> Effect | None:
-    exposed = m.get(communication.exposed_transfer)
-    if exposed is None:
-        return None
-    needless = exposed * (1 - 1 / m[communication.reductions_per_step])
-    shares: Triple = (PARTLY[0], 1.0, m[communication.comm_total] / exposed) if _hidden_too(m) else PARTLY
-    return remove_exposed("communication", needless, shares, within=("backward",))
-
-
-def _hidden_too(m: Metrics) -> bool:
-    """Return whether hidden reductions cost step time as well.
-
-    Without a GPU, reductions hidden behind the backward pass are copied and summed on the cores that compute it.
-    Measured with two gloo ranks in two runs: 43 and 70 % of the step were saved. Exposed and unneeded reductions
-    were 31 and 41 % of it; with the hidden ones, 71 % in the second run.
+    Without a GPU, hidden reductions cost step time as well: they are copied and summed on the cores that compute the
+    backward pass. Measured with two gloo ranks in two runs: 43 and 70 % of the step were saved. Exposed and unneeded
+    reductions were 31 and 41 % of it; with the hidden ones, 71 % in the second run.
     """
     exposed, total = m.get(communication.exposed_transfer), m.get(communication.comm_total)
-    return m.get(gpu.device) is None and exposed is not None and total is not None and 0 < exposed < total
+    if exposed is None:
+        return "The cost of reducing gradients was not measured: no gain is predicted.", None
+    needless, shares = 1 - 1 / m[communication.reductions_per_step], PARTLY
+    basis = f"Of {seconds(exposed)} per step in exposed reductions, {needless:.3g} are not needed: "
+    if m.get(gpu.device) is None and total is not None and 0 < exposed < total:
+        shares = (PARTLY[0], 1.0, total / exposed)
+        basis += (
+            f"50 or 100 % of these are saved. In the best case the same fraction of all {seconds(total)} is saved, "
+            "because hidden reductions use cores that the backward pass needs."
+        )
+    else:
+        basis += (
+            "50, 80 or 100 % of these are saved. It may be less than all because ranks still wait for the slowest one "
+            "once per update."
+        )
+    return basis, remove_exposed("communication", exposed * needless, shares, within=("backward",))

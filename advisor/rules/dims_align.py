@@ -55,8 +55,8 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then pad that dimension to a multiple of 64, or of 16 or 8 if it is short."""
     length = m[matmul.misaligned_length]
-    multiple = _multiple(length)
-    padded = _padded(length, multiple)
+    sizes = [(multiple, multiple * ceil(length / multiple)) for multiple in MULTIPLES]
+    multiple, padded = next((size for size in sizes if size[1] <= (1 + MOST_ADDED) * length), sizes[-1])
     return Advice(
         then=f"Pad the length {length} to {padded}: matmuls with this length take "
         f"{share(m[matmul.misaligned_matmul_share])} of the GPU's time at {share(m[matmul.misaligned_efficiency])} of "
@@ -66,13 +66,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         effect=divide_matmul(SPEEDUP, portion=min(1.0, m[matmul.misaligned_matmul_share] / m[gpu.matmul_share])),
         risk="Low for results; shapes change, so saved weights also need padding.",
     )
-
-
-def _multiple(length: int) -> int:
-    """Return the largest multiple that adds at most 10 % to the length."""
-    little = (multiple for multiple in MULTIPLES if _padded(length, multiple) <= (1 + MOST_ADDED) * length)
-    return next(little, MULTIPLES[-1])
-
-
-def _padded(length: int, multiple: int) -> int:
-    return multiple * ceil(length / multiple)

@@ -43,19 +43,15 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then evaluate less often, so that it takes a fifth of the run, or on less data."""
-    every = _every(m[between.evaluation_share])
+    part = m[between.evaluation_share]
+    # e/k over (e/k + t) is at most `LEFT`, where `part` is e over (e + t).
+    every = max(2, math.ceil(part / max(1 - part, 0.01) * (1 - LEFT) / LEFT - ROUNDING))
     return Advice(
         then=f"Evaluate 1/{every} as often as now, or on 1/{every} of the data: evaluation takes "
-        f"{share(m[between.evaluation_share])} of the run.",
+        f"{share(part)} of the run.",
         changes=spelling(m).evaluate_every(every),
         basis="80 to 100 % of the time of the omitted evaluations is saved.",
         effect=remove("evaluation", shares=OMITTED, portion=1 - 1 / every),
         memory=0,
         risk="No effect on training itself, unless evaluation results control it.",
     )
-
-
-def _every(part: float) -> int:
-    """Return k for which e/k over (e/k + t) is at most `LEFT`, where `part` is e over (e + t)."""
-    ratio = part / max(1 - part, 0.01)
-    return max(2, math.ceil(ratio * (1 - LEFT) / LEFT - ROUNDING))
