@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from advisor.metrics import Metrics, lines, settings
 from advisor.models.effects import COMPUTE, LAUNCHED, Triple, divide, in_turn, relieve_host, shares_of
-from advisor.models.state import Effect
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Intervention, Measurement, Rule, Safety, bash
 
@@ -61,52 +60,44 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then turn it off."""
     on = m[settings.debug_modes]
-    slow = [mode for mode in on if MODES[mode].phases]
+    slow = [MODES[mode] for mode in on if MODES[mode].phases]
+    effect = in_turn(
+        # They slow the host that enqueues the step, so the time the GPU waits for it falls by the same factor.
+        *(relieve_host(shares_of(mode.speedup)) for mode in slow),
+        *(divide(*mode.phases, by=mode.speedup) for mode in slow),
+    )
     return Advice(
         then=f"Turn off {found.note}, unless you are using it to find a bug; then record again.",
-        changes=tuple(_located(m, change, mode) for mode in on for change in _changes(m, mode)),
+        changes=tuple(change for mode in on for change in _changes(m, mode)),
         basis="Anomaly detection: forward and backward become 1.2, 2.8 or 5 times as fast (measured for a whole "
         "step: 2 to 3.4). A profiler that records every step: all three phases become 1, 1.5 or 3 times as fast "
         "(measured: about 2); one that may record only a few steps: no gain. The other modes: assumptions.",
-        effect=_effect(slow) if slow else None,
+        effect=effect if slow else None,
         intervention=_intervention(slow),
         risk="No effect on results. Without anomaly detection, the origin of a NaN is not reported.",
     )
 
 
-def _located(m: Metrics, change: Change, mode: str) -> Change:
-    """Return the change with the line that turns anomaly detection on, if sampled code shows it."""
-    place = m.get(lines.anomaly_place) if mode == "anomaly" and change.line is None else None
-    return replace(change, file=place[0], line=place[1]) if place else change
-
-
 def _changes(m: Metrics, mode: str) -> tuple[Change, ...]:
-    if mode == "anomaly":
-        return spelling(m).no_anomaly_detection()
-    variable = MODES[mode].variable
-    return (bash(f"unset {variable}\n"),) if variable else spelling(m).less_profiling()
+    """Return the changes that turn a mode off, at the line that turns it on if sampled code shows that."""
+    if variable := MODES[mode].variable:
+        return (bash(f"unset {variable}\n"),)
+    if mode != "anomaly":
+        return spelling(m).less_profiling()
+    changes, place = spelling(m).no_anomaly_detection(), m.get(lines.anomaly_place)
+    if place is None:
+        return changes
+    return tuple(change if change.line else replace(change, file=place[0], line=place[1]) for change in changes)
 
 
-def _intervention(slow: list[str]) -> Intervention | None:
-    """Return the intervention that turns the mode off.
+def _intervention(slow: list[_Mode]) -> Intervention | None:
+    """Return the intervention that turns the modes off.
 
     None if several modes of different kinds slow the step, because a trial makes one change at a time.
     """
-    if slow == ["anomaly"]:
+    if slow == [MODES["anomaly"]]:
         return Intervention(name="flags", settings={"anomaly": False}, safety=Safety.EXACT)
-    if slow and all(MODES[mode].variable for mode in slow):
-        unset = {MODES[mode].variable: None for mode in slow}
+    if slow and all(mode.variable for mode in slow):
+        unset = {mode.variable: None for mode in slow}
         return Intervention(name="environment", settings={"variables": unset}, safety=Safety.EXACT)
     return None
-
-
-def _effect(slow: list[str]) -> Effect:
-    """Return the effect of turning the modes off.
-
-    They slow the host that enqueues the step, so the time the GPU waits for it falls by the same factor.
-    """
-    modes = [MODES[mode] for mode in slow]
-    return in_turn(
-        *(relieve_host(shares_of(mode.speedup)) for mode in modes),
-        *(divide(*mode.phases, by=mode.speedup) for mode in modes),
-    )

@@ -15,27 +15,25 @@ from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, 
 
 RULE = Rule("Install a torch that fits the GPU", Area.VALIDITY, Confidence.HEURISTIC, difficulty=2)
 
-FOUND = {
-    stack.ARCHITECTURE: "this torch has no code for the GPU's compute capability",
-    stack.CPU_BUILD: "this torch was built without CUDA, though the machine has a GPU",
-    stack.OLD_DRIVER: "the driver is older than the CUDA of this torch",
-}
-
-CURES = {
-    stack.ARCHITECTURE: bash(
+FAULTS = {
+    stack.ARCHITECTURE: (
+        "this torch has no code for the GPU's compute capability",
         'python -c "import torch; print(torch.__version__, torch.cuda.get_arch_list())"\n'
-        "# install the build that https://pytorch.org/get-started/locally/ lists for the GPU\n"
+        "# install the build that https://pytorch.org/get-started/locally/ lists for the GPU\n",
     ),
-    stack.CPU_BUILD: bash(
+    stack.CPU_BUILD: (
+        "this torch was built without CUDA, though the machine has a GPU",
         "nvidia-smi  # shows the newest CUDA version that the driver supports\n"
-        "# install the build for it: https://pytorch.org/get-started/locally/\n"
+        "# install the build for it: https://pytorch.org/get-started/locally/\n",
     ),
-    stack.OLD_DRIVER: bash(
+    stack.OLD_DRIVER: (
+        "the driver is older than the CUDA of this torch",
         "nvidia-smi  # shows the newest CUDA version that the driver supports\n"
         "# update the driver, or install a torch built for that CUDA: "
-        "https://pytorch.org/get-started/locally/\n"
+        "https://pytorch.org/get-started/locally/\n",
     ),
 }
+"""What is wrong, and the commands that show and cure it."""
 
 
 def when(m: Metrics) -> Evidence | None:
@@ -46,7 +44,7 @@ def when(m: Metrics) -> Evidence | None:
     if not found:
         return None
     return Evidence(
-        (Measurement(stack.stack_mismatches, len(found), 0, ">"),), "; ".join(FOUND[name] for name in found)
+        (Measurement(stack.stack_mismatches, len(found), 0, ">"),), "; ".join(FAULTS[name][0] for name in found)
     )
 
 
@@ -57,7 +55,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     unless = "" if on_gpu else ", unless you train on the CPU on purpose"
     return Advice(
         then=f"Install a torch and a driver that fit the GPU{unless}: {found.note}. Then record again.",
-        changes=tuple(CURES[name] for name in names),
+        changes=tuple(bash(FAULTS[name][1]) for name in names),
         basis="No prediction: only a new recording can show how much faster the GPU is.",
         risk="Low: another build of torch may round differently. Try it in a separate environment.",
         fault=on_gpu,

@@ -23,7 +23,7 @@ import math
 
 from advisor.metrics import Metrics, Threshold, host, step
 from advisor.models.effects import Triple
-from advisor.models.state import Effect, Scenario, State
+from advisor.models.state import Scenario, State
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure
 from advisor.units import seconds, share
@@ -85,17 +85,25 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then log every k-th step, with k such that logging costs 1 %."""
-    every = _cadence(m)
+    (low, expected, high), of_it = _beyond_writing(m)
+    writing, step_time, own = m[host.output_share], m[step.step_time_mean], _own(m)
+    # k = ceil(cost / (1 % of the step without that cost and without waiting for data))
+    cost = min((writing + max(_excess(m), expected)) / own, 0.99) if own > 0 else 0.99
+    every = max(2, math.ceil(cost / (m[BUDGET] * (1 - cost))))
+
+    def effect(state: State, scenario: Scenario) -> State:
+        return state.without("other", (1 - 1 / every) * (writing + scenario.of((low, expected, high))) * step_time)
+
+    # A progress bar writes at every step, too, and costs nothing.
+    timed = any(fact.metric is host.output_share for fact in found.facts)
     return Advice(
         then=f"Compute and write the log every {every} steps: {share(m[step.other_fraction])} of the step "
-        f"({seconds(m[step.other_fraction] * m[step.step_time_mean])}) is not data, model or optimizer, {_of_it(m)}.",
+        f"({seconds(m[step.other_fraction] * step_time)}) is not data, model or optimizer, and {of_it}.",
         changes=spelling(m).log_every(every),
         basis=f"1 - 1/{every} of all writing is saved, and the same share of the time between the end of the training "
         "work and the first line: half of that time, all of it, or all of it plus the rest of `other` beyond 5 % of "
         "the step. If writing was not timed: none, half or all of the rest of `other`.",
-        effect=_effect(m, 1 - 1 / every)
-        if _is_timed(found)
-        else None,  # a progress bar writes at every step, too, and costs nothing
+        effect=effect if timed else None,
         memory=0,
         intervention=Intervention(
             name="logging",
@@ -113,57 +121,25 @@ def _own(m: Metrics) -> float:
     return 1.0 - wait if wait >= m[MIN_WAIT] else 1.0
 
 
-def _is_timed(found: Evidence) -> bool:
-    return any(fact.metric is host.output_share for fact in found.facts)
-
-
-def _leading_up(m: Metrics) -> float | None:
-    """Return the share of the step that leads up to log output; None if it was not timed.
-
-    Also None without a DataLoader, because the work before a log line may then be the data, as in a simulator.
-    """
-    return m.get(host.leading_up_share) if m.get(step.batches_per_step) else None
-
-
-def _of_it(m: Metrics) -> str:
-    leading_up = _leading_up(m)
-    if not m[host.output_share]:
-        return "and the program writes at every step; the time for logging was not measured"
-    if leading_up is None:
-        return f"and log handlers and fsync alone take {share(m[host.output_share])}"
-    return f"and log handlers, fsync and the work that leads up to them take {share(m[host.output_share] + leading_up)}"
-
-
 def _excess(m: Metrics) -> float:
     """Return the share of the step in `other` beyond that of a plain loop and the writing itself."""
     return max(0.0, m[step.other_fraction] - m[MIN_OTHER] - m[host.output_share])
 
 
-def _shares(m: Metrics) -> Triple:
-    """Return the shares of the step (low, expected, high) spent on the log in addition to writing it."""
-    excess, leading_up = _excess(m), _leading_up(m)
+def _beyond_writing(m: Metrics) -> tuple[Triple, str]:
+    """Return the shares of the step spent on the log in addition to writing it, and what was measured of both.
+
+    Without a DataLoader, nothing counts as leading up to a log line: it may be the data, as in a simulator.
+    """
+    writing, excess = m[host.output_share], _excess(m)
+    leading_up = m.get(host.leading_up_share) if m.get(step.batches_per_step) else None
     if leading_up is None:
         low, expected, high = (excess * part for part in FOR_THE_LOG)
+        measured = f"log handlers and fsync alone take {share(writing)}"
     else:
         low, expected, high = (leading_up * part for part in LEADING_UP)
         high = max(high, excess)
-    return low, expected, high
-
-
-def _cadence(m: Metrics) -> int:
-    """Return the number of steps per log entry, at least 2.
-
-    k = ceil(cost / (1 % of the step without that cost and without waiting for data)).
-    """
-    own = _own(m)
-    cost = min((m[host.output_share] + max(_excess(m), _shares(m)[1])) / own, 0.99) if own > 0 else 0.99
-    return max(2, math.ceil(cost / (m[BUDGET] * (1 - cost))))
-
-
-def _effect(m: Metrics, skipped: float) -> Effect:
-    writing, rest, step_time = m[host.output_share], _shares(m), m[step.step_time_mean]
-
-    def effect(state: State, scenario: Scenario) -> State:
-        return state.without("other", skipped * (writing + scenario.of(rest)) * step_time)
-
-    return effect
+        measured = f"log handlers, fsync and the work that leads up to them take {share(writing + leading_up)}"
+    if not writing:
+        measured = "the program writes at every step; the time for logging was not measured"
+    return (low, expected, high), measured

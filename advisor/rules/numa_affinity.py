@@ -11,7 +11,7 @@ Source: Linux: sysfs, devices/system/node, https://docs.kernel.org/admin-guide/m
 
 from advisor.metrics import Metrics, Threshold, gpu, numa, settings, step
 from advisor.models.effects import in_turn, remove, remove_launch_idle
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, bash, evidence, measure
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, bash, evidence, measure
 from advisor.units import share
 
 RULE = Rule("Bind to the GPU's NUMA node", Area.VALIDITY, Confidence.HEURISTIC)
@@ -37,9 +37,16 @@ def when(m: Metrics) -> Evidence | None:
     the GPU take at least 5 % of the step or the GPU waits for launches for at least 15 % of the time,
     """
     count = measure(m, numa.numa_nodes, ">=", MIN_NODES)
-    if not count.holds or m[numa.near_cores] >= m[NEAR] or (busy := _busy(m)) is None:
+    if not count.holds or m[numa.near_cores] >= m[NEAR]:
         return None
-    return evidence(count, measure(m, numa.near_cores, "<", NEAR), busy, note=f"the GPU is on node {m[numa.gpu_node]}")
+    reasons = ((step.h2d_fraction, MIN_H2D), (gpu.launch_bound_index, MIN_LAUNCH_BOUND))
+    for metric, limit in reasons:
+        if m.get(metric) is not None and (busy := measure(m, metric, ">=", limit)).holds:
+            far = measure(m, numa.near_cores, "<", NEAR)
+            return evidence(count, far, busy, note=f"the GPU is on node {m[numa.gpu_node]}")
+    for metric, _ in reasons:
+        m[metric]  # one that was not measured might have shown what the other does not
+    return None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -56,19 +63,3 @@ def then(m: Metrics, found: Evidence) -> Advice:
         memory=0,
         risk="Low: with --membind, allocations beyond the node's own memory fail; --preferred allows them.",
     )
-
-
-def _busy(m: Metrics) -> Measurement | None:
-    """Return the fact that shows what could be gained; None if there is none.
-
-    Raises:
-        Missing: the metrics that were measured cannot decide.
-    """
-    copies, late = m.get(step.h2d_fraction), m.get(gpu.launch_bound_index)
-    if copies is not None and copies >= m[MIN_H2D]:
-        return measure(m, step.h2d_fraction, ">=", MIN_H2D)
-    if late is not None and late >= m[MIN_LAUNCH_BOUND]:
-        return measure(m, gpu.launch_bound_index, ">=", MIN_LAUNCH_BOUND)
-    m[step.h2d_fraction]
-    m[gpu.launch_bound_index]  # unknown, it might have shown what copies do not
-    return None

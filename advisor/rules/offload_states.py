@@ -15,9 +15,8 @@ Source: Rajbhandari et al., ZeRO, SC 2020, https://arxiv.org/abs/1910.02054
 from advisor.metrics import Metrics, Missing, Threshold, host, input, memory, settings, sharding, step
 from advisor.models.effects import lengthen
 from advisor.models.sharding import ALL, PCIE, offload_time
-from advisor.models.state import Effect
 from advisor.rules._memory import deepspeed, fsdp, pressure
-from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, evidence, measure, python
+from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, measure, python
 from advisor.units import seconds
 
 RULE = Rule("Keep optimizer state in the host's memory", Area.OFFLOAD, Confidence.HEURISTIC, difficulty=3)
@@ -38,25 +37,25 @@ def when(m: Metrics) -> Evidence | None:
         raise Missing(
             "Whether the batch can be split is unknown", "Let the DataLoader create the batches: batch_size=N."
         )
-    moved, limit = _moved(m), m[MIN_SHARE] * m[memory.mem_peak_allocated]
-    if moved < limit or m[host.host_memory_available] < _host_memory(m):
+    states, peak = (measure(m, memory.mem_optim), measure(m, memory.mem_grads)), m[memory.mem_peak_allocated]
+    moved = sum(fact.value for fact in states)
+    if moved < m[MIN_SHARE] * peak or m[host.host_memory_available] < (needed := _host_memory(m)):
         return None
-    return evidence(
-        measure(m, memory.mem_optim),
-        measure(m, memory.mem_grads),
-        measure(m, host.host_memory_available, ">=", _host_memory(m)),
-        *pressure(m),
-        note=f"together {moved / m[memory.mem_peak_allocated]:.0%} of the peak",
-    )
+    room = measure(m, host.host_memory_available, ">=", needed)
+    return Evidence((*states, room, *pressure(m)), f"together {moved / peak:.0%} of the peak")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then keep optimizer state and gradients in the host's memory, as the last resort."""
     zero = 3 if m[settings.world_size] > 1 else 2
+    moved = m[memory.mem_optim] + m[memory.mem_grads]
+    # A node's ranks share its memory. At best, gradients go there during the backward pass.
+    time = offload_time(_updated(m), 1, bus=PCIE, host=HOST_MEMORY / m[host.local_ranks])
+    exposed = max(0.0, time - (m.get(step.phase_seconds) or {}).get("backward", 0.0))
     return Advice(
-        then=f"Keep gradients and optimizer state in the host's memory: that frees {_moved(m) / 1e9:.2f} GB of "
+        then=f"Keep gradients and optimizer state in the host's memory: that frees {moved / 1e9:.2f} GB of "
         f"each GPU, takes about {_host_memory(m) / 1e9:.0f} GB of the node's memory and makes a step up to "
-        f"{seconds(_time(m))} longer. If that is not enough, offload the weights too (offload_param), or move "
+        f"{seconds(time)} longer. If that is not enough, offload the weights too (offload_param), or move "
         "states to a fast NVMe drive, which is slower still.",
         changes=(
             Change(
@@ -75,16 +74,12 @@ def then(m: Metrics, found: Evidence) -> Advice:
         ),
         basis="4 bytes per parameter over the bus at 25 GB/s, and 28 bytes through the host's memory at 80 GB/s per "
         "node. In the best case, the backward pass hides it.",
-        effect=_effect(m),
-        memory=-round(_moved(m)),
+        effect=lengthen("optimizer", (time, exposed, exposed)),
+        memory=-round(moved),
         host_memory=round(_host_memory(m)),
         risk="Low for results: the same update in fp32 on the host. Medium for speed: measure a short run first.",
         fault=True,
     )
-
-
-def _moved(m: Metrics) -> float:
-    return m[memory.mem_optim] + m[memory.mem_grads]
 
 
 def _updated(m: Metrics) -> float:
@@ -101,15 +96,3 @@ def _updated(m: Metrics) -> float:
 def _host_memory(m: Metrics) -> float:
     """Return the bytes of the node's memory needed during the update: 18 per parameter."""
     return ALL * _updated(m) * m[host.local_ranks]
-
-
-def _time(m: Metrics) -> float:
-    """Return the seconds of the update on the host with nothing hidden; a node's ranks share its memory."""
-    return offload_time(_updated(m), 1, bus=PCIE, host=HOST_MEMORY / m[host.local_ranks])
-
-
-def _effect(m: Metrics) -> Effect:
-    """Return the effect of the update on the host; at best, gradients go there during the backward pass."""
-    backward = (m.get(step.phase_seconds) or {}).get("backward", 0.0)
-    exposed = max(0.0, _time(m) - backward)
-    return lengthen("optimizer", (_time(m), exposed, exposed))
