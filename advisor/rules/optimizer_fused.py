@@ -15,7 +15,7 @@ Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/rec
 
 from advisor.metrics import Metrics, Threshold, settings, step, traced
 from advisor.models.effects import COMPUTE, Triple, divide, in_turn, shorter
-from advisor.models.state import Effect, Scenario, State
+from advisor.models.state import Scenario, State
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure, python
 from advisor.units import digits, seconds
@@ -70,14 +70,16 @@ def when(m: Metrics) -> Evidence | None:
     on a CPU (Adam, SGD with momentum) or updates at least 100 tensors (in a trace: if Adam or AdamW runs no fused
     kernel),
     """
-    share = m[step.optimizer_fraction]
+    part = measure(m, step.optimizer_fraction, ">=", MIN_FRACTION)
     if m.get(settings.is_trace):
-        return _in_trace(m)
+        seen = m[traced.trace]
+        slow = seen.fused is False and seen.optimizer in ADAMS
+        return evidence(part, note=f"{seen.optimizer} is not fused") if slow else None
     fact = m[settings.optimizer]
-    if share < m[MIN_FRACTION] or fact.fused or not _fusible(fact) or _speedup(m, fact) is None:
+    if fact.fused or not _fusible(fact) or _speedup(m, fact) is None:
         return None
     note = f"{fact.name} updates {fact.tensors} tensors of {_mean(fact):,.0f} elements on average, not fused"
-    return evidence(measure(m, step.optimizer_fraction, ">=", MIN_FRACTION), note=note)
+    return evidence(part, note=note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -89,6 +91,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     speedup = _speedup(m, fact)
     assert speedup is not None, "the rule has fired"
     low, expected, high = (digits(each) for each in speedup)
+    on_cpu, faster = fact.device == "cpu", divide("optimizer", by=speedup)
     return Advice(
         then=f"Build {fact.name} with fused=True{instead}: one pass over its {fact.tensors} tensors, of "
         f"{_mean(fact):,.0f} elements on average, instead of {'a loop' if _is_small(m, fact) else 'several'}.",
@@ -96,20 +99,13 @@ def then(m: Metrics, found: Evidence) -> Advice:
         basis=f"The optimizer's part of the step is divided by {low}, {expected} or {high}, as measured for "
         f"{fact.name} and tensors of such sizes. In addition, better cache use in the forward and backward passes "
         "saves 0, 12 or 25 % of that part."
-        if _is_on_cpu(fact)
+        if on_cpu
         else ON_CUDA_BASIS,
-        effect=_effect(fact, speedup),
-        memory=0 if fact.device != "cpu" else None,
+        effect=in_turn(_fewer_misses, faster) if on_cpu else faster,
+        memory=None if on_cpu else 0,
         intervention=Intervention(name="fused_optimizer", settings={"name": fact.name}, safety=Safety.NUMERICS),
         risk=RISK,
     )
-
-
-def _in_trace(m: Metrics) -> Evidence | None:
-    fact = m[traced.trace]
-    if fact.fused is not False or fact.optimizer not in ADAMS:
-        return None
-    return evidence(measure(m, step.optimizer_fraction, ">=", MIN_FRACTION), note=f"{fact.optimizer} is not fused")
 
 
 def _advice_for_trace(m: Metrics) -> Advice:
@@ -139,7 +135,7 @@ def _fusible(fact: OptimizerFact) -> bool:
 def _speedup(m: Metrics, fact: OptimizerFact) -> Triple | None:
     """Return the speed-up (low, expected, high); None if the fused kernel is no faster."""
     small, many = _is_small(m, fact), fact.tensors >= m[MIN_TENSORS]
-    if not _is_on_cpu(fact):
+    if fact.device != "cpu":
         return ON_CUDA if many else None
     if fact.name != "SGD":
         return ADAM_SMALL if small else ADAM_LARGE
@@ -148,19 +144,10 @@ def _speedup(m: Metrics, fact: OptimizerFact) -> Triple | None:
     return PLAIN_SMALL if small and many else None
 
 
-def _effect(fact: OptimizerFact, speedup: Triple) -> Effect:
-    faster = divide("optimizer", by=speedup)
-    return in_turn(_fewer_misses, faster) if _is_on_cpu(fact) else faster
-
-
 def _fewer_misses(state: State, scenario: Scenario) -> State:
     passes = sum(state.phases.get(phase, 0.0) for phase in COMPUTE)
     gone = scenario.of(EVICTED) * state.phases.get("optimizer", 0.0)
     return shorter(state, min(gone, MOST_EVICTED * passes), COMPUTE)
-
-
-def _is_on_cpu(fact: OptimizerFact) -> bool:
-    return fact.device == "cpu"
 
 
 def _is_small(m: Metrics, fact: OptimizerFact) -> bool:

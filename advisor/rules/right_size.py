@@ -12,7 +12,6 @@ Source: NVIDIA, Multi-Instance GPU user guide, https://docs.nvidia.com/datacente
 """
 
 from advisor.metrics import Metrics, Threshold, communication, gpu, memory, settings, sharding, step
-from advisor.models.effects import Triple
 from advisor.models.memory import FILL
 from advisor.models.sharding import all_reduce_bytes
 from advisor.rules._phases import exposed
@@ -56,8 +55,11 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 def _fewer(m: Metrics) -> Advice:
-    count, time = m[settings.world_size], m[step.step_time_mean]
-    half, times = count // 2, [_time_on_half(m, left) for left in _left_on_half(count)]
+    count, time, waiting = m[settings.world_size], m[step.step_time_mean], exposed(m)
+    half = count // 2
+    # Shares of the exposed communication that remain per update: a single GPU has none.
+    left = (0.0 if half == 1 else 1.0, all_reduce_bytes(1, half) / all_reduce_bytes(1, count), 0.0)
+    times = [(time - waiting) * count / half + waiting * part for part in left]
     low, expected, high = (1 - half / count * longer / time for longer in times)
     fewer = "one GPU" if half == 1 else f"{half} GPUs, each"
     more = "twice" if count == 2 * half else f"{count / half:.3g} times"
@@ -98,21 +100,3 @@ def _scales_badly(m: Metrics) -> bool:
         return False
     grown = 0.0 if m[settings.flags].ddp and not m[settings.flags].zero_stage else sharding.states(m).total
     return memory.filled(m, grown) <= FILL
-
-
-def _left_on_half(count: int) -> Triple:
-    """Return the shares of exposed communication that remain per update, the largest for the low gain.
-
-    A single GPU has no communication.
-    """
-    half = count // 2
-    return (0.0 if half == 1 else 1.0, all_reduce_bytes(1, half) / all_reduce_bytes(1, count), 0.0)
-
-
-def _time_on_half(m: Metrics, left: float) -> float:
-    """Return the seconds per step with as many samples on half of the GPUs.
-
-    `left` is the share of exposed communication that remains.
-    """
-    count, waiting = m[settings.world_size], exposed(m)
-    return (m[step.step_time_mean] - waiting) * count / (count // 2) + waiting * left

@@ -79,15 +79,19 @@ def when(m: Metrics) -> Evidence | None:
         )
     if m[communication.straggler_persistence] < m[MIN_SHARE]:
         return None
-    slowest, middle = _slowest(m), _middle(m)
+    pair = m[stragglers.slowest_pair]
+    slow, middle, phase = pair.slow, pair.middle, _phase(pair)
+    place = "what no phase holds" if phase == "other" else phase.replace("_", " ")
+    waiting = [f"rank {number} {seconds(wait)}" for number, wait in m[stragglers.waits] if wait > 0]
+    waiting[MOST_NAMED:] = ["..."] if len(waiting) > MOST_NAMED else []
     return evidence(
         measure(m, communication.straggler_skew, ">=", MIN_SKEW),
         measure(m, communication.straggler_persistence, ">=", MIN_SHARE),
         measure(m, communication.common_step_count, ">=", enough),
         measure(m, settings.world_size, ">=", 2),
-        note=f"A step's own work, without communication: rank {slowest.rank} {seconds(slowest.median)}, rank "
-        f"{middle.rank} {seconds(middle.median)}; most of the difference is in {_place(m)}. Waiting for rank "
-        f"{slowest.rank}, in each step: {_waiting(m)}",
+        note=f"A step's own work, without communication: rank {slow.rank} {seconds(slow.median)}, rank "
+        f"{middle.rank} {seconds(middle.median)}; most of the difference is in {place}. Waiting for rank {slow.rank}, "
+        f"in each step: {', '.join(waiting)}",
     )
 
 
@@ -95,22 +99,25 @@ def _enough(m: Metrics) -> Threshold:
     """Return how many steps have to be seen."""
     if m[communication.straggler_persistence] < 1:
         return MIN_STEPS
-    if m.get(stragglers.slow_gpu) == _slowest(m).rank:
+    if m.get(stragglers.slow_gpu) == m[stragglers.slowest_pair].slow.rank:
         return FEW_STEPS
     return STRONG_STEPS if m[communication.straggler_skew] >= m[STRONG_SKEW] else MIN_STEPS
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then find out what that rank or its host does differently."""
-    slowest, middle = _slowest(m), _middle(m)
-    lost = slowest.median - middle.median
-    place = _line(m)
+    pair, at = m[stragglers.slowest_pair], []
+    # Unequal conditions make all of the rank's lines take longer.
+    place = None if m.get(stragglers.unequal_conditions) else m.get(stragglers.straggler_place)
+    if place is not None:
+        do = KINDS[place.kind].then if place.kind else "Check why only this rank spends so long here."
+        at.append(Change(language="text", code=do, file=place.file, line=place.line))
     return Advice(
-        then=f"Rank {slowest.rank} makes all others wait {seconds(lost)} a step: {_why(m, place)}.",
+        then=f"Rank {pair.slow.rank} makes all others wait {seconds(pair.lost)} a step: {_why(m, pair, place)}.",
         changes=(
-            *_at(place),
+            *at,
             bash(
-                f"# on the host of rank {slowest.rank}: what else uses its cores, its storage, its GPU?\n"
+                f"# on the host of rank {pair.slow.rank}: what else uses its cores, its storage, its GPU?\n"
                 "top -b -n 1 | head -n 20\n"
                 "iostat -x 1 3\n"
                 "nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE\n"
@@ -118,33 +125,12 @@ def then(m: Metrics, found: Evidence) -> Advice:
         ),
         basis="50, 80 or 100 % of the slowest rank's extra time over the lower median is saved; every other rank "
         "waits that much less.",
-        effect=_effect(m, lost),
+        effect=_effect(m, pair),
         risk="No effect on training: the same work, on ranks that are equally fast.",
     )
 
 
-def _slowest(m: Metrics) -> communication.OwnWork:
-    return m[stragglers.slowest_pair].slow
-
-
-def _middle(m: Metrics) -> communication.OwnWork:
-    """Return the rank with the lower median; of two ranks, the other one."""
-    return m[stragglers.slowest_pair].middle
-
-
-def _line(m: Metrics) -> lines.HotPlace | None:
-    """Return the line that delays the rank; none where unequal conditions make all of its lines take longer."""
-    return None if m.get(stragglers.unequal_conditions) else m.get(stragglers.straggler_place)
-
-
-def _at(place: lines.HotPlace | None) -> tuple[Change, ...]:
-    if place is None:
-        return ()
-    then = KINDS[place.kind].then if place.kind else "Check why only this rank spends so long here."
-    return (Change(language="text", code=then, file=place.file, line=place.line),)
-
-
-def _why(m: Metrics, place: lines.HotPlace | None) -> str:
+def _why(m: Metrics, pair: stragglers.Pair, place: lines.HotPlace | None) -> str:
     """Return the measured cause and what to do about it; if there is none, where to look."""
     causes = m.get(stragglers.straggler_causes) or ()
     if place is not None:
@@ -152,44 +138,26 @@ def _why(m: Metrics, place: lines.HotPlace | None) -> str:
         where = f"{place.name} in {place.where}{KINDS[place.kind].what}"
         return f"{measured}{share(place.share)} of its step is {where}, more than on other ranks"
     if not causes:
-        hint = _HINTS.get(_phase(m), _OTHER)
-        return f"on rank {_slowest(m).rank} no measurement shows the cause. Check {hint}"
+        hint = _HINTS.get(_phase(pair), _OTHER)
+        return f"on rank {pair.slow.rank} no measurement shows the cause. Check {hint}"
     return "; ".join(cause.text for cause in causes) + f". {_CURES[causes[0].name]}"
 
 
-def _waiting(m: Metrics) -> str:
-    waiting = [(number, each) for number, each in m[stragglers.waits] if each > 0]
-    more = ", ..." if len(waiting) > MOST_NAMED else ""
-    return ", ".join(f"rank {number} {seconds(each)}" for number, each in waiting[:MOST_NAMED]) + more
+def _phase(pair: stragglers.Pair) -> str:
+    """Return the phase in which the slowest rank is most behind."""
+    return max(pair.slow.phases, key=pair.excess)
 
 
-def _excess(m: Metrics) -> dict[str, float]:
-    """Return how many seconds per step each phase takes longer on the slowest rank."""
-    slowest, middle = _slowest(m), _middle(m)
-    return {phase: own - middle.phases.get(phase, 0.0) for phase, own in slowest.phases.items()}
-
-
-def _phase(m: Metrics) -> str:
-    excess = _excess(m)
-    return max(excess, key=excess.__getitem__)
-
-
-def _place(m: Metrics) -> str:
-    phase = _phase(m)
-    return "what no phase holds" if phase == "other" else phase.replace("_", " ")
-
-
-def _effect(m: Metrics, lost: float) -> Effect:
+def _effect(m: Metrics, pair: stragglers.Pair) -> Effect:
     """Return the effect of removing the delay on the primary rank's step.
 
     If another rank is the slowest, the primary rank saves waiting for it.
     """
-    primary, slowest = m[communication.own_work][0], _slowest(m)
-    if slowest is not primary:
-        waiting = lost - max(0.0, primary.median - _middle(m).median)
+    primary, phases = m[communication.own_work][0], pair.slow.phases
+    if pair.slow is not primary:
+        waiting = pair.lost - max(0.0, primary.median - pair.middle.median)
         return remove_exposed("communication", waiting, PARTLY, within=("backward",))
-    phase, own = _phase(m), slowest.phases[_phase(m)]
-    if phase == "data_wait":
-        return remove_wait(up_to(min(1.0, lost / own)))
-    longer = [each for each, more in _excess(m).items() if more > 0 and each != "data_wait"]
-    return remove_seconds(*longer, seconds=lost, shares=PARTLY)
+    if _phase(pair) == "data_wait":
+        return remove_wait(up_to(min(1.0, pair.lost / phases["data_wait"])))
+    longer = [phase for phase in phases if pair.excess(phase) > 0 and phase != "data_wait"]
+    return remove_seconds(*longer, seconds=pair.lost, shares=PARTLY)

@@ -16,7 +16,6 @@ from advisor.metrics import Metrics, Threshold, communication, gpu, memory, sett
 from advisor.models.effects import COMPUTE
 from advisor.models.memory import FILL
 from advisor.models.sharding import ZERO_3_VOLUME, gathered
-from advisor.models.state import Effect
 from advisor.rules._memory import pressure, to_stage
 from advisor.rules._phases import exposed, remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure
@@ -67,6 +66,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     now, after = sharding.whole(m).sharded(sharding.stage(m), ranks).total, _sharded_total(m)
     filled = sharding.filled_at(m, 2) - _freed_by_weights(m) / m[gpu.device].memory_total
     enough = "" if filled <= FILL else " Checkpointing or offloading must free the rest."
+    known = m.get(communication.exposed_comm_seconds) is not None
     return Advice(
         then=f"Shard weights, gradients and optimizer state over the {ranks} ranks{of_each} (ZeRO stage 3): a rank's "
         f"part and two gathered blocks take {after / 1e9:.2f} GB instead of {now / 1e9:.2f}. Use either FSDP2 or "
@@ -74,7 +74,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         changes=to_stage(m, 3),
         basis="ZeRO: everything is divided by the number of ranks, and two blocks are gathered at a time. "
         "Communication and its exposed part grow by a factor of 1.5.",
-        effect=_effect(m),
+        effect=remove_exposed("communication", exposed(m), SHARES, within=COMPUTE) if known else None,
         memory=round(after - now),
         intervention=in_place_of_ddp(m),
         risk="Low: the same update. Checkpoints are sharded: save and load them with the framework's functions.",
@@ -103,9 +103,3 @@ def _sharded_total(m: Metrics) -> float:
 def _freed_by_weights(m: Metrics) -> float:
     """Return the bytes freed beyond what stage 2 frees."""
     return sharding.whole(m).sharded(2, m[settings.shard_size]).total - _sharded_total(m)
-
-
-def _effect(m: Metrics) -> Effect | None:
-    if m.get(communication.exposed_comm_seconds) is None:
-        return None
-    return remove_exposed("communication", exposed(m), SHARES, within=COMPUTE)

@@ -14,7 +14,6 @@ Source: DeepSpeed, memory requirements, https://deepspeed.readthedocs.io/en/late
 
 from advisor.metrics import Metrics, Threshold, communication, gpu, memory, settings, sharding, step
 from advisor.models.effects import COMPUTE, remove
-from advisor.models.state import Effect
 from advisor.rules._memory import to_stage
 from advisor.rules._phases import exposed, remove_exposed
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, measure, text
@@ -87,7 +86,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
         if back
         else "20, 33 or 50 % of the exposed communication is saved: the second gathering is a third of stage 3's "
         "volume.",
-        effect=_effect(m),
+        effect=remove("optimizer", shares=UPDATED)
+        if back
+        else remove_exposed("communication", exposed(m), REGATHERED, within=COMPUTE),
         memory=round(grown * m[gpu.device].memory_total),
         risk="Low: the same update. If memory runs out, go back one step.",
     )
@@ -102,9 +103,3 @@ def _filled(m: Metrics) -> float | None:
     if not sharding.data_parallel(m) or sharding.stage(m) < 3:
         return None
     return sharding.filled_at(m, 2)
-
-
-def _effect(m: Metrics) -> Effect:
-    if sharding.offloaded(m):
-        return remove("optimizer", shares=UPDATED)
-    return remove_exposed("communication", exposed(m), REGATHERED, within=COMPUTE)
