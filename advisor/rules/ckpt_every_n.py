@@ -13,7 +13,7 @@ Source: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016, https:
 
 from advisor.metrics import Metrics, Missing, Threshold, gpu, input, memory, settings, step
 from advisor.models.memory import FILL, MISSING_ROOM, Layers, Slope, checkpoint_throughput, layers
-from advisor.models.state import Effect, Scenario, State
+from advisor.models.state import Scenario, State
 from advisor.rules._memory import pressure
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure
@@ -48,21 +48,30 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then checkpoint every N-th block, with the largest N that frees enough memory."""
-    fact, blocks = m[settings.model], _blocks(m)
-    need = _need(m)
+    fact = m[settings.model]
+    if fact.blocks < 2 or not fact.block:
+        raise Missing(
+            "The model has no equal blocks to checkpoint",
+            "Wrap its largest modules in torch.utils.checkpoint.checkpoint by hand.",
+        )
+    blocks, need = layers(fact.blocks, m[memory.mem_activations]), _need(m)
     every = blocks.every(need) if spelling(m).chooses_blocks else 1
     freed = blocks.kept(None) - blocks.kept(every)
     which = f"every {ordinal(every)} of the {blocks.number}" if every > 1 else f"each of the {blocks.number}"
     short = need - freed
+
+    def effect(state: State, scenario: Scenario) -> State:
+        return state.longer("backward", scenario.of(RECOMPUTE) * state.phases.get("forward", 0.0) / every)
+
     return Advice(
         then=f"Checkpoint {which} {fact.block} blocks: that frees about {size(freed)} where "
         f"{size(need)} must become free"
         + (". Sharding or offloading must free the rest. " if short > 0 else ". ")
         + _throughput(m, blocks, every),
-        changes=spelling(m).checkpoint(fact.block or "", every),
+        changes=spelling(m).checkpoint(fact.block, every),
         basis="A checkpointed block keeps 1/17 of its activations (its input) and runs its forward pass twice; "
         "blocks are assumed to be alike and to hold all activations.",
-        effect=_effect(every),
+        effect=effect,
         memory=-round(freed),
         intervention=Intervention(
             name="checkpointing", settings={"block": fact.block, "every": every}, safety=Safety.MEMORY
@@ -70,16 +79,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
         risk="No effect on results: the same numbers are recomputed.",
         fault=True,
     )
-
-
-def _blocks(m: Metrics) -> Layers:
-    fact = m[settings.model]
-    if fact.blocks < 2 or not fact.block:
-        raise Missing(
-            "The model has no equal blocks to checkpoint",
-            "Wrap its largest modules in torch.utils.checkpoint.checkpoint by hand.",
-        )
-    return layers(fact.blocks, m[memory.mem_activations])
 
 
 def _need(m: Metrics) -> float:
@@ -111,11 +110,3 @@ def _throughput(m: Metrics, blocks: Layers, every: int) -> str:
     if ratio < WORTHWHILE:
         return fits
     return f"The batch of {larger} that then fits processes about {ratio - 1:.0%} more samples a second."
-
-
-def _effect(every: int) -> Effect:
-    def effect(state: State, scenario: Scenario) -> State:
-        again = state.phases.get("forward", 0.0) / every
-        return state.longer("backward", scenario.of(RECOMPUTE) * again)
-
-    return effect

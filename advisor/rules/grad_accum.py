@@ -15,7 +15,7 @@ Source: Bekman, Machine Learning Engineering, https://github.com/stas00/ml-engin
 
 from advisor.metrics import Metrics, goals, gpu, input, memory, settings, step
 from advisor.models.memory import Slope, pieces, slope_of_one
-from advisor.models.state import Effect, Scenario, State
+from advisor.models.state import Scenario, State
 from advisor.rules._memory import pressure
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety
@@ -50,6 +50,11 @@ def then(m: Metrics, found: Evidence) -> Advice:
     fit = _largest(m, _in_micro_batches(m))
     largest = min(fit, batch - 1) if m[memory.memory_pressure] else fit
     k, micro = pieces(whole, largest)
+    times = k * batch / whole
+
+    def effect(state: State, scenario: Scenario) -> State:  # so many micro-steps, each with its launch gaps
+        return state.longer("forward", (times - 1) * state.launch_idle)
+
     return Advice(
         then=f"Load {micro} samples at a time and update after every {k} micro-batches: "
         f"{k * micro * m[settings.data_parallel_size]} samples per update.",
@@ -57,7 +62,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         basis="Time: with the same samples per update, a step takes longer, because every micro-batch has its own "
         "launch gaps. Memory: activations scale with the samples of a micro-batch; gradients stay in memory all the "
         "time.",
-        effect=None if m.get(gpu.launch_bound_index) is None else _effect(k * batch / whole),
+        effect=None if m.get(gpu.launch_bound_index) is None else effect,
         memory=round(_in_micro_batches(m).peak(micro) - memory.used(m)),
         intervention=in_pieces(m[input.loader], k) if whole == batch else None,
         risk="Low: the same sum of gradients, rounded in another order; batch normalization sees smaller batches.",
@@ -89,12 +94,3 @@ def _in_micro_batches(m: Metrics) -> Slope:
     """Return the memory peak as a function of micro-batch size, if an update has several micro-batches."""
     staying = 0 if _accumulated(m) > 1 else m[memory.mem_grads]
     return slope_of_one(input.batch_size(m), memory.used(m), m[memory.mem_activations], staying)
-
-
-def _effect(times: float) -> Effect:
-    """Return the effect of having `times` as many micro-steps as now, each with its launch gaps."""
-
-    def effect(state: State, scenario: Scenario) -> State:
-        return state.longer("forward", (times - 1) * state.launch_idle)
-
-    return effect

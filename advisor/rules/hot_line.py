@@ -111,6 +111,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     # Where no forward pass was seen, the line may be the model; on a GPU the host may only wait there.
     known = m.get(step.forward_fraction) is not None and m[settings.on_cpu]
     name = place.name if place.name.endswith("()") else "..."
+    low, expected, high = (share(part) for part in kind.removed)
     code = (
         Change(language="python", code=kind.code.format(name=name), file=place.file, line=place.line)
         if kind.code
@@ -120,18 +121,14 @@ def then(m: Metrics, found: Evidence) -> Advice:
         title=kind.title if kind.what else "",
         then=f"{share(place.share)} of a step is {place.name} in {place.where}{kind.what}{times}. {kind.then}",
         changes=(code,),
-        basis=f"{_part(kind.removed)} of the line's time is saved (assumption for this kind of work). Its time is its "
-        "share of a phase's samples times the seconds that hooks measured in that phase. Up to 65% of the rest of "
-        "the step, at most 1 ms, is also saved, because the rest no longer runs with cold caches (measured on a CPU).",
+        basis=f"{low}, {expected} or {high} of the line's time is saved (assumption for this kind of work). Its time "
+        "is its share of a phase's samples times the seconds that hooks measured in that phase. Up to 65% of the rest "
+        "of the step, at most 1 ms, is also saved, because the rest no longer runs with cold caches (measured on a "
+        "CPU).",
         effect=_effect(m, place, kind) if known else None,
         memory=0,
         risk="Depends on the change: compare the losses of a few steps before and after.",
     )
-
-
-def _part(removed: tuple[float, float, float]) -> str:
-    low, expected, high = (share(part) for part in removed)
-    return f"{low}, {expected} or {high}"
 
 
 def _parts_of(m: Metrics, phases: Sequence[str], place: lines.HotPlace) -> Triple:
@@ -161,7 +158,9 @@ def _effect(m: Metrics, place: lines.HotPlace, kind: LineKind) -> Effect:
     everywhere = _parts_of(m, PHASES, place)
     garbage = (m.get(step.gc_fraction) or 0.0) * m[step.step_time_mean]
     excess = _excess(m) if parts["other"][1] and kind.backward else 0.0
-    coldest = COLDEST / _core(m)
+    use = m.get(host.core_use)
+    core = min(1.0, use.program) if use and use.is_crowded and use.program > 0 else 1.0
+    coldest = COLDEST / core  # the program gets a part of a core while other programs use the cores
     between_steps = m.get(lines.hot_place_between) or 0.0
 
     def effect(state: State, scenario: Scenario) -> State:
@@ -183,27 +182,16 @@ def _effect(m: Metrics, place: lines.HotPlace, kind: LineKind) -> Effect:
         after = after.without("loader_overhead", overhead)
         after = replace(after, load=max(0.0, after.load - (wait - overhead)))
         saved = 1 - after.time / state.time if state.time else 0.0
-        return _warmer(after, scenario.of(WARMER) * saved, coldest)
+        # What is left of the step runs on warmer caches.
+        rest = after.compute + after.load
+        factor = 1 - min(scenario.of(WARMER) * saved, coldest / rest) if rest > 0 else 1.0
+        warmer = {phase: factor * part for phase, part in after.phases.items()}
+        return replace(after, phases=warmer, load=factor * after.load)
 
     return effect
-
-
-def _core(m: Metrics) -> float:
-    """Return the part of a core that the program gets while other programs use the cores; 1 if they do not."""
-    use = m.get(host.core_use)
-    return min(1.0, use.program) if use and use.is_crowded and use.program > 0 else 1.0
 
 
 def _excess(m: Metrics) -> float:
     """Return the part of the backward pass that the model's forward pass does not explain."""
     forward, backward = m.get(step.forward_fraction), m.get(step.backward_fraction)
     return max(0.0, 1 - USUAL_BACKWARD * forward / backward) if forward and backward else 0.0
-
-
-def _warmer(state: State, share: float, coldest: float) -> State:
-    """Return the state with this share less of what is left of the step, up to what cold caches cost."""
-    rest = state.compute + state.load
-    factor = 1 - min(share, coldest / rest) if rest > 0 else 1.0
-    return replace(
-        state, phases={phase: factor * part for phase, part in state.phases.items()}, load=factor * state.load
-    )

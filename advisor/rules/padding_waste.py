@@ -109,13 +109,17 @@ def then(m: Metrics, found: Evidence) -> Advice:
     attention_share = m.get(attention.attention_share)
     known = "as measured" if attention_share is not None else "assumed"
     attention_share = ATTENTION if attention_share is None else attention_share
+    # Needed is what batches of similar lengths have, at most what the batches have now.
+    fact = m[padding.padding]
+    tokens = fact.padded / min(fact.real * LEFT, fact.padded)
+    pairs = fact.padded_pairs / min(fact.real_pairs * LEFT**2, fact.padded_pairs)
     return Advice(
         then=f"{how}: {share(m[padding.padding_waste])} of the tokens are padding.",
         changes=tuple(python(code, m[input.loader].place) for code in codes),
         basis="Forward and backward shrink in proportion to the number of tokens, in the best case to its square. "
         f"The expected value lies between the two, because attention takes {share(attention_share)} of the "
         f"computation, {known}. The remaining padding is {share(LEFT - 1)} of the real tokens.",
-        effect=divide(*COMPUTE, by=speedup(*_needed(m), attention_share)),
+        effect=divide(*COMPUTE, by=speedup(tokens, pairs, attention_share)),
         memory=0,
         risk="Low to medium: batches are less mixed, so keep shuffling within and between them, and weight the "
         "loss by real tokens. Shapes vary: mark them dynamic for torch.compile.",
@@ -131,14 +135,3 @@ def speedup(tokens: float, pairs: float, attention: float) -> Triple:
     """
     blended = 1 / ((1 - attention) / tokens + attention / pairs)
     return (min(tokens, pairs), blended, max(tokens, pairs))
-
-
-def _needed(m: Metrics) -> tuple[float, float]:
-    """Return the padded tokens over the needed ones, and the same of pairs.
-
-    Needed is what batches of similar lengths have, at most what the batches have now.
-    """
-    fact = m[padding.padding]
-    tokens = min(fact.real * LEFT, fact.padded)
-    pairs = min(fact.real_pairs * LEFT**2, fact.padded_pairs)
-    return fact.padded / tokens, fact.padded_pairs / pairs

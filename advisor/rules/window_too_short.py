@@ -45,8 +45,15 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then record enough steps to reduce the uncertainty to 5 %; if that takes too long, use an idle machine."""
+    if (kernels := m.get(gpu.traced_kernels)) is not None:
+        words = (
+            f"This trace has {count(kernels, 'kernel')}; it needs {digits(m[MIN_KERNELS])}. Trace a few whole steps "
+            "after warm-up, for example with torch.profiler.schedule(wait=10, warmup=2, active=3)."
+        )
+    else:
+        words = f"{_found(m)} {_next(m)}"
     return Advice(
-        then=f"{_found(m)} {_next(m)}",
+        then=words,
         changes=(),
         basis="The interval gets narrower with the square root of the number of steps.",
         memory=0,
@@ -55,8 +62,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 def _found(m: Metrics) -> str:
-    if (kernels := m.get(gpu.traced_kernels)) is not None:
-        return f"This trace has {count(kernels, 'kernel')}; it needs {digits(m[MIN_KERNELS])}."
     steady, uncertainty = m[step.steady_step_count], m.get(step.typical_step_uncertainty)
     if steady < m[MIN_STEPS] or uncertainty is None:
         recorded = m.get(step.recording)
@@ -67,12 +72,13 @@ def _found(m: Metrics) -> str:
 
 def _next(m: Metrics) -> str:
     """Return what to do; advise more steps only if they settle it in reasonable time."""
-    if m.get(gpu.traced_kernels) is not None:
-        return (
-            "Trace a few whole steps after warm-up, for example with torch.profiler.schedule(wait=10, warmup=2, "
-            "active=3)."
-        )
-    needed, recorded, cores = _needed(m), m.get(step.recording), m.get(host.core_use)
+    steady, uncertainty = m[step.steady_step_count], m.get(step.typical_step_uncertainty) or 0.0
+    recorded, cores = m.get(step.recording), m.get(host.core_use)
+    # Enough steady steps, or an interval narrow enough; in two digits, as the estimate is no more precise than that.
+    wanted = max(m[MIN_STEPS], steady * (uncertainty / m[MAX_UNCERTAINTY]) ** 2)
+    number = recorded.needed(wanted) if recorded else 1 + step.WARM_UP + math.ceil(wanted)
+    unit: int = 10 ** max(0, len(str(number)) - 2)
+    needed = math.ceil(number / unit) * unit
     step_time = recorded.seconds / recorded.steps if recorded else m.get(step.step_time_mean)
     if cores and cores.is_crowded:
         return f"Record again on an idle machine: other programs used {digits(cores.others)} of {cores.cores} cores."
@@ -81,20 +87,3 @@ def _next(m: Metrics) -> str:
         return f"{within} would not be enough: compare whole epochs, or record on an idle machine."
     lasts = f" ({seconds(needed * step_time)})" if step_time is not None else ""
     return f"Record at least {needed:,} steps{lasts}, including warm-up and evaluations."
-
-
-def _needed(m: Metrics) -> int:
-    """Return the steps to record for enough steady ones, or for an interval narrow enough."""
-    steady, uncertainty, recorded = (
-        m[step.steady_step_count],
-        m.get(step.typical_step_uncertainty),
-        m.get(step.recording),
-    )
-    wanted = max(m[MIN_STEPS], steady * ((uncertainty or 0.0) / m[MAX_UNCERTAINTY]) ** 2)
-    return _rounded_up(recorded.needed(wanted) if recorded else 1 + step.WARM_UP + math.ceil(wanted))
-
-
-def _rounded_up(number: int) -> int:
-    """Round up to two digits, because the estimate is no more precise than that."""
-    unit: int = 10 ** max(0, len(str(number)) - 2)
-    return math.ceil(number / unit) * unit
