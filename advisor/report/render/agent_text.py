@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 
 from advisor.report.pages import condition, wrong_when
 from advisor.report.quantities import brief
+from advisor.report.render import view
 from advisor.report.render.fenced import fenced
 from advisor.report.render.tried import outcome
-from advisor.report.render.view import View
 from advisor.report.report import Recommendation, Report
 from advisor.report.wording import busy, counsel, diagnosis, prospect, remarks
 from advisor.units import seconds, share, size
@@ -52,18 +52,18 @@ def _within(lines: list[str], longest: int, ends: list[str] | None = None) -> st
 
 
 def _summary(report: Report) -> Iterator[str]:
-    view, steps = View(report), report.steps
+    steps = report.steps
     yield f"run: {shlex.join(report.run.command)}"
     yield f"ended: {report.run.ended}, ranks: {report.run.ranks}, nodes: {report.run.nodes}"
     yield from filter(None, (busy(report), f"diagnosis: {diagnosis(report)}"))
     if steps and steps.mean is not None:
         low, high = (seconds(end) for end in steps.interval) if steps.interval else ("?", "?")
         yield f"step: mean {seconds(steps.mean)} (95 %: {low} to {high}), {steps.steady} steady of {steps.count}"
-    if view.phases:
-        parts = sorted(view.phases, key=lambda phase: -(phase.share or 0.0))
+    if view.phases(report):
+        parts = sorted(view.phases(report), key=lambda phase: -(phase.share or 0.0))
         yield f"phases: {', '.join(f'{each.name} {share(each.share or 0.0)}' for each in parts)}"
-    if view.places_text:
-        yield f"hot lines: {'; '.join(view.places_text)}"
+    if view.places_text(report):
+        yield f"hot lines: {'; '.join(view.places_text(report))}"
     yield from _next(report)
     for number, item in enumerate(report.advice[:MOST_ADVICE], start=1):
         yield f"advice {number}: {item.rule} [{item.severity}] {item.title}; {'; '.join(view.gains(item)) or 'no gain'}"
@@ -72,7 +72,7 @@ def _summary(report: Report) -> Iterator[str]:
     if len(report.advice) > MOST_ADVICE:
         yield f"  {len(report.advice) - MOST_ADVICE} more: section advice"
     yield from filter(None, (prospect(report), remarks(report)))
-    for note in view.problems[:MOST_PROBLEMS]:
+    for note in view.problems(report)[:MOST_PROBLEMS]:
         yield f"problem: {note.source}: {note.message}"
 
 
@@ -89,7 +89,6 @@ def _next(report: Report) -> Iterator[str]:
 
 
 def _advice(report: Report) -> Iterator[str]:
-    view = View(report)
     for item in report.advice:
         advice = item.finding.advice
         yield f"{item.rule} [{item.severity}] {item.title}"
@@ -99,7 +98,7 @@ def _advice(report: Report) -> Iterator[str]:
         yield f"  risk: {advice.risk}"
         yield from (f"  {name}: {text}" for name, text in _aside(item) if text)
         for change in advice.changes:
-            yield f"  change: {view.place(change)} {view.differences(change, '->')}".rstrip()
+            yield f"  change: {view.place(report, change)} {view.differences(change, '->')}".rstrip()
             yield from (f"    {line}" for line in change.code.splitlines())
 
 
@@ -116,7 +115,7 @@ def _evidence(report: Report) -> Iterator[str]:
         facts = item.finding.evidence.facts
         if facts or item.note:
             yield f"{item.rule}: {item.note}"
-        yield from (f"  {View.fact(fact)} ({fact.metric.name}). {brief(fact.metric)}" for fact in facts)
+        yield from (f"  {view.fact(fact)} ({fact.metric.name}). {brief(fact.metric)}" for fact in facts)
 
 
 def _operators(report: Report) -> Iterator[str]:
@@ -132,7 +131,6 @@ def _operators(report: Report) -> Iterator[str]:
 
 
 def _hot_lines(report: Report) -> Iterator[str]:
-    view = View(report)
     code = report.code
     if code is None:
         return
@@ -143,9 +141,11 @@ def _hot_lines(report: Report) -> Iterator[str]:
     ):
         for place in places[:MOST_ROWS]:
             span = f"{share(place.low)} to {share(place.high)}"
-            yield f"{share(place.share)} of {title} ({span}): {place.name} in {view.place(place)}, {place.phase}"
+            where = f"{place.name} in {view.place(report, place)}"
+            yield f"{share(place.share)} of {title} ({span}): {where}, {place.phase}"
     for heat in code.heated:
-        yield f"source of {heat.place.name} in {view.place(heat.place)}{' (changed since)' if heat.changed else ''}:"
+        changed = " (changed since)" if heat.changed else ""
+        yield f"source of {heat.place.name} in {view.place(report, heat.place)}{changed}:"
         yield from (
             f"  {line.number:5} {share(line.share) if line.share else '':>6} {line.text}" for line in heat.lines
         )

@@ -10,9 +10,10 @@ from advisor.compare.change import ChangeVerdict
 from advisor.compare.comparison import LEAST_STEPS, ComparedQuantity, Comparison, Side
 from advisor.compare.lines import FunctionChange
 from advisor.compare.settings import Difference
+from advisor.report.render import view
 from advisor.report.render.operator_changes_view import section as operator_section
 from advisor.report.render.section import Bar, BarPart, Section, Table
-from advisor.report.render.view import ENDINGS, View
+from advisor.report.render.view import ENDINGS
 from advisor.report.report import LABELS
 from advisor.runs.environment import Scalar
 from advisor.stats.significance import Interval
@@ -265,7 +266,7 @@ def _fact_name(one: Difference) -> str:
 def _fact(name: str, value: Scalar) -> str:
     if value is None:
         return "not known"
-    return "seen" if name == "seen" else View.value(name, value)
+    return "seen" if name == "seen" else view.value(name, value)
 
 
 _CORES = ("process_cpu", "worker_cpu", "others_cpu")

@@ -9,23 +9,21 @@ from markupsafe import Markup
 
 from advisor.compare.comparison import Comparison
 from advisor.report.one_step import OneStep
-from advisor.report.render import charts
+from advisor.report.render import charts, view
 from advisor.report.render.compare_view import sections
 from advisor.report.render.section import Page, Section
 from advisor.report.render.templates import environment, folder
-from advisor.report.render.view import View
 from advisor.report.report import Report
 from profiler.version import __version__
 
 
 def render(report: Report, compared: Comparison | None = None) -> str:
     """Return the whole page, with what a comparison found if there is one."""
-    view = View(report)
     data: dict[str, object] = {}
     if report.charts:
         data["charts"] = charts.item(report.charts)
     if report.one_step:
-        data["one-step"] = _steps(report.one_step, view)
+        data["one-step"] = _steps(report.one_step)
     if report.what_if:
         data["memory"] = report.what_if.anatomy.as_data()
     scripts = {
@@ -46,7 +44,6 @@ def render(report: Report, compared: Comparison | None = None) -> str:
         report=report,
         version=report.version,
         compared=sections(compared) if compared else (),
-        view=view,
     )
 
 
@@ -90,7 +87,7 @@ def filled(
     return environment().get_template(template).render(made | shown)
 
 
-def _steps(found: OneStep, view: View) -> dict[str, object]:
+def _steps(found: OneStep) -> dict[str, object]:
     """Return the data that `one_step.js` draws; times are nanoseconds."""
     return {
         "labels": {name: view.part_label(name) for step in found.steps for name in step.kinds},

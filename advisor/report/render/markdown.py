@@ -10,7 +10,6 @@ from advisor.compare.comparison import Comparison
 from advisor.report.render.compare_view import sections
 from advisor.report.render.section import Section
 from advisor.report.render.templates import environment
-from advisor.report.render.view import View
 from advisor.report.report import Report
 from profiler.printable import printable
 
@@ -24,7 +23,7 @@ _SPAN = re.compile(r"(?<!`)`([^`|]+)`(?!`)")
 def render(report: Report, compared: Comparison | None = None) -> str:
     """Return GitHub-flavored Markdown in which external text is only text."""
     found = sections(compared) if compared else ()
-    return _template("report.md").render(report=report, view=View(report), compared=found)
+    return _template("report.md").render(report=report, compared=found)
 
 
 def render_sections(sections: Sequence[Section]) -> str:

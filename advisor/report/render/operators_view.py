@@ -18,70 +18,62 @@ Cell = tuple[str, float | None]
 """A text, and the number to sort it by."""
 
 
-class OperatorView:
-    """What is shown of an operator table."""
+COLUMNS = ("Time", "Share", "Calls", "TFLOP/s", "GB/s", "Roofline", "Bound", "Recoverable", "Host", "Launch gap")
 
-    columns = ("Time", "Share", "Calls", "TFLOP/s", "GB/s", "Roofline", "Bound", "Recoverable", "Host", "Launch gap")
 
-    def __init__(self, table: OperatorTable, *, imported: bool) -> None:
-        self.table = table
-        self._imported = imported
+def span(table: OperatorTable, *, imported: bool) -> str:
+    """Return what the table is about."""
+    per = "of the trace" if imported and not table.marked else "a step"
+    gpu = f" on {table.gpu}" if table.gpu else ""
+    return (
+        f"Operators that launched the {seconds(table.seconds)} of work {per}{gpu}: the innermost operator "
+        "around each launch, with its place in the model and the shapes of its inputs."
+    )
 
-    @property
-    def span(self) -> str:
-        """Return what the table is about."""
-        per = "of the trace" if self._imported and not self.table.marked else "a step"
-        gpu = f" on {self.table.gpu}" if self.table.gpu else ""
-        return (
-            f"Operators that launched the {seconds(self.table.seconds)} of work {per}{gpu}: the innermost operator "
-            "around each launch, with its place in the model and the shapes of its inputs."
+
+def lines(table: OperatorTable) -> list[str]:
+    """Return the sentences about the operators that matter most."""
+    found = [f"Most time: {', '.join(f'`{row.name}` {share(row.share)}' for row in table.rows[:3])}."]
+    gains = [row for row in table.gains if row.roof.gain and row.roof.gain >= NOTABLE * table.elapsed]
+    for row in gains[:NAMED]:
+        of = f" of {shapes(row.inputs)}" if any(row.inputs) else ""
+        at = f" in {inside}" if (inside := module(row.path)) else ""
+        found.append(
+            f"`{row.name}`{of}{at}: {share(row.roof.share or 0.0)} of its roofline, bound by {row.roof.bound}; "
+            f"{seconds(row.roof.gain or 0.0)} less at the speed that its kind typically reaches."
         )
+    if table.peaks is None and table.gpu:
+        found.append(f"The peak rates of {table.gpu} are unknown, so there is no roofline.")
+    elif not any(row.inputs for row in table.rows):
+        found.append("The trace lacks input shapes (`record_shapes=True`), so operations and bytes are unknown.")
+    return found
 
-    @property
-    def lines(self) -> list[str]:
-        """Return the sentences about the operators that matter most."""
-        rows = self.table.rows[:3]
-        lines = [f"Most time: {', '.join(f'`{row.name}` {share(row.share)}' for row in rows)}."]
-        gains = [row for row in self.table.gains if row.roof.gain and row.roof.gain >= NOTABLE * self.table.elapsed]
-        for row in gains[:NAMED]:
-            of = f" of {shapes(row.inputs)}" if any(row.inputs) else ""
-            at = f" in {inside}" if (inside := module(row.path)) else ""
-            lines.append(
-                f"`{row.name}`{of}{at}: {share(row.roof.share or 0.0)} of its roofline, bound by {row.roof.bound}; "
-                f"{seconds(row.roof.gain or 0.0)} less at the speed that its kind typically reaches."
-            )
-        if self.table.peaks is None and self.table.gpu:
-            lines.append(f"The peak rates of {self.table.gpu} are unknown, so there is no roofline.")
-        elif not any(row.inputs for row in self.table.rows):
-            lines.append("The trace lacks input shapes (`record_shapes=True`), so operations and bytes are unknown.")
-        return lines
 
-    @property
-    def rows(self) -> list[OperatorRow]:
-        """Return the rows, most time first, and the rest."""
-        return [*self.table.rows, *([self.table.rest] if self.table.rest else [])]
+def rows(table: OperatorTable) -> list[OperatorRow]:
+    """Return the rows, most time first, and the rest."""
+    return [*table.rows, *([table.rest] if table.rest else [])]
 
-    @property
-    def filters(self) -> list[tuple[str, list[str]]]:
-        """Return what rows can be filtered by, and the values."""
-        values: dict[str, set[str]] = {
-            "Kind": {row.kind for row in self.rows},
-            "Phase": {row.phase or "" for row in self.rows},
-            "Bound": {row.roof.bound or "" for row in self.rows},
-        }
-        return [(name, sorted(found - {""})) for name, found in values.items() if len(found) > 1]
 
-    @property
-    def note(self) -> str:
-        """Return what the columns mean."""
-        known = "Launch gap: time in which the GPU was idle because the launch came late. "
-        if self.table.modeled:
-            known += (
-                "Roofline: the least possible time (operations at the peak rate of their dtype, or bytes at peak "
-                "bandwidth) divided by the measured time; above 100% if data came from a cache. Recoverable: the "
-                "time saved at the speed that good kernels of this kind typically reach. "
-            )
-        return f"{known}A cell is empty if the trace does not contain the value."
+def filters(table: OperatorTable) -> list[tuple[str, list[str]]]:
+    """Return what rows can be filtered by, and the values."""
+    values: dict[str, set[str]] = {
+        "Kind": {row.kind for row in rows(table)},
+        "Phase": {row.phase or "" for row in rows(table)},
+        "Bound": {row.roof.bound or "" for row in rows(table)},
+    }
+    return [(name, sorted(found - {""})) for name, found in values.items() if len(found) > 1]
+
+
+def note(table: OperatorTable) -> str:
+    """Return what the columns mean."""
+    known = "Launch gap: time in which the GPU was idle because the launch came late. "
+    if table.modeled:
+        known += (
+            "Roofline: the least possible time (operations at the peak rate of their dtype, or bytes at peak "
+            "bandwidth) divided by the measured time; above 100% if data came from a cache. Recoverable: the "
+            "time saved at the speed that good kernels of this kind typically reach. "
+        )
+    return f"{known}A cell is empty if the trace does not contain the value."
 
 
 def place(row: OperatorRow) -> str:
@@ -100,7 +92,7 @@ def about(row: OperatorRow) -> str:
 
 
 def cells(row: OperatorRow) -> tuple[Cell, ...]:
-    """Return the cells below `OperatorView.columns`."""
+    """Return the cells below `COLUMNS`."""
     roof = row.roof
     return (
         (seconds(row.seconds), row.seconds),

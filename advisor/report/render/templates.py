@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from advisor import units
 from advisor.report import pages, wording
 from advisor.report.quantities import brief, meaning
-from advisor.report.render import operators_view
+from advisor.report.render import operators_view, view
 from advisor.report.render.operator_charts import icicle, roofline
 from advisor.report.render.tried import bands, details, outcome
 from profiler.printable import printable
@@ -122,6 +122,7 @@ def environment() -> Environment:
         "glossary": GLOSSARY,
         "severities": SEVERITIES,
         "pages": pages,
+        "view": view,
         "wording": wording,
         "operators": operators_view,
     }

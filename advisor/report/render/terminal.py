@@ -13,10 +13,10 @@ from advisor.compare.comparison import Comparison
 from advisor.judging.judge import WINDOW_TOO_SHORT
 from advisor.judging.verdict import Verdict
 from advisor.report.conclusion import conclude
+from advisor.report.render import view
 from advisor.report.render.compare_view import brief
 from advisor.report.render.section_text import show
 from advisor.report.render.tried import details, outcome
-from advisor.report.render.view import View
 from advisor.report.report import Recommendation, Report
 from advisor.report.wording import busy, counsel, diagnosis, inside_other, is_scattered, prospect, remarks
 from advisor.units import seconds, share
@@ -56,39 +56,40 @@ def summarize(report: Report, folder: Path, console: Console | None = None, comp
 
 
 def _summarize(report: Report, folder: Path, console: Console, compared: Comparison | None) -> None:
-    view = View(report)
     console.print()
     if said := busy(report):
         console.print(Text(printable(said), style="bold yellow"))
     console.print(Text(printable(diagnosis(report)), style="bold"))
     if said := counsel(report):
         console.print(Text(printable(said)))
-    if report.imported and view.traced_gpu:
+    if report.imported and view.traced_gpu(report):
         console.print()
         _bars(((part.label, part.seconds, part.share) for part in report.traces[0].parts if part.seconds), console)
-    if view.phases:
+    if view.phases(report):
         console.print()
-        largest = sorted(view.phases, key=lambda phase: phase.share or 0.0, reverse=True)
+        largest = sorted(view.phases(report), key=lambda phase: phase.share or 0.0, reverse=True)
         rows = ((phase.label, phase.seconds or 0.0, phase.share or 0.0) for phase in largest)
         _bars((row for row in rows if row[2] >= LEAST), console)
-    slow = view.why_slow.replace("`", "")
-    lines = f"Hottest lines of a step: {'; '.join(view.places_text)}." if view.places_text else ""
+    slow = view.why_slow(report).replace("`", "")
+    lines = f"Hottest lines of a step: {'; '.join(view.places_text(report))}." if view.places_text(report) else ""
     look = _look(report)
-    if notes := [*filter(None, (lines, slow, look, view.regions_text, view.between_text, *_ranks(view)))]:
+    if notes := [
+        *filter(None, (lines, slow, look, view.regions_text(report), view.between_text(report), *_ranks(report)))
+    ]:
         console.print()
         for note in notes:  # each on a line of its own: within one, printable() makes a line end a blank
             console.print(Padding(Text(printable(note)), (0, 0, 0, 2)))
     if advice := _worth_a_line(report):
         console.print()
-        _advice(view, advice, console)
-    if len(view.path) > SEVERAL and (said := prospect(report)):
+        _advice(report, advice, console)
+    if len(view.path(report)) > SEVERAL and (said := prospect(report)):
         console.print()
         console.print(Text(printable(said)))
     if compared:
         show(brief(compared), console)
-    if view.problems:
+    if view.problems(report):
         console.print()
-        _problems(view, console)
+        _problems(report, console)
     console.print()
     if said := remarks(report):
         console.print(Text(printable(said), style="dim"))
@@ -107,12 +108,16 @@ def _bars(rows: Iterable[tuple[str, float, float]], console: Console) -> None:
     console.print(Padding(table, (0, 0, 0, 2)))
 
 
-def _ranks(view: View) -> list[str]:
-    if not view.report.ranks:
+def _ranks(report: Report) -> list[str]:
+    if not report.ranks:
         return []
-    named = view.report.ranks.named
-    more = view.report.ranks.more + max(0, len(named) - MOST_RANKS)
-    return [view.ranks_text, *map(view.named, named[:MOST_RANKS]), *([f"and {more:,} more ranks"] if more else [])]
+    named = report.ranks.named
+    more = report.ranks.more + max(0, len(named) - MOST_RANKS)
+    return [
+        view.ranks_text(report),
+        *map(view.named, named[:MOST_RANKS]),
+        *([f"and {more:,} more ranks"] if more else []),
+    ]
 
 
 def _look(report: Report) -> str:
@@ -128,7 +133,7 @@ def _worth_a_line(report: Report) -> list[Recommendation]:
     return [item for item in report.advice if item.rule not in said]
 
 
-def _advice(view: View, advice: list[Recommendation], console: Console) -> None:
+def _advice(report: Report, advice: list[Recommendation], console: Console) -> None:
     for number, item in enumerate(advice[:MOST_ADVICE], start=1):
         style = STYLES[item.severity]
         gain = "".join(f"{sentence[:1].upper()}{sentence[1:]}. " for sentence in view.gains(item))
@@ -143,7 +148,7 @@ def _advice(view: View, advice: list[Recommendation], console: Console) -> None:
             console.print(Padding(Text(printable(item.past), style="dim"), (0, 0, 0, 3)))
         for change in item.finding.advice.changes:
             arrow = "->" if console.options.ascii_only else "\u2192"
-            _change(view.place(change), view.differences(change, arrow), console)
+            _change(view.place(report, change), view.differences(change, arrow), console)
     if len(advice) > MOST_ADVICE:
         console.print(Text(f"   and {len(advice) - MOST_ADVICE} more in the report."))
 
@@ -158,8 +163,8 @@ def _change(where: str, differences: str, console: Console) -> None:
         console.print(Padding(Text(printable(together), style="cyan"), (0, 0, 0, INDENT)))
 
 
-def _problems(view: View, console: Console) -> None:
-    for note in view.problems[:MOST_PROBLEMS]:
+def _problems(report: Report, console: Console) -> None:
+    for note in view.problems(report)[:MOST_PROBLEMS]:
         console.print(Text(printable(f"! {note.source}: {note.message}"), style="yellow"))
-    if len(view.problems) > MOST_PROBLEMS:
-        console.print(Text(f"  and {len(view.problems) - MOST_PROBLEMS} more in the report."))
+    if len(view.problems(report)) > MOST_PROBLEMS:
+        console.print(Text(f"  and {len(view.problems(report)) - MOST_PROBLEMS} more in the report."))

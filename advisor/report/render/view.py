@@ -11,7 +11,6 @@ from advisor.judging.judge import Finding
 from advisor.models.cost import SAVING_OF
 from advisor.report.code import LEAST_SAMPLES, NAMED, NAMED_LOW, HotPlace
 from advisor.report.ranks import Named
-from advisor.report.render.operators_view import OperatorView
 from advisor.report.render.section import BarPart
 from advisor.report.render.tried import outcome
 from advisor.report.report import LABELS, Note, Phase, Recommendation, Report
@@ -72,436 +71,407 @@ MOST_REGIONS = 5
 BYTES = ("memory_total", "bytes", "state_bytes", "batch_bytes")
 
 
-class View:
-    """What is shown of one report."""
+def command(report: Report) -> str:
+    """Return the command as you would type it."""
+    if any(NOTEBOOK in word for word in report.run.command):
+        return "Jupyter notebook"
+    return shlex.join(report.run.command) or "(unknown command)"
 
-    def __init__(self, report: Report) -> None:
-        self.report = report
 
-    @property
-    def command(self) -> str:
-        """Return the command as you would type it."""
-        if any(NOTEBOOK in word for word in self.report.run.command):
-            return "Jupyter notebook"
-        return shlex.join(self.report.run.command) or "(unknown command)"
+def name(report: Report) -> str:
+    """Return the script's name, for a title."""
+    words = (word for word in report.run.command if word.endswith(".py"))
+    return PurePath(next(words, next(iter(report.run.command), "run"))).name
 
-    @property
-    def name(self) -> str:
-        """Return the script's name, for a title."""
-        words = (word for word in self.report.run.command if word.endswith(".py"))
-        return PurePath(next(words, next(iter(self.report.run.command), "run"))).name
 
-    @property
-    def ending(self) -> str:
-        """Return how the run ended, with the status or the signal."""
-        run = self.report.run
-        if self.report.imported:
-            return "traced by torch.profiler"
-        if run.signal is not None:
-            return f"{ENDINGS[run.ended]}, signal {run.signal}"
-        return f"{ENDINGS[run.ended]}, exit status {run.exit_status}" if run.exit_status else ENDINGS[run.ended]
+def ending(report: Report) -> str:
+    """Return how the run ended, with the status or the signal."""
+    run = report.run
+    if report.imported:
+        return "traced by torch.profiler"
+    if run.signal is not None:
+        return f"{ENDINGS[run.ended]}, signal {run.signal}"
+    return f"{ENDINGS[run.ended]}, exit status {run.exit_status}" if run.exit_status else ENDINGS[run.ended]
 
-    @property
-    def facts(self) -> list[str]:
-        """Return when the run started, how long it took, how many ranks it had, and what recording cost."""
-        run, known = self.report.run, []
-        if run.started:
-            known.append(run.started.replace("T", " ").replace("+00:00", " UTC"))
-        if run.duration is not None:
-            known.append(seconds(run.duration))
-        if run.ranks:
-            nodes = f" on {run.nodes} nodes" if run.nodes > 1 else ""
-            known.append(f"{count(run.ranks, 'rank')}{nodes}")
-        if self.report.overhead.fraction is not None:
-            known.append(f"recording cost {share(self.report.overhead.fraction)}")
-        return known
 
-    @property
-    def tiles(self) -> list[Tile]:
-        """Return the figures worth seeing first, without those that were not measured."""
-        return [*self._step_tiles(), *self._machine_tiles(), *self._plan_tiles()]
+def facts(report: Report) -> list[str]:
+    """Return when the run started, how long it took, how many ranks it had, and what recording cost."""
+    run, known = report.run, []
+    if run.started:
+        known.append(run.started.replace("T", " ").replace("+00:00", " UTC"))
+    if run.duration is not None:
+        known.append(seconds(run.duration))
+    if run.ranks:
+        nodes = f" on {run.nodes} nodes" if run.nodes > 1 else ""
+        known.append(f"{count(run.ranks, 'rank')}{nodes}")
+    if report.overhead.fraction is not None:
+        known.append(f"recording cost {share(report.overhead.fraction)}")
+    return known
 
-    def _step_tiles(self) -> Iterable[Tile]:
-        steps = self.report.steps
-        if steps is None:
-            return
-        if steps.mean is not None:
-            interval = f"{seconds(steps.interval[0])} to {seconds(steps.interval[1])}" if steps.interval else ""
-            yield Tile("Mean step", seconds(steps.mean), interval)
-        if steps.p99 is not None and steps.p50 is not None:
-            yield Tile("Slowest 1%", seconds(steps.p99), f"median {seconds(steps.p50)}")
+
+def tiles(report: Report) -> Iterable[Tile]:
+    """Yield the figures worth seeing first, without those that were not measured."""
+    steps, before, after = report.steps, report.before, report.after
+    if steps and steps.mean is not None:
+        interval = f"{seconds(steps.interval[0])} to {seconds(steps.interval[1])}" if steps.interval else ""
+        yield Tile("Mean step", seconds(steps.mean), interval)
+    if steps and steps.p99 is not None and steps.p50 is not None:
+        yield Tile("Slowest 1%", seconds(steps.p99), f"median {seconds(steps.p50)}")
+    if steps:
         yield Tile("Steps", f"{steps.count:,}", f"{steps.steady:,} steady" if steps.steady else "")
-
-    def _machine_tiles(self) -> Iterable[Tile]:
-        if (used := self._measured("gpu_utilization")) is not None:
-            active = self._measured("sm_active")
-            yield Tile(
-                "GPU utilization",
-                share(used),
-                f"{share(active)} of SMs active" if active is not None else "upper bound",
-            )
-        if self.report.gpu_hours is not None:
-            price = self.report.goals.gpu_price
-            note = f"{money(self.report.gpu_hours * price)} at {money(price)} an hour" if price is not None else ""
-            yield Tile("GPU-hours", digits(self.report.gpu_hours), note)
-
-    def _plan_tiles(self) -> Iterable[Tile]:
-        before, after = self.report.before, self.report.after
-        if before and after and after.expected < before:
-            note = f"{seconds(after.low)} to {seconds(after.high)}, {before / after.expected:.1f}x as fast"
-            now = (
-                f"; {seconds(before)} now, including its share of the time between steps"
-                if self.report.extended
-                else ""
-            )
-            yield Tile("Step after the plan", seconds(after.expected), f"{note}{now}")
-
-    def _measured(self, name: str) -> float | None:
-        return next((one.value for one in self.report.quantities if one.name == name), None)
-
-    @property
-    def phases(self) -> list[Phase]:
-        """Return the measured phases that take any time."""
-        return [phase for phase in self.report.phases if phase.share and phase.seconds]
-
-    @property
-    def unmeasured(self) -> list[str]:
-        """Return the parts of a step that neither steps nor profiler windows measured."""
-        return [inline(phase.label) for phase, part in self._in_windows if part is None]
-
-    @property
-    def windowed(self) -> list[str]:
-        """Return the parts that only profiler windows measured, with their shares of the step."""
-        return [f"{inline(phase.label)} {share(part)}" for phase, part in self._in_windows if part is not None]
-
-    @property
-    def _in_windows(self) -> list[tuple[Phase, float | None]]:
-        """Return the phases that steps do not separate, and their shares in profiler windows."""
-        unseen = [phase for phase in self.report.phases if phase.share is None]
-        return [(phase, self._measured(_OF_WINDOWS.get(phase.name, ""))) for phase in unseen]
-
-    @property
-    def operators(self) -> OperatorView | None:
-        """Return the operator table; None without one."""
-        table = self.report.operators
-        return OperatorView(table, imported=self.report.imported) if table else None
-
-    @staticmethod
-    def part_label(name: str) -> str:
-        """Return the name of a part of a step for readers."""
-        return TRACED_PARTS[name][1] if name in TRACED_PARTS else LABELS[name][0] if name in LABELS else name
-
-    @property
-    def why_slow(self) -> str:
-        """Return what made the slowest step slow; empty if none stands out."""
-        found = self.report.one_step
-        if found is None or found.slowest is None:
-            return ""
-        slow = found.slowest
-        longer = slow.seconds - found.typical.seconds
-        took = f"The slowest step takes {seconds(slow.seconds)}, {seconds(longer)} more than a typical one"
-        if found.cause is None:
-            return f"{took}; no single part explains it."
-        part, grown = found.cause
-        host = next((each.host for each in slow.stretches if each.part == part), "")
-        inside = f"; during its longest stretch, the host was in `{host}`" if host else ""
-        return f'{took}: {seconds(grown)} more of "{self.part_label(part)}"{inside}.'
-
-    @property
-    def step_lead(self) -> str:
-        """Return what made the slowest step slow, or why there is no such step."""
-        if self.report.one_step and self.report.one_step.typical.number is None:
-            return "The trace marks no steps: this is the whole trace."
-        single = self.report.traces and self.report.traces[0].fact.steps == 1
-        return self.why_slow or (
-            "One whole step was traced." if single else "No step differs much from the typical one."
+    if (used := _measured(report, "gpu_utilization")) is not None:
+        active = _measured(report, "sm_active")
+        yield Tile(
+            "GPU utilization", share(used), "upper bound" if active is None else f"{share(active)} of SMs active"
         )
+    if report.gpu_hours is not None:
+        price = report.goals.gpu_price
+        note = f"{money(report.gpu_hours * price)} at {money(price)} an hour" if price is not None else ""
+        yield Tile("GPU-hours", digits(report.gpu_hours), note)
+    if before and after and after.expected < before:
+        note = f"{seconds(after.low)} to {seconds(after.high)}, {before / after.expected:.1f}x as fast"
+        if report.extended:
+            note += f"; {seconds(before)} now, including its share of the time between steps"
+        yield Tile("Step after the plan", seconds(after.expected), note)
 
-    @property
-    def step_notes(self) -> list[str]:
-        """Return what the drawing of single steps leaves out, one sentence each."""
-        found = self.report.one_step
-        if found is None:
-            return []
-        if not found.placed:
-            return [
-                "Only the duration of each phase was recorded; the order shown is the usual order of a training loop."
-            ]
-        notes = ["A step starts and ends when the GPU reaches it; the host may be ahead of the GPU."]
-        if not self.report.imported:
-            notes.append("The host is slower while it is profiled.")
-        if tick := max(step.tick for step in found.steps):
-            notes.append(f"Neighboring pieces shorter than {seconds(tick)} are merged.")
-        return notes
 
-    @property
-    def places(self) -> list[HotPlace]:
-        """Return the hottest places of the program's code in a step."""
-        found = self.report.code.places if self.report.code else ()
-        return [place for place in found if place.share >= NOTABLE][:MOST_PLACES]
+def _measured(report: Report, name: str) -> float | None:
+    return next((one.value for one in report.quantities if one.name == name), None)
 
-    def place(self, of: HotPlace | Change) -> str:
-        """Return a file and line, relative to the folder in which the run was started; empty if not known."""
-        if of.file is None:
-            return ""
-        file = CELL if is_cell(of.file) else of.file
-        if file.startswith(CELL):
-            return f"{file}, line {of.line}" if of.line else file
-        path = PurePath(file)
-        inside = bool(self.report.run.cwd) and path.is_relative_to(self.report.run.cwd)
-        short = path.relative_to(self.report.run.cwd) if inside else path
-        return f"{short}:{of.line}" if of.line else str(short)
 
-    @staticmethod
-    def phase_name(name: str) -> str:
-        """Return the name of a phase that stacks were sampled in."""
-        return LABELS[name][0] if name in LABELS else name.capitalize()
+def phases(report: Report) -> list[Phase]:
+    """Return the measured phases that take any time."""
+    return [phase for phase in report.phases if phase.share and phase.seconds]
 
-    @property
-    def places_text(self) -> list[str]:
-        """Return the three hottest places, one line each."""
-        known = [place for place in self.places if place.phase not in ("backward", "optimizer")]
-        if not self.report.code or self.report.code.samples < LEAST_SAMPLES:
-            return []
-        return [
-            f"{share(one.share)} {one.name} in {self.place(one)}"
-            for one in known
-            if one.share >= NAMED / 2 and one.low >= NAMED_LOW / 2
-        ][:3]
 
-    @property
-    def traced_gpu(self) -> bool:
-        """Return whether a trace holds GPU work."""
-        return any(one.parts for one in self.report.traces)
+def unmeasured(report: Report) -> list[str]:
+    """Return the parts of a step that neither steps nor profiler windows measured."""
+    return [inline(phase.label) for phase, part in _in_windows(report) if part is None]
 
-    @property
-    def traced_title(self) -> str:
-        """Return the title of the section on traces."""
-        several = "s" if len(self.report.traces) > 1 else ""
-        return "What the GPU does" if self.traced_gpu else f"The trace{several}"
 
-    @property
-    def traced_span(self) -> str:
-        """Return what of the traces is looked at, in a sentence or two."""
-        first = self.report.traces[0].fact
-        if not self.report.imported:
-            held = f" of {count(first.steps, 'step')}" if first.steps else ""
-            return f"One profiler window{held}, {seconds(first.seconds)} long. The host is slower while it is profiled."
-        if first.steps is None:
-            return f"The trace marks no steps: this is the whole trace, {seconds(first.seconds)}."
-        return (
-            f"The trace marks {count(first.steps, 'whole step')}, {seconds(first.seconds)} from the first to the last."
+def windowed(report: Report) -> list[str]:
+    """Return the parts that only profiler windows measured, with their shares of the step."""
+    return [f"{inline(phase.label)} {share(part)}" for phase, part in _in_windows(report) if part is not None]
+
+
+def _in_windows(report: Report) -> list[tuple[Phase, float | None]]:
+    """Return the phases that steps do not separate, and their shares in profiler windows."""
+    unseen = [phase for phase in report.phases if phase.share is None]
+    return [(phase, _measured(report, _OF_WINDOWS.get(phase.name, ""))) for phase in unseen]
+
+
+def part_label(name: str) -> str:
+    """Return the name of a part of a step for readers."""
+    return TRACED_PARTS[name][1] if name in TRACED_PARTS else LABELS[name][0] if name in LABELS else name
+
+
+def why_slow(report: Report) -> str:
+    """Return what made the slowest step slow; empty if none stands out."""
+    found = report.one_step
+    if found is None or found.slowest is None:
+        return ""
+    slow = found.slowest
+    longer = slow.seconds - found.typical.seconds
+    took = f"The slowest step takes {seconds(slow.seconds)}, {seconds(longer)} more than a typical one"
+    if found.cause is None:
+        return f"{took}; no single part explains it."
+    part, grown = found.cause
+    host = next((each.host for each in slow.stretches if each.part == part), "")
+    inside = f"; during its longest stretch, the host was in `{host}`" if host else ""
+    return f'{took}: {seconds(grown)} more of "{part_label(part)}"{inside}.'
+
+
+def step_lead(report: Report) -> str:
+    """Return what made the slowest step slow, or why there is no such step."""
+    if report.one_step and report.one_step.typical.number is None:
+        return "The trace marks no steps: this is the whole trace."
+    single = report.traces and report.traces[0].fact.steps == 1
+    return why_slow(report) or (
+        "One whole step was traced." if single else "No step differs much from the typical one."
+    )
+
+
+def step_notes(report: Report) -> list[str]:
+    """Return what the drawing of single steps leaves out, one sentence each."""
+    found = report.one_step
+    if found is None:
+        return []
+    if not found.placed:
+        return ["Only the duration of each phase was recorded; the order shown is the usual order of a training loop."]
+    notes = ["A step starts and ends when the GPU reaches it; the host may be ahead of the GPU."]
+    if not report.imported:
+        notes.append("The host is slower while it is profiled.")
+    if tick := max(step.tick for step in found.steps):
+        notes.append(f"Neighboring pieces shorter than {seconds(tick)} are merged.")
+    return notes
+
+
+def places(report: Report) -> list[HotPlace]:
+    """Return the hottest places of the program's code in a step."""
+    found = report.code.places if report.code else ()
+    return [place for place in found if place.share >= NOTABLE][:MOST_PLACES]
+
+
+def place(report: Report, of: HotPlace | Change) -> str:
+    """Return a file and line, relative to the folder in which the run was started; empty if not known."""
+    if of.file is None:
+        return ""
+    file = CELL if is_cell(of.file) else of.file
+    if file.startswith(CELL):
+        return f"{file}, line {of.line}" if of.line else file
+    path = PurePath(file)
+    inside = bool(report.run.cwd) and path.is_relative_to(report.run.cwd)
+    short = path.relative_to(report.run.cwd) if inside else path
+    return f"{short}:{of.line}" if of.line else str(short)
+
+
+def phase_name(name: str) -> str:
+    """Return the name of a phase that stacks were sampled in."""
+    return LABELS[name][0] if name in LABELS else name.capitalize()
+
+
+def places_text(report: Report) -> list[str]:
+    """Return the three hottest places, one line each."""
+    known = [place for place in places(report) if place.phase not in ("backward", "optimizer")]
+    if not report.code or report.code.samples < LEAST_SAMPLES:
+        return []
+    return [
+        f"{share(one.share)} {one.name} in {place(report, one)}"
+        for one in known
+        if one.share >= NAMED / 2 and one.low >= NAMED_LOW / 2
+    ][:3]
+
+
+def traced_gpu(report: Report) -> bool:
+    """Return whether a trace holds GPU work."""
+    return any(one.parts for one in report.traces)
+
+
+def traced_title(report: Report) -> str:
+    """Return the title of the section on traces."""
+    several = "s" if len(report.traces) > 1 else ""
+    return "What the GPU does" if traced_gpu(report) else f"The trace{several}"
+
+
+def traced_span(report: Report) -> str:
+    """Return what of the traces is looked at, in a sentence or two."""
+    first = report.traces[0].fact
+    if not report.imported:
+        held = f" of {count(first.steps, 'step')}" if first.steps else ""
+        return f"One profiler window{held}, {seconds(first.seconds)} long. The host is slower while it is profiled."
+    if first.steps is None:
+        return f"The trace marks no steps: this is the whole trace, {seconds(first.seconds)}."
+    return f"The trace marks {count(first.steps, 'whole step')}, {seconds(first.seconds)} from the first to the last."
+
+
+def traced_parts(one: Traced) -> list[BarPart]:
+    """Return the parts of a trace's time, for a stacked bar."""
+    return [BarPart(part.color, part.label, part.share, share(part.share)) for part in one.parts if part.seconds]
+
+
+def traced_facts(one: Traced) -> list[str]:
+    """Return the other facts of a trace, one sentence each; facts that it lacks are left out."""
+    sentences = []
+    if one.critical:
+        links = ", ".join(f"{link.label} {share(link.share)}" for link in one.critical if link.share >= NOTABLE)
+        sentences.append(f"Critical path of the median step: {links}.")
+    if one.kinds:
+        kinds = ", ".join(f"{kind.label} {share(kind.share)}" for kind in one.kinds if kind.share >= NOTABLE)
+        cores = "" if one.tensor_cores is None else f"; known to use tensor cores: {share(one.tensor_cores)}"
+        sentences.append(f"{'Operators' if one.tensor_cores is None else 'Kernels'} by kind: {kinds}{cores}.")
+    if one.fact.overlap is not None:
+        sentences.append(f"Communication hidden by computation: {share(one.fact.overlap)}.")
+    if queue := one.fact.queue:
+        sentences.append(
+            f"Queue of the busiest stream: {digits(queue.mean)} items on average, {queue.most} at most, "
+            f"empty for {share(queue.empty)} of the time."
         )
-
-    @staticmethod
-    def traced_parts(one: Traced) -> list[BarPart]:
-        """Return the parts of a trace's time, for a stacked bar."""
-        return [BarPart(part.color, part.label, part.share, share(part.share)) for part in one.parts if part.seconds]
-
-    @staticmethod
-    def traced_facts(one: Traced) -> list[str]:
-        """Return the other facts of a trace, one sentence each; facts that it lacks are left out."""
-        sentences = []
-        if one.critical:
-            links = ", ".join(f"{link.label} {share(link.share)}" for link in one.critical if link.share >= NOTABLE)
-            sentences.append(f"Critical path of the median step: {links}.")
-        if one.kinds:
-            kinds = ", ".join(f"{kind.label} {share(kind.share)}" for kind in one.kinds if kind.share >= NOTABLE)
-            cores = "" if one.tensor_cores is None else f"; known to use tensor cores: {share(one.tensor_cores)}"
-            sentences.append(f"{'Operators' if one.tensor_cores is None else 'Kernels'} by kind: {kinds}{cores}.")
-        if one.fact.overlap is not None:
-            sentences.append(f"Communication hidden by computation: {share(one.fact.overlap)}.")
-        if queue := one.fact.queue:
-            sentences.append(
-                f"Queue of the busiest stream: {digits(queue.mean)} items on average, {queue.most} at most, "
-                f"empty for {share(queue.empty)} of the time."
-            )
-        if calls := one.fact.launches:
-            sentences.append(
-                f"Launches: {count(calls.calls, 'call')} of {seconds(calls.median)} (median) and {seconds(calls.p99)} "
-                f"at the 99th percentile, {calls.slow} above 50 us. {share(calls.shorter)} took longer than the work "
-                f"they launched. The work began {seconds(calls.delay)} after the call (median)."
-            )
-        return sentences
-
-    @property
-    def between(self) -> list[Phase]:
-        """Return the measured work between the steps that takes any time."""
-        return [phase for phase in self.report.between if phase.share]
-
-    @property
-    def between_text(self) -> str:
-        """Say in a sentence which work between the steps takes above a hundredth of the run; empty without any."""
-        parts = [f"{p.label.lower()} {share(p.share or 0.0)}" for p in self.between if (p.share or 0.0) > NOTABLE]
-        return f"Between the steps, as shares of the run: {', '.join(parts)}." if parts else ""
-
-    @property
-    def regions_text(self) -> str:
-        """Say in a sentence how long a pass through the longest regions takes; empty without regions."""
-        regions = self.report.regions
-        shown = [f"{one.name} {seconds(one.seconds / one.count)} x {one.count:,}" for one in regions[:MOST_REGIONS]]
-        rest = f" and {len(regions) - MOST_REGIONS} more" if len(regions) > MOST_REGIONS else ""
-        return f"Named regions: {', '.join(shown)}{rest}." if shown else ""
-
-    @property
-    def by_rank(self) -> list[tuple[int, float, list[BarPart]]]:
-        """Return the ranks, the seconds of their mean steps and the parts of those; empty if there are one or many."""
-        rows = self.report.each_rank.rows
-        if self.report.ranks or len(rows) == 1 or any(row.step_time is None for row in rows):
-            return []
-        steps = [(row.rank, sum(row.phases.values()), row.phases.items()) for row in rows]
-        return [
-            (rank, whole, [_part(name, time / whole) for name, time in parts if time]) for rank, whole, parts in steps
-        ]
-
-    @property
-    def ranks_text(self) -> str:
-        """Say in a sentence how far apart many ranks are; empty if there are few."""
-        spread = dict(self.report.ranks.spread) if self.report.ranks else {}
-        if not spread:
-            return ""
-        return (
-            f"Own work of a rank in its median step: {seconds(spread['median'])}, {seconds(spread['10%'])} to "
-            f"{seconds(spread['90%'])} for 80% of the ranks, {seconds(spread['least'])} to {seconds(spread['most'])} "
-            "for all."
+    if calls := one.fact.launches:
+        sentences.append(
+            f"Launches: {count(calls.calls, 'call')} of {seconds(calls.median)} (median) and {seconds(calls.p99)} "
+            f"at the 99th percentile, {calls.slow} above 50 us. {share(calls.shorter)} took longer than the work "
+            f"they launched. The work began {seconds(calls.delay)} after the call (median)."
         )
+    return sentences
 
-    @staticmethod
-    def named(one: Named) -> str:
-        """Return a rank that stands out, on one line."""
-        return f"rank {one.rank}: {'' if one.seconds is None else seconds(one.seconds) + ', '}{one.why}"
 
-    @property
-    def problems(self) -> list[Note]:
-        """Return the notes of the recording that matter.
+def between(report: Report) -> list[Phase]:
+    """Return the measured work between the steps that takes any time."""
+    return [phase for phase in report.between if phase.share]
 
-        Without steps, notes on steps are left out, because the report says so already.
-        """
-        trained = self.report.steps is not None and self.report.steps.count > 0
-        return [note for note in self.report.problems if note.matters and (trained or note.source != "steps")]
 
-    @property
-    def parts(self) -> list[BarPart]:
-        """Return the step's phases for a stacked bar."""
-        return [_part(phase.name, phase.share or 0.0) for phase in self.phases]
+def between_text(report: Report) -> str:
+    """Say in a sentence which work between the steps takes above a hundredth of the run; empty without any."""
+    parts = [f"{p.label.lower()} {share(p.share or 0.0)}" for p in between(report) if (p.share or 0.0) > NOTABLE]
+    return f"Between the steps, as shares of the run: {', '.join(parts)}." if parts else ""
 
-    @staticmethod
-    def bar_text(parts: Iterable[BarPart]) -> str:
-        """Return a stacked bar as text, for readers who cannot see it."""
-        return ", ".join(f"{part.label.lower()} {part.text}" for part in parts)
 
-    @property
-    def memory_parts(self) -> list[BarPart]:
-        """Return the device's memory, for a stacked bar; the free part comes last."""
-        parts = [BarPart(p.name, p.label, p.bytes, size(p.bytes)) for p in self.report.memory if p.bytes > 0]
-        free = (self.report.memory_total or 0.0) - sum(part.amount for part in parts)
-        return [*parts, BarPart("free", "Free or cached", free, size(free))] if free > 0 else parts
+def regions_text(report: Report) -> str:
+    """Say in a sentence how long a pass through the longest regions takes; empty without regions."""
+    regions = report.regions
+    shown = [f"{one.name} {seconds(one.seconds / one.count)} x {one.count:,}" for one in regions[:MOST_REGIONS]]
+    rest = f" and {len(regions) - MOST_REGIONS} more" if len(regions) > MOST_REGIONS else ""
+    return f"Named regions: {', '.join(shown)}{rest}." if shown else ""
 
-    @property
-    def curves(self) -> Iterable[tuple[str, list[str]]]:
-        """Return the curves for readers who cannot see them: the lowest, median, highest and last value of each."""
-        for chart in self.report.charts:
-            for curve in chart.curves:
-                known = [value for value in curve.values if value is not None]
-                figures = (min(known), median(known), max(known), known[-1])
-                yield f"{chart.title}: {curve.label}", [quantity(value, chart.unit) for value in figures]
 
-    @property
-    def path(self) -> list[Stop]:
-        """Return the expected step time now and after each change of the plan that has one."""
-        now = self.report.before
-        if not now:
-            return []
-        stops = [Stop("Now, including its share of the time between steps" if self.report.extended else "Now", now)]
-        for item in self.report.advice:
-            if (gain := item.finding.in_plan) and item.severity != "info":
-                now *= 1 - gain.expected
-                stops.append(Stop(item.title, now, rule=item.rule))
-        return stops
+def by_rank(report: Report) -> list[tuple[int, float, list[BarPart]]]:
+    """Return the ranks, the seconds of their mean steps and the parts of those; empty if there are one or many."""
+    rows = report.each_rank.rows
+    if report.ranks or len(rows) == 1 or any(row.step_time is None for row in rows):
+        return []
+    steps = [(row.rank, sum(row.phases.values()), row.phases.items()) for row in rows]
+    return [(rank, whole, [_part(name, time / whole) for name, time in parts if time]) for rank, whole, parts in steps]
 
-    @property
-    def only_information(self) -> bool:
-        """Return whether all advice is information."""
-        return all(item.severity == "info" for item in self.report.advice)
 
-    @property
-    def applied(self) -> list[Stop]:
-        """Return the step time before the changes that this run was made with, and after each; empty without any."""
-        measured = [(each, each.seconds) for each in self.report.applied if each.seconds]
-        if not measured:
-            return []
-        first = Stop("Before", measured[0][1][0])
-        return [first, *(Stop(self._title(each.rule), times[1], outcome(each)) for each, times in measured)]
+def ranks_text(report: Report) -> str:
+    """Say in a sentence how far apart many ranks are; empty if there are few."""
+    spread = dict(report.ranks.spread) if report.ranks else {}
+    if not spread:
+        return ""
+    return (
+        f"Own work of a rank in its median step: {seconds(spread['median'])}, {seconds(spread['10%'])} to "
+        f"{seconds(spread['90%'])} for 80% of the ranks, {seconds(spread['least'])} to {seconds(spread['most'])} "
+        "for all."
+    )
 
-    def change_since(self, step: float) -> str:
-        """Return this run's median step relative to one of `step` seconds: "-20%"; empty if it is not known."""
-        mine = self.report.steps.p50 if self.report.steps else None
-        return "" if mine is None else f"{mine / step - 1:+.0%}"
 
-    @property
-    def fitted(self) -> list[str]:
-        """Return the changes without which the program ran out of memory; empty without any."""
-        return [f"{self._title(each.rule)}: {outcome(each)}" for each in self.report.applied if each.seconds is None]
+def named(one: Named) -> str:
+    """Return a rank that stands out, on one line."""
+    return f"rank {one.rank}: {'' if one.seconds is None else seconds(one.seconds) + ', '}{one.why}"
 
-    def _title(self, rule: str) -> str:
-        """Return the title of a rule, or its id if the rule is gone."""
-        return next((check.rule.title for check in self.report.checked if check.rule.id == rule), rule)
 
-    @staticmethod
-    def effects(item: Recommendation) -> list[Tile]:
-        """Return the other expected effects of a change; empty if a trial spoke against it."""
-        if item.tried_in_vain:
-            return []
-        found = []
-        finding, advice = item.finding, item.finding.advice
-        saved = finding.in_plan.saving if finding.in_plan else None
-        if saved is not None and saved.gpu_hours > 0:
-            paid = f", worth {money(saved.money)}" if saved.money is not None else ""
-            found.append(Tile("Saves", f"{digits(saved.gpu_hours)} of every {SAVING_OF:.0f} GPU-hours{paid}"))
-        if finding.cost:
-            found.append(Tile("Cost of training", gain_text(finding.cost, "").rstrip()))
-        measured = item.verified is not None and item.verified.memory is not None
-        for label, amount in (("GPU memory", None if measured else advice.memory), ("Host memory", advice.host_memory)):
-            if amount:
-                found.append(Tile(label, f"{'frees' if amount < 0 else 'takes'} about {size(abs(amount))} (estimated)"))
-        return found
+def problems(report: Report) -> list[Note]:
+    """Return the notes of the recording that matter.
 
-    @staticmethod
-    def differences(change: Change, arrow: str = "\u2192") -> str:
-        """Return the new settings, such as "num_workers: 0 -> 5" with the given arrow.
+    Without steps, notes on steps are left out, because the report says so already.
+    """
+    trained = report.steps is not None and report.steps.count > 0
+    return [note for note in report.problems if note.matters and (trained or note.source != "steps")]
 
-        Empty if the present settings are not known.
-        """
-        return ", ".join(f"{one.name}: {one.before} {arrow} {one.after}" for one in change.differences)
 
-    @staticmethod
-    def gain(item: Recommendation) -> str:
-        """Return the gain of the change at its place in the plan."""
-        return _in_plan(item.finding) if item.finding.in_plan else "no gain in step time predicted"
+def parts(report: Report) -> list[BarPart]:
+    """Return the step's phases for a stacked bar."""
+    return [_part(phase.name, phase.share or 0.0) for phase in phases(report)]
 
-    @staticmethod
-    def gains(item: Recommendation) -> list[str]:
-        """Return the predictions of step time and cost; empty if a trial spoke against the change."""
-        if item.tried_in_vain:
-            return []
-        finding = item.finding
-        of_cost = [gain_text(finding.cost, "cost")] if finding.cost else []
-        return [_in_plan(finding), *of_cost] if finding.in_plan else of_cost
 
-    @staticmethod
-    def fact(fact: Measurement) -> str:
-        """Return a measured fact with its limit, on one line."""
-        limit = limit_text(fact)
-        return f"{fact.metric.label}: {measured_text(fact)}" + (f" ({limit})" if limit else "")
+def bar_text(parts: Iterable[BarPart]) -> str:
+    """Return a stacked bar as text, for readers who cannot see it."""
+    return ", ".join(f"{part.label.lower()} {part.text}" for part in parts)
 
-    @staticmethod
-    def value(name: str, value: Scalar) -> str:
-        """Return a fact of the environment."""
-        if isinstance(value, bool):
-            return "yes" if value else "no"
-        if isinstance(value, int | float):
-            return size(value) if name in BYTES else f"{value:,}"
-        return str(value)
+
+def memory_parts(report: Report) -> list[BarPart]:
+    """Return the device's memory, for a stacked bar; the free part comes last."""
+    parts = [BarPart(p.name, p.label, p.bytes, size(p.bytes)) for p in report.memory if p.bytes > 0]
+    free = (report.memory_total or 0.0) - sum(part.amount for part in parts)
+    return [*parts, BarPart("free", "Free or cached", free, size(free))] if free > 0 else parts
+
+
+def curves(report: Report) -> Iterable[tuple[str, list[str]]]:
+    """Return the curves for readers who cannot see them: the lowest, median, highest and last value of each."""
+    for chart in report.charts:
+        for curve in chart.curves:
+            known = [value for value in curve.values if value is not None]
+            figures = (min(known), median(known), max(known), known[-1])
+            yield f"{chart.title}: {curve.label}", [quantity(value, chart.unit) for value in figures]
+
+
+def path(report: Report) -> list[Stop]:
+    """Return the expected step time now and after each change of the plan that has one."""
+    now = report.before
+    if not now:
+        return []
+    stops = [Stop("Now, including its share of the time between steps" if report.extended else "Now", now)]
+    for item in report.advice:
+        if (gain := item.finding.in_plan) and item.severity != "info":
+            now *= 1 - gain.expected
+            stops.append(Stop(item.title, now, rule=item.rule))
+    return stops
+
+
+def only_information(report: Report) -> bool:
+    """Return whether all advice is information."""
+    return all(item.severity == "info" for item in report.advice)
+
+
+def applied(report: Report) -> list[Stop]:
+    """Return the step time before the changes that this run was made with, and after each; empty without any."""
+    measured = [(each, each.seconds) for each in report.applied if each.seconds]
+    if not measured:
+        return []
+    first = Stop("Before", measured[0][1][0])
+    return [first, *(Stop(_title(report, each.rule), times[1], outcome(each)) for each, times in measured)]
+
+
+def change_since(report: Report, step: float) -> str:
+    """Return this run's median step relative to one of `step` seconds: "-20%"; empty if it is not known."""
+    mine = report.steps.p50 if report.steps else None
+    return "" if mine is None else f"{mine / step - 1:+.0%}"
+
+
+def fitted(report: Report) -> list[str]:
+    """Return the changes without which the program ran out of memory; empty without any."""
+    return [f"{_title(report, each.rule)}: {outcome(each)}" for each in report.applied if each.seconds is None]
+
+
+def _title(report: Report, rule: str) -> str:
+    """Return the title of a rule, or its id if the rule is gone."""
+    return next((check.rule.title for check in report.checked if check.rule.id == rule), rule)
+
+
+def effects(item: Recommendation) -> list[Tile]:
+    """Return the other expected effects of a change; empty if a trial spoke against it."""
+    if item.tried_in_vain:
+        return []
+    found = []
+    finding, advice = item.finding, item.finding.advice
+    saved = finding.in_plan.saving if finding.in_plan else None
+    if saved is not None and saved.gpu_hours > 0:
+        paid = f", worth {money(saved.money)}" if saved.money is not None else ""
+        found.append(Tile("Saves", f"{digits(saved.gpu_hours)} of every {SAVING_OF:.0f} GPU-hours{paid}"))
+    if finding.cost:
+        found.append(Tile("Cost of training", gain_text(finding.cost, "").rstrip()))
+    measured = item.verified is not None and item.verified.memory is not None
+    for label, amount in (("GPU memory", None if measured else advice.memory), ("Host memory", advice.host_memory)):
+        if amount:
+            found.append(Tile(label, f"{'frees' if amount < 0 else 'takes'} about {size(abs(amount))} (estimated)"))
+    return found
+
+
+def differences(change: Change, arrow: str = "\u2192") -> str:
+    """Return the new settings, such as "num_workers: 0 -> 5" with the given arrow.
+
+    Empty if the present settings are not known.
+    """
+    return ", ".join(f"{one.name}: {one.before} {arrow} {one.after}" for one in change.differences)
+
+
+def gain(item: Recommendation) -> str:
+    """Return the gain of the change at its place in the plan."""
+    return _in_plan(item.finding) if item.finding.in_plan else "no gain in step time predicted"
+
+
+def gains(item: Recommendation) -> list[str]:
+    """Return the predictions of step time and cost; empty if a trial spoke against the change."""
+    if item.tried_in_vain:
+        return []
+    finding = item.finding
+    of_cost = [gain_text(finding.cost, "cost")] if finding.cost else []
+    return [_in_plan(finding), *of_cost] if finding.in_plan else of_cost
+
+
+def fact(fact: Measurement) -> str:
+    """Return a measured fact with its limit, on one line."""
+    limit = limit_text(fact)
+    return f"{fact.metric.label}: {measured_text(fact)}" + (f" ({limit})" if limit else "")
+
+
+def value(name: str, value: Scalar) -> str:
+    """Return a fact of the environment."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return size(value) if name in BYTES else f"{value:,}"
+    return str(value)
 
 
 def _part(phase: str, of_step: float) -> BarPart:

@@ -10,8 +10,7 @@ from stack_places import NORMALIZE
 
 from advisor.report.code import Code, Heat, HotLine, _heat, _trees, evidence
 from advisor.report.conclusion import conclude
-from advisor.report.render import html, markdown, result_json
-from advisor.report.render.view import View
+from advisor.report.render import html, markdown, result_json, view
 from advisor.report.wording import counsel, diagnosis, inside_other
 from advisor.runs.source import source
 from profiler.schema import Stack
@@ -124,7 +123,7 @@ def test_waiting_for_workers_ends_on_their_line():
 def test_with_few_samples_no_line_is_named():
     few = replace(report(), code=replace(report().code, samples=9))
     assert "train.py:2" not in diagnosis(few)
-    assert View(few).places_text == []
+    assert view.places_text(few) == []
 
 
 def test_every_form_has_the_place_and_escapes_it():

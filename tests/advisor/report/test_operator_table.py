@@ -12,7 +12,7 @@ from advisor.models.gpus import peaks
 from advisor.report.operator_table import operator_table
 from advisor.report.render import result_json
 from advisor.report.render.operator_charts import PLACE, WIDTH, icicle, roofline
-from advisor.report.render.operators_view import OperatorView
+from advisor.report.render.operators_view import lines
 from advisor.runs.profile import Profile
 from profiler.schema import REST, Operator, TraceFact
 
@@ -75,7 +75,7 @@ def test_no_chart_without_peaks():
     report = golden()
 
     assert roofline(replace(report.operators, peaks=None)) is None
-    assert OperatorView(replace(report.operators, peaks=None), imported=True).lines
+    assert lines(replace(report.operators, peaks=None))
 
 
 def test_result_json_has_every_row():

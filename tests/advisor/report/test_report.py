@@ -22,8 +22,7 @@ from advisor.report.build import build_report
 from advisor.report.code import Code
 from advisor.report.conclusion import Conclusion, conclude, in_order
 from advisor.report.one_step import one_step
-from advisor.report.render import result_json
-from advisor.report.render.view import View
+from advisor.report.render import result_json, view
 from advisor.report.report import Phase, Recommendation, Report
 from advisor.report.wording import counsel, diagnosis, gain_text, inside_other, measured_text, prospect, unanswered
 from advisor.rules.base import (
@@ -192,14 +191,14 @@ def test_few_ranks_are_told_one_by_one():
     slow = replace(slow, process=replace(slow.process, pid=8, rank=1))
     both = report_of(replace(profile, ranks=(*profile.ranks, slow)))
 
-    rows = [(rank, parts[0].name, parts[0].amount, seconds) for rank, seconds, parts in View(both).by_rank]
+    rows = [(rank, parts[0].name, parts[0].amount, seconds) for rank, seconds, parts in view.by_rank(both)]
     assert rows == [
         (0, "data_wait", pytest.approx(0.6), pytest.approx(0.1)),
         (1, "data_wait", pytest.approx(0.2), pytest.approx(0.1)),
     ]
-    assert View(report_of(profile)).by_rank == []
+    assert view.by_rank(report_of(profile)) == []
     many = tuple(replace(slow, process=replace(slow.process, pid=pid, rank=pid)) for pid in range(20))
-    assert View(report_of(replace(profile, ranks=many))).by_rank == []
+    assert view.by_rank(report_of(replace(profile, ranks=many))) == []
 
 
 def test_communication_that_ddp_has_timed_is_shown_apart_from_the_backward_pass():

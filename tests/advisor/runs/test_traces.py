@@ -21,8 +21,8 @@ from advisor.metrics.hardware import gpu_utilization
 from advisor.metrics.step import data_wait_fraction, gc_fraction, step_time_mean
 from advisor.publish import report_of
 from advisor.report.build import build_report
-from advisor.report.render import html, markdown, result_json
-from advisor.report.render.view import NOTABLE, View
+from advisor.report.render import html, markdown, result_json, view
+from advisor.report.render.view import NOTABLE
 from advisor.runs.traces import load, traced
 from advisor.runs.traces import load as load_traces
 from profiler.errors import ProfilerError
@@ -91,7 +91,7 @@ def test_a_window_of_ours_is_shown_as_a_trace_of_theirs(tmp_path):
     assert report.traces[0].fact.exchanges
     assert not report.imported
     assert json.loads(result_json.render(report))["traces"][0]["collectives"]
-    (critical, *_) = View.traced_facts(report.traces[0])
+    (critical, *_) = view.traced_facts(report.traces[0])
     assert all(link.label in critical for link in report.traces[0].critical if link.share >= NOTABLE)
     for made in (html.render(report), markdown.render(report)):
         assert critical in made.replace("\\", "")

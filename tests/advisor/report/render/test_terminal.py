@@ -15,8 +15,8 @@ from stack_places import NORMALIZE
 from advisor.judging.judge import WINDOW_TOO_SHORT, Gain
 from advisor.metrics.host import CoreUse
 from advisor.metrics.step import typical_step_uncertainty
+from advisor.report.render import view
 from advisor.report.render.terminal import summarize
-from advisor.report.render.view import View
 from advisor.report.report import Note, Phase
 from advisor.rules.base import Change, Measurement, Severity
 from profiler.schema import NO_DRIVER
@@ -109,15 +109,15 @@ def test_it_tells_the_problems_that_matter():
 
 def test_each_note_has_a_line_of_its_own():
     lines = summary(golden(), width=200).splitlines()
-    notes = (View(golden()).regions_text, View(golden()).between_text)
+    notes = (view.regions_text(golden()), view.between_text(golden()))
     assert [line.strip() for line in lines if line.strip() in notes] == [*notes]
 
 
 @pytest.mark.parametrize(("alone", "has_it_alone"), [(Gain(0.1, 0.2, 0.3), True), (Gain(0.0, 0.0, 0.0), False)])
 def test_advice_that_gains_nothing_says_of_what(alone, has_it_alone):
     nothing = altered(golden().advice[0], alone=alone, in_plan=Gain(0.0, 0.0, 0.0), cost=None)
-    (said,) = View(golden()).gains(nothing)
-    assert said == View(golden()).gain(nothing)
+    (said,) = view.gains(nothing)
+    assert said == view.gain(nothing)
     assert "step time" in said
     assert ("above" in said) is has_it_alone
 
@@ -141,10 +141,10 @@ def test_a_notebook_is_called_one_and_its_cells_have_lines():
     )
     cell = Change(language="python", code="x", file="notebook cell 2", line=9)
 
-    assert "ipykernel" not in View(report).command
-    assert View(report).place(cell) == "notebook cell 2, line 9"
+    assert "ipykernel" not in view.command(report)
+    assert view.place(report, cell) == "notebook cell 2, line 9"
     of_stacks = replace(NORMALIZE, file="/tmp/ipykernel_28895/2516830660.py", line=9)
-    assert View(report).place(of_stacks) == View(report).place(replace(cell, file="notebook cell"))
+    assert view.place(report, of_stacks) == view.place(report, replace(cell, file="notebook cell"))
     assert "ipykernel" not in of_stacks.where
 
 
@@ -152,6 +152,6 @@ def test_a_part_that_only_profiler_windows_measured_is_not_called_unmeasured():
     phases = (Phase(name="other", seconds=0.1, share=1.0), Phase(name="h2d"), Phase(name="gc"))
     of_windows = next(one for one in golden().quantities if one.value is not None)
     report = replace(golden(), phases=phases, quantities=(replace(of_windows, name="h2d_fraction", value=0.18),))
-    assert len(View(report).windowed) == len(View(report).unmeasured) == 1
-    assert "18%" in View(report).windowed[0]
-    assert len(View(replace(report, quantities=())).unmeasured) == 2
+    assert len(view.windowed(report)) == len(view.unmeasured(report)) == 1
+    assert "18%" in view.windowed(report)[0]
+    assert len(view.unmeasured(replace(report, quantities=()))) == 2
