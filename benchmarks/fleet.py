@@ -21,7 +21,6 @@ from advisor.fleet.columns import CAUSES, AdviceRow, RunRow
 from advisor.fleet.dataset import import_runs, opened, write
 from advisor.fleet.overview import overview
 from advisor.fleet.read import Rows
-from advisor.report.render import fleet_html, fleet_json
 
 RULES = ("data-workers-zero", "precision-bf16", "host-sync-item", "comm-overlap")
 
@@ -55,8 +54,8 @@ def made(number, chance):
 def page(fleet):
     with opened(fleet, loaded=True) as connection:
         found = overview(connection, price=2.5)
-    text = fleet_html.render(found, "profile-train fleet")
-    fleet_json.render(found)
+    text = fleet.page(found, "profile-train fleet")
+    fleet.as_json(found)
     return text
 
 

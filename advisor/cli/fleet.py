@@ -65,7 +65,7 @@ def fleet(
     from advisor.atomic_write import keep
     from advisor.fleet.dataset import import_runs, opened
     from advisor.fleet.overview import overview
-    from advisor.report.render import fleet_html, fleet_json
+    from advisor.report.render import fleet
     from advisor.units import count
 
     chosen = options.configured(config, judging=False)
@@ -81,13 +81,13 @@ def fleet(
             raise ProfilerError("Nothing was found to import.", "A run folder holds result.json or run-HOST.db.")
     with opened(folder, loaded=True) as connection:
         made = overview(connection, since=since, price=price, unit=hours and hours.upper())
-    text = fleet_json.render(made)
+    text = fleet.as_json(made)
     if as_json:
         click.echo(text, nl=False)
         return
     command = " ".join(("profile-train fleet", *places))
     keep(folder, "fleet.json", text)
-    page = keep(folder, "fleet.html", fleet_html.render(made, command))
+    page = keep(folder, "fleet.html", fleet.page(made, command))
     say(f"{page} is written.")
     if open_page:
         click.launch(str(page))

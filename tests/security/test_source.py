@@ -24,7 +24,6 @@ ALLOWED = {
     "advisor/testing.py": {"compile": "whether the code of advice is Python; it is not run"},
     "advisor/rules/__init__.py": {"import_module": "the modules of our own package"},
     "advisor/report/render/html.py": {"Markup": "our own style and scripts, and JSON in which `<` is escaped"},
-    "advisor/report/render/fleet_html.py": {"Markup": "our own style and scripts, and JSON in which `<` is escaped"},
     "advisor/report/render/templates.py": {"Markup": "text that has just been escaped"},
     "advisor/report/render/markdown.py": {"Markup": "text that has just been escaped"},
     "advisor/rules/compile_model.py": {"compile": "how torch.compile is spelled in the user's framework"},

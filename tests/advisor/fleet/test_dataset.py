@@ -14,7 +14,7 @@ from advisor.fleet.dataset import Imported, import_runs, opened
 from advisor.fleet.overview import overview
 from advisor.fleet.places import find
 from advisor.fleet.read import read
-from advisor.report.render import fleet_json
+from advisor.report.render import fleet as rendered
 from profiler.errors import ProfilerError
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "fleet.schema.json").read_text())
@@ -195,7 +195,7 @@ def test_everything_in_the_json_is_in_its_schema(tmp_path):
     found = []
     for fleet, unit in (("fleet", None), ("fleet", "CPU"), ("other", None)):
         with opened(tmp_path / fleet, loaded=True) as connection:
-            found.append(json.loads(fleet_json.render(overview(connection, unit=unit, since="2025-01-01"))))
+            found.append(json.loads(rendered.as_json(overview(connection, unit=unit, since="2025-01-01"))))
     for each in found:
         jsonschema.validate(each, SCHEMA)
     assert [name for name, value in found[0].items() if not value] == []

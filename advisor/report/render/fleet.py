@@ -1,12 +1,21 @@
-"""Render fleet.html: one file that holds everything it needs, bounded whatever the number of runs."""
+"""Render fleet.html, one file that holds everything it needs, and fleet.json: bounded whatever the number of runs.
 
+The schema of the JSON is docs/fleet.schema.json.
+"""
+
+import json
 from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
 
 from advisor.fleet.columns import CAUSES
-from advisor.fleet.overview import MOST_CELLS, MOST_ROWS, Fleet, FleetPart, Look
+from advisor.fleet.overview import MOST_CELLS, MOST_ROWS, Fleet, FleetPart, Look, Slower
 from advisor.fleet.queries import DIMENSIONS
 from advisor.report.render.html import filled
+from advisor.report.render.picked import picked
 from advisor.units import digits, inline, money, share
+
+SCHEMA = "profile-train/fleet@1"
 
 WEEKS = 26
 """Weeks of the trend that are shown."""
@@ -14,7 +23,7 @@ WEEKS = 26
 NAMELESS = "not recorded"
 
 
-def render(fleet: Fleet, command: str) -> str:
+def page(fleet: Fleet, command: str) -> str:
     """Return fleet.html; `command` is shown as the one that made it."""
     return filled(
         "fleet.html",
@@ -131,3 +140,42 @@ class FleetView:
     def name(self, commit: str) -> str:
         """Return a commit as people write it; other names as they are."""
         return commit[:10] if len(commit) in (40, 64) and commit.isalnum() else commit
+
+
+def as_json(fleet: Fleet) -> str:
+    """Return fleet.json, which scripts read: what the page shows, and no more rows. It is ASCII."""
+    made = {
+        "schema": SCHEMA,
+        "unit": f"{fleet.unit}-hours",
+        "since": fleet.since or None,
+        "status": dict(fleet.status),
+        "total": _part(fleet.total),
+        "other_unit": _part(fleet.other) if fleet.other else None,
+        "by": {name: [_part(part) for part in parts] for name, parts in fleet.by.items()},
+        "weeks": [_part(week) for week in fleet.weeks],
+        "changes": [asdict(change) for change in fleet.changes],
+        "plan_hours": fleet.plan_hours,
+        "regressions": [_slower(one) for one in fleet.regressions],
+        "slow_hosts": [_slower(one) for one in fleet.slow_hosts],
+        "look": [asdict(run) for run in fleet.look],
+        "not_complete": [{"folder": folder, "status": status, "why": why} for folder, status, why in fleet.unread],
+    }
+    return json.dumps(made, indent=2, allow_nan=False) + "\n"
+
+
+def _part(part: FleetPart) -> dict[str, Any]:
+    return {
+        **picked(part, "name runs hours money measured_hours=measured ended_badly_hours=ended_badly"),
+        "lost_hours": dict(part.lost),
+        "lost_money": part.lost_money,
+    }
+
+
+def _slower(one: Slower) -> dict[str, Any]:
+    return {
+        **picked(one, "project script host before=before_name after=after_name"),
+        "step_time_s": picked(one, "before after"),
+        "change": one.change,
+        "runs": {"before": one.runs[0], "after": one.runs[1]},
+        "since": one.day,
+    }

@@ -9,7 +9,7 @@ from fleet_made import START, result, row, write
 from advisor.fleet import engine
 from advisor.fleet.dataset import import_runs, opened
 from advisor.fleet.overview import overview
-from advisor.report.render import fleet_html
+from advisor.report.render import fleet as rendered
 
 pytest.importorskip("duckdb", reason="needs the extra `fleet`")
 
@@ -18,7 +18,7 @@ HOSTILE = "</script><script>window.owned = 1</script>\"'><img src=x onerror=aler
 
 def page(fleet):
     with opened(fleet, loaded=True) as connection:
-        return fleet_html.render(overview(connection, price=1.0), "profile-train fleet")
+        return rendered.page(overview(connection, price=1.0), "profile-train fleet")
 
 
 def test_hostile_names_stay_text(tmp_path):
