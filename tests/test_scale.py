@@ -39,7 +39,7 @@ def test_a_report_on_many_ranks_names_those_that_stand_out_and_is_small(run, sca
     report = publish(run)
 
     slow, hot, lost = scale.ill(RANKS)
-    assert report.ranks.count == RANKS
+    assert report.ranks.many == RANKS
     assert [one.rank for one in report.ranks.named] == [slow, lost]
     assert "forward" in report.ranks.named[0].why
     assert "1,000" in report.ranks.named[1].why

@@ -20,8 +20,7 @@ from advisor.report.one_step import one_step
 from advisor.report.operations import operations
 from advisor.report.operator_table import operator_table
 from advisor.report.quantities import quantities
-from advisor.report.ranks import FEW, Ranks, each_rank
-from advisor.report.ranks import ranks as summed_up
+from advisor.report.ranks import FEW, Ranks, ranks
 from advisor.report.report import (
     CONTRACT_PHASES,
     NOTHING,
@@ -59,7 +58,7 @@ def build_report(
     known = (verified or {}).values()
     tried = {each.rule: each for each in known if not each.applied}
     asked, memory_missing = _what_if(metrics)
-    many = None if imported else summed_up(metrics, profile)
+    all_ranks = ranks(metrics, profile)
     traces = tuple(one for rank in profile.ranks if (one := traced(rank)) is not None)
     steps = _steps(profile, metrics)
     phases = _phases(metrics)
@@ -88,9 +87,8 @@ def build_report(
         operators=operator_table(profile, metrics.get(peak_rates)),
         one_step=one_step(profile),
         code=stacks,
-        ranks=many,
-        each_rank=each_rank(metrics, profile),
-        charts=() if imported and len(profile.ranks[0].steps) < 2 else charts(profile, _drawn(profile, many)),
+        ranks=all_ranks,
+        charts=() if imported and len(profile.ranks[0].steps) < 2 else charts(profile, _drawn(profile, all_ranks)),
         problems=_problems(profile),
         environment=environment(profile),
         overhead=_overhead(profile),
@@ -249,14 +247,14 @@ def _what_if(metrics: Metrics) -> tuple[WhatIf | None, str]:
         return None, f"{missing.what}. {missing.remedy}" if trained and missing.need is not Need.GPU else ""
 
 
-def _drawn(profile: Profile, many: Ranks | None) -> dict[int, str]:
+def _drawn(profile: Profile, all_ranks: Ranks) -> dict[int, str]:
     """Return the ranks to draw over time, and what each is: the first, the typical ones, those that stand out."""
-    if many is None:
+    if not all_ranks.many:
         return {}
     drawn = {profile.ranks[0].process.rank: ""}
-    for what, number in many.typical:
+    for what, number in all_ranks.typical:
         drawn[number] = f" ({what})"
-    for one in many.named:
+    for one in all_ranks.named:
         drawn.setdefault(one.rank, "")
     return dict(list(drawn.items())[:FEW])
 

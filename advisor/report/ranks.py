@@ -1,7 +1,7 @@
 """Summarize many ranks: how far apart they are, and which ones stand out."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import quantiles
 from typing import NamedTuple
 
@@ -48,20 +48,6 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ranks:
-    """A summary of all ranks of a run."""
-
-    count: int
-    spread: tuple[tuple[str, float], ...] = ()
-    """Seconds of own work in a rank's median step: least, percentiles, most; empty if not measured."""
-    typical: tuple[tuple[str, int], ...] = ()
-    """The slowest, the median and the fastest rank."""
-    named: tuple[Named, ...] = ()
-    more: int = 0
-    """Number of ranks that also stand out but are not named."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OfRank:
     """The measurements of one rank; None is not measured."""
 
@@ -90,7 +76,7 @@ class Spread(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EachRank:
+class Ranks:
     """The ranks one by one; of more than MOST_ROWS, the first, the typical ones and those that stand out."""
 
     count: int = 0
@@ -102,14 +88,24 @@ class EachRank:
     """Seconds of all ranks' median steps."""
     memory_peaks: Spread | None = None
     """Bytes of all ranks' memory peaks."""
+    many: int = 0
+    """Number of recorded ranks, if they are too many to be shown one by one; what follows is empty otherwise."""
+    spread: tuple[tuple[str, float], ...] = ()
+    """Seconds of own work in a rank's median step: least, percentiles, most; empty if not measured."""
+    typical: tuple[tuple[str, int], ...] = ()
+    """The slowest, the median and the fastest rank."""
+    named: tuple[Named, ...] = ()
+    more: int = 0
+    """Number of ranks that also stand out but are not named."""
 
 
-def each_rank(m: Metrics, profile: Profile) -> EachRank:
+def ranks(m: Metrics, profile: Profile) -> Ranks:
     """Return the ranks of the run that made steps; of a restarted rank, its last process."""
     found = latest(rank for rank in profile.ranks if rank.steps)
-    if not found:
-        return EachRank()
     work = m.get(own_work) or ()
+    summary = _summary(work, profile.ranks) if profile.runs and len(profile.ranks) > FEW else Ranks()
+    if not found:
+        return summary
     remarks: dict[int, str] = {}
     for one in (*_apart(work), *_troubled(tuple(found.values()))):
         remarks[one.rank] = "; ".join(filter(None, (remarks.get(one.rank), one.why)))
@@ -118,12 +114,26 @@ def each_rank(m: Metrics, profile: Profile) -> EachRank:
         typical = (rank for _, rank in _typical(work))
         shown = list(dict.fromkeys((shown[0], *typical, *remarks)))[:MOST_ROWS]
     world = min(max(rank.process.world_size for rank in found.values()), MOST_RANKS)
-    return EachRank(
+    return replace(
+        summary,
         count=len(found),
         unseen=tuple(number for number in range(world) if number not in found),
         rows=tuple(_row(found[number], profile, remarks.get(number, "")) for number in sorted(shown)),
         step_times=_spread_of(map(_median_step, found.values())),
         memory_peaks=_spread_of(map(_memory_peak, found.values())),
+    )
+
+
+def _summary(work: Sequence[OwnWork], recorded: Sequence[Rank]) -> Ranks:
+    """Return how far apart many ranks are, and which ones stand out."""
+    apart, troubled = list(_apart(work)), list(_troubled(recorded))
+    named = (*apart[: max(MOST_NAMED // 2, MOST_NAMED - len(troubled))], *troubled)[:MOST_NAMED]
+    return Ranks(
+        many=len(recorded),
+        spread=_spread(work),
+        typical=_typical(work),
+        named=named,
+        more=len(apart) + len(troubled) - len(named),
     )
 
 
@@ -163,22 +173,6 @@ def _memory_peak(rank: Rank) -> int | None:
 def _spread_of(values: Iterable[float | None]) -> Spread | None:
     known = sorted(value for value in values if value is not None)
     return Spread(known[0], known[len(known) // 2], known[-1]) if known else None
-
-
-def ranks(m: Metrics, profile: Profile) -> Ranks | None:
-    """Return the summary of the run's ranks; None if they are few enough to be shown one by one."""
-    if len(profile.ranks) <= FEW:
-        return None
-    work = m.get(own_work) or ()
-    apart, troubled = list(_apart(work)), list(_troubled(profile.ranks))
-    named = (*apart[: max(MOST_NAMED // 2, MOST_NAMED - len(troubled))], *troubled)[:MOST_NAMED]
-    return Ranks(
-        count=len(profile.ranks),
-        spread=_spread(work),
-        typical=_typical(work),
-        named=named,
-        more=len(apart) + len(troubled) - len(named),
-    )
 
 
 def _spread(work: Sequence[OwnWork]) -> tuple[tuple[str, float], ...]:

@@ -14,7 +14,7 @@ from advisor.report.one_step import OneStep
 from advisor.report.operations import Operations
 from advisor.report.operator_table import OperatorTable
 from advisor.report.quantities import Quantity
-from advisor.report.ranks import EachRank, Ranks
+from advisor.report.ranks import Ranks
 from advisor.report.timeline import Chart
 from advisor.runs.environment import Environment
 from advisor.runs.traces import Traced
@@ -235,9 +235,7 @@ class Report:
     """A typical step and the slowest one, to look into."""
     code: Code | None = None
     """Where in the program's code the time goes; None where no stacks were sampled."""
-    ranks: Ranks | None = None
-    """Where there are many."""
-    each_rank: EachRank = field(default_factory=EachRank)
+    ranks: Ranks = field(default_factory=Ranks)
     charts: tuple[Chart, ...] = ()
     problems: tuple[Note, ...] = ()
     environment: Environment = field(default_factory=dict)

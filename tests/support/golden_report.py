@@ -19,7 +19,7 @@ from advisor.report.anatomy import WhatIf, controls
 from advisor.report.operations import Operation, Operations
 from advisor.report.operator_table import OperatorTable, operator_table
 from advisor.report.quantities import Quantity
-from advisor.report.ranks import EachRank, OfRank
+from advisor.report.ranks import OfRank, Ranks
 from advisor.report.report import (
     CONTRACT_PHASES,
     MemoryPart,
@@ -239,7 +239,7 @@ def tried() -> Report:
         report,
         advice=tuple(replace(item, verified=found) for item, found in advice),
         run=replace(report.run, ranks=2),
-        each_rank=EachRank(count=2, rows=tuple(_rank(number, wait) for number, wait in ((0, 0.02), (1, 0.08)))),
+        ranks=Ranks(count=2, rows=tuple(_rank(number, wait) for number, wait in ((0, 0.02), (1, 0.08)))),
         applied=(replace(confirmed, rule="data-workers-zero", seconds=(0.5, 0.25), applied=True), fitted),
         history=(
             PastRun(1_763_600_000.0, 0.25, "runs/second", "0123456789abcdef", ("commit", "work")),

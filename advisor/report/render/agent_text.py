@@ -159,7 +159,7 @@ def _metrics(report: Report) -> Iterator[str]:
 
 
 def _ranks(report: Report) -> Iterator[str]:
-    for one in report.each_rank.rows:
+    for one in report.ranks.rows:
         where = f"rank {one.rank} on {one.host or f'node {one.node}'}"
         phases = ", ".join(f"{name} {seconds(each)}" for name, each in one.phases.items())
         time = "not measured" if one.step_time is None else seconds(one.step_time)

@@ -11,7 +11,7 @@ from advisor.report.conclusion import conclude
 from advisor.report.one_step import OneStep
 from advisor.report.operator_table import OperatorTable
 from advisor.report.pages import condition
-from advisor.report.ranks import MOST_ROWS, EachRank
+from advisor.report.ranks import MOST_ROWS, Ranks
 from advisor.report.render.picked import picked
 from advisor.report.report import CONTRACT_PHASES, Recommendation, Report, StepTimes
 from advisor.report.wording import assumed
@@ -51,7 +51,7 @@ def result(report: Report) -> dict[str, Any]:
             "time_s": picked(steps, "mean p50 p90 p99 mean_ci95=interval"),
         },
         "phases": {name: shares.get(name) for name in CONTRACT_PHASES},
-        "ranks": _ranks(report.each_rank),
+        "ranks": _ranks(report.ranks),
         "regions": [picked(one, "name passes=count time_s=seconds") for one in report.regions],
         "code": code
         and {
@@ -90,7 +90,7 @@ def result(report: Report) -> dict[str, Any]:
     }
 
 
-def _ranks(ranks: EachRank) -> dict[str, Any]:
+def _ranks(ranks: Ranks) -> dict[str, Any]:
     return {
         "count": ranks.count,
         "unseen": {"count": len(ranks.unseen), "first": list(ranks.unseen[:MOST_ROWS])},

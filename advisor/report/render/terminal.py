@@ -109,7 +109,7 @@ def _bars(rows: Iterable[tuple[str, float, float]], console: Console) -> None:
 
 
 def _ranks(report: Report) -> list[str]:
-    if not report.ranks:
+    if not report.ranks.many:
         return []
     named = report.ranks.named
     more = report.ranks.more + max(0, len(named) - MOST_RANKS)

@@ -316,8 +316,8 @@ def regions_text(report: Report) -> str:
 
 def by_rank(report: Report) -> list[tuple[int, float, list[BarPart]]]:
     """Return the ranks, the seconds of their mean steps and the parts of those; empty if there are one or many."""
-    rows = report.each_rank.rows
-    if report.ranks or len(rows) == 1 or any(row.step_time is None for row in rows):
+    rows = report.ranks.rows
+    if report.ranks.many or len(rows) == 1 or any(row.step_time is None for row in rows):
         return []
     steps = [(row.rank, sum(row.phases.values()), row.phases.items()) for row in rows]
     return [(rank, whole, [_part(name, time / whole) for name, time in parts if time]) for rank, whole, parts in steps]
@@ -325,7 +325,7 @@ def by_rank(report: Report) -> list[tuple[int, float, list[BarPart]]]:
 
 def ranks_text(report: Report) -> str:
     """Say in a sentence how far apart many ranks are; empty if there are few."""
-    spread = dict(report.ranks.spread) if report.ranks else {}
+    spread = dict(report.ranks.spread)
     if not spread:
         return ""
     return (

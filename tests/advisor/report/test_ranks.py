@@ -4,7 +4,7 @@ import pytest
 from profiles import metrics, rank, steps
 
 from advisor.metrics.step import phase_seconds_by_rank
-from advisor.report.ranks import MOST_ROWS, Spread, each_rank
+from advisor.report.ranks import MOST_ROWS, Spread, ranks
 from profiler.schema import TAG_FIRST, MemoryFact
 from profiler.store import Stretches
 
@@ -15,9 +15,9 @@ def one(number, seconds=0.2, world=4, wait=0.05, **tables):
     return rank(number, **{"steps": made, "process": {"world_size": world}, **tables})
 
 
-def of(*ranks, **tables):
-    m = metrics(*ranks, **tables)
-    return each_rank(m, m.profile)
+def of(*several, **tables):
+    m = metrics(*several, **tables)
+    return ranks(m, m.profile)
 
 
 def test_each_rank_by_its_numbers():
