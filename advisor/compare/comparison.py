@@ -12,7 +12,7 @@ from advisor.compare.lines import FunctionChange, function_changes
 from advisor.compare.operators import OperatorChanges, operator_changes
 from advisor.compare.settings import Difference, differences
 from advisor.metrics import hardware, host, memory, step
-from advisor.metrics.base import Metric, Metrics, Missing
+from advisor.metrics.base import Metric, Metrics, Missing, known
 from advisor.metrics.input import loader
 from advisor.metrics.settings import data_parallel_size, primary_rank, world_size
 from advisor.stats.significance import Interval
@@ -133,7 +133,7 @@ def compare(
     sides = (_side(before, names[0]), _side(after, names[1]))
     shares = (_least_share(before), _least_share(after))
     both = _Both(before, after, _scale(*sides), relevant, min(side.steps for side in sides) < LEAST_STEPS, shares)
-    between = tuple(both.part(name, _between(name)) for name in BETWEEN)
+    between = tuple(both.part(name, _between) for name in BETWEEN)
     mean = both.step("step_time_mean", _mean, step.step_time_mean.label)
     typical = both.step("typical_step_time", _typical, "typical step time")
     whole = both.whole()
@@ -152,7 +152,7 @@ def compare(
         crowded="".join(name for name, share in zip("AB", shares, strict=True) if share < 1),
         scale=both.scale,
         steps=steps,
-        phases=tuple(both.part(name, _phase(name)) for name in PHASES),
+        phases=tuple(both.part(name, _phase) for name in PHASES),
         between=between,
         memory=tuple(both.amount(one) for one in _MEMORY),
         machine=tuple(both.shown(one) for one in _MACHINE),
@@ -237,9 +237,9 @@ class _Both:
         """Return the row of a kind of mean step; its change is relative to itself."""
         return self._relative(name, label, *self._sides(of))
 
-    def part(self, name: str, of: Callable[[Metrics], Interval]) -> ComparedQuantity:
+    def part(self, name: str, of: Callable[[Metrics, str], Interval]) -> ComparedQuantity:
         """Return the row of a part of the step in seconds; its change is a share of the first run's mean step."""
-        before, after = self._sides(of)
+        before, after = self._sides(of, name)
         whole = self.before.get(step.step_time_mean)
         change = difference(before, after, whole) if before and after and whole else None
         return self._row(name, name.replace("_", " "), before, after, change)
@@ -248,7 +248,7 @@ class _Both:
         """Return the mean step with what falls between steps, as far as both runs show it. None if nothing does."""
         sides = [self._sides(_mean)]
         for name in BETWEEN:
-            before, after = self._sides(_between(name))
+            before, after = self._sides(_between, name)
             if before and after and (before.estimate or after.estimate):
                 sides.append((before, after))
         if len(sides) == 1 or None in sides[0]:
@@ -260,10 +260,10 @@ class _Both:
             _summed([after for _, after in sides if after]),
         )
 
-    def _sides(self, of: Callable[[Metrics], Interval]) -> tuple[Interval | None, Interval | None]:
+    def _sides(self, of: Callable[..., Interval], *name: str) -> tuple[Interval | None, Interval | None]:
         """Return both runs' intervals, with what other programs may have cost, the second scaled to as many samples."""
         before, after = (
-            _without_others(found, share) if (found := _known(m, of)) else None
+            _without_others(found, share) if (found := _known(m, of, *name)) else None
             for m, share in zip((self.before, self.after), self.shares, strict=True)
         )
         if after is not None:
@@ -317,9 +317,9 @@ def _summed(intervals: Sequence[Interval]) -> Interval:
     return Interval(estimate - below, estimate, estimate + above)
 
 
-def _known(m: Metrics, of: Callable[[Metrics], Interval]) -> Interval | None:
+def _known(m: Metrics, of: Callable[..., Interval], *name: str) -> Interval | None:
     try:
-        return of(m)
+        return of(m, *name)
     except Missing:
         return None
 
@@ -338,30 +338,19 @@ def _typical(m: Metrics) -> Interval:
     return _widened(m, m[step.steady_steps], Interval(value - half, value, value + half))
 
 
-def _phase(name: str) -> Callable[[Metrics], Interval]:
-    def of(m: Metrics) -> Interval:
-        measured = m[step.phase_seconds]
-        if name not in measured:
-            raise Missing(f"{name} was not measured", "")
-        return _around(m, m[step.steady_steps], name, measured[name])
-
-    return of
+def _phase(m: Metrics, name: str) -> Interval:
+    mean = known(m[step.phase_seconds].get(name), f"{name} was not measured", "")
+    return _around(m, m[step.steady_steps], name, mean)
 
 
-def _between(name: str) -> Callable[[Metrics], Interval]:
+def _between(m: Metrics, name: str) -> Interval:
     """Return the seconds per step of what falls between steps, over all steps but the first.
 
     What precedes the first step is the same however long a run is.
     """
-
-    def of(m: Metrics) -> Interval:
-        steps = [each for each in m[primary_rank].steps if not each.tags & TAG_FIRST]
-        total = step.summed(steps, name)
-        if total is None:
-            raise Missing(f"{name} was not measured", "")
-        return _around(m, steps, name, total / sum(each.count for each in steps))
-
-    return of
+    steps = [each for each in m[primary_rank].steps if not each.tags & TAG_FIRST]
+    total = known(step.summed(steps, name), f"{name} was not measured", "")
+    return _around(m, steps, name, total / sum(each.count for each in steps))
 
 
 def _around(m: Metrics, steps: Sequence[Step], name: str, mean: float) -> Interval:
