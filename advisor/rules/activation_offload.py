@@ -45,15 +45,11 @@ def when(m: Metrics) -> Evidence | None:
     """
     if not m[memory.memory_pressure] or not m[settings.flags].checkpointing:
         return None
-    freed, limit, room = _freed(m), m[MIN_SHARE] * m[memory.mem_peak_allocated], m[host.host_memory_available]
-    needed = freed * m[host.local_ranks]
-    if freed < limit or room < needed:
+    freed, limit = _freed(m), m[MIN_SHARE] * m[memory.mem_peak_allocated]
+    room = measure(m, host.host_memory_available, ">=", freed * m[host.local_ranks])
+    if freed < limit or not room.holds:
         return None
-    facts = (
-        measure(m, memory.mem_activations, ">=", limit),
-        measure(m, host.host_memory_available, ">=", needed),
-        *pressure(m),
-    )
+    facts = (measure(m, memory.mem_activations, ">=", limit), room, *pressure(m))
     return Evidence(facts, f"the inputs of {m[settings.model].blocks} {m[settings.model].block} blocks")
 
 

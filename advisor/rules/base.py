@@ -55,13 +55,7 @@ class Source:
 
 
 Relation = Literal[">=", "<=", ">", "<", "=="]
-_RELATIONS: Mapping[Relation, Callable[[float, float], bool]] = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    ">": operator.gt,
-    "<": operator.lt,
-    "==": operator.eq,
-}
+_RELATIONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt, "==": operator.eq}
 
 
 @dataclass(frozen=True, slots=True)

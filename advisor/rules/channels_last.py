@@ -13,7 +13,7 @@ Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/rec
 from advisor.metrics import Metrics, Threshold, gpu
 from advisor.models.effects import divide_matmul, divide_membound, in_turn
 from advisor.models.gpus import VOLTA
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Measurement, Rule, Safety, python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure, python
 from advisor.units import share
 
 RULE = Rule("Keep images in channels_last", Area.KERNELS, Confidence.EMPIRICAL)
@@ -44,14 +44,11 @@ def when(m: Metrics) -> Evidence | None:
     """If convolutions take at least 30 % of GPU time and conversions between NCHW and NHWC at least 5 %, or conversions
     alone at least 10 %,
     """
-    convolutions, converting = m[gpu.conv_share], m[gpu.layout_share]
-    if converting < m[MIN_LAYOUT] or m[gpu.compute_capability] < VOLTA:
+    convolutions = measure(m, gpu.conv_share, ">=", MIN_CONV)
+    converting = measure(m, gpu.layout_share, ">=", MIN_LAYOUT if convolutions.holds else MUCH_LAYOUT)
+    if converting.value < m[MIN_LAYOUT] or m[gpu.compute_capability] < VOLTA:
         return None
-    if convolutions < m[MIN_CONV] and converting < m[MUCH_LAYOUT]:
-        return None
-    limit = m[MIN_LAYOUT] if convolutions >= m[MIN_CONV] else m[MUCH_LAYOUT]
-    facts = (Measurement(gpu.conv_share, convolutions, m[MIN_CONV]), Measurement(gpu.layout_share, converting, limit))
-    return Evidence(facts if convolutions >= m[MIN_CONV] else facts[1:])
+    return evidence(*([convolutions] if convolutions.holds else []), converting)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

@@ -46,25 +46,12 @@ def when(m: Metrics) -> Evidence | None:
     """
     if not m[memory.memory_pressure] or m[settings.flags].checkpointing or m[attention.attention_is_flash]:
         return None
-    layer = Layer(
-        sequence=m[attention.sequence_length],
-        batch=1,
-        hidden=m[attention.hidden_size],
-        heads=m[attention.attention_heads],
-    )
-    ratio = layer.scores_ratio
+    sequence, hidden, heads = m[attention.sequence_length], m[attention.hidden_size], m[attention.attention_heads]
+    ratio = Layer(sequence=sequence, batch=1, hidden=hidden, heads=heads).scores_ratio
     if ratio < m[MIN_SCORES]:
         return None
-    sizes = (
-        measure(m, size)
-        for size in (
-            attention.scores_bytes,
-            attention.sequence_length,
-            attention.attention_heads,
-            attention.hidden_size,
-        )
-    )
-    return Evidence((*sizes, *pressure(m)), f"5as/h = {ratio:.0f}")
+    sizes = (attention.scores_bytes, attention.sequence_length, attention.attention_heads, attention.hidden_size)
+    return Evidence((*(measure(m, size) for size in sizes), *pressure(m)), f"5as/h = {ratio:.0f}")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

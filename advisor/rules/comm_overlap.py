@@ -84,11 +84,9 @@ def when(m: Metrics) -> Evidence | None:
     """
     if m[settings.world_size] < 2:
         return None
-    exposed, longest = (
-        measure(m, communication.exposed_collectives, ">=", MIN_SHARE),
-        m[communication.exposed_collective],
-    )
-    return evidence(exposed, note=f"mostly {longest.name}") if m.get(communication.ddp) is None else None
+    exposed = measure(m, communication.exposed_collectives, ">=", MIN_SHARE)
+    found = evidence(exposed, note=f"mostly {m[communication.exposed_collective].name}")
+    return found if m.get(communication.ddp) is None else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

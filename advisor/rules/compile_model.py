@@ -55,10 +55,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then compile the model."""
     others = m.get(attention.materialized_attention_share) or 0.0  # sdpa-flash is for that
     if membound := m[gpu.membound_share]:
-        apart = (
-            m.get(each) or 0.0 for each in (copies.layout_copy_share, normalization.unfused_norm_share)
-        )  # rules of their own
-        others = min(1.0, others + sum(apart) / membound)
+        apart = (copies.layout_copy_share, normalization.unfused_norm_share)  # rules of their own
+        others = min(1.0, others + sum(m.get(share) or 0.0 for share in apart) / membound)
     return Advice(
         then="Compile the model: this fuses its many small or memory-bound kernels. Check the step time after "
         "some minutes; if the shapes vary, set dynamic=True.",

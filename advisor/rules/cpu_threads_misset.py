@@ -35,10 +35,8 @@ def when(m: Metrics) -> Evidence | None:
     """
     if not m[settings.on_cpu] or m[threads.threads_from] == "program" or m[threads.compute_fraction] < m[MIN_COMPUTE]:
         return None
-    gain, demand = (
-        measure(m, threads.thread_gain, ">=", MIN_GAIN),
-        measure(m, threads.thread_demand, ">", m[host.cores_allowed]),
-    )
+    gain = measure(m, threads.thread_gain, ">=", MIN_GAIN)
+    demand = measure(m, threads.thread_demand, ">", m[host.cores_allowed])
     facts = [gain] if gain.holds else []
     crowded = m[host.local_ranks] > 1 or gain.value >= m[MIN_GAIN_ALONE]
     if demand.holds and m[threads.best_threads] < m[threads.threads] and crowded:

@@ -57,14 +57,12 @@ def when(m: Metrics) -> Evidence | None:
     """If the step waits for data, a sample is read from at least 8 files, faster reading should save at least 5 %
     of the step, and more workers would not help,
     """
-    wait, files = (
-        measure(m, step.data_wait_fraction, ">=", MIN_WAIT),
-        measure(m, input.files_per_sample, ">=", MIN_FILES),
-    )
+    wait = measure(m, step.data_wait_fraction, ">=", MIN_WAIT)
+    files = measure(m, input.files_per_sample, ">=", MIN_FILES)
     found = evidence(wait, files, note=f"{m[input.loader].dataset} opens {digits(files.value)} files per sample")
-    if not found or right_number(m) > m[input.loader].num_workers or gain(m, EFFECT) < m[MIN_WAIT]:
+    if not found or right_number(m) > m[input.loader].num_workers:
         return None
-    return found
+    return found if gain(m, EFFECT) >= m[MIN_WAIT] else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

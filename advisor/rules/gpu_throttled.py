@@ -27,12 +27,10 @@ def when(m: Metrics) -> Evidence | None:
     """If heat or the power brake slowed a GPU for more than 5 % of its busy time, to a clock below 90 % of
     its maximum,
     """
-    facts = (
-        measure(m, hardware.thermal_throttle_share, ">", MIN_SHARE),
-        measure(m, hardware.sm_clock_ratio, "<", MAX_CLOCK),
-    )
+    often = measure(m, hardware.thermal_throttle_share, ">", MIN_SHARE)
+    slow = measure(m, hardware.sm_clock_ratio, "<", MAX_CLOCK)
     gpu, reasons = m[hardware.throttled_gpu], m[hardware.throttle_reasons]
-    return evidence(*facts, note=f"GPU {gpu.index}, {gpu.name}: {', '.join(reasons)}")
+    return evidence(often, slow, note=f"GPU {gpu.index}, {gpu.name}: {', '.join(reasons)}")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

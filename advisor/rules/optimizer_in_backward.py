@@ -52,19 +52,20 @@ def when(m: Metrics) -> Evidence | None:
     than 40 %, and each backward pass is followed by an update of torch's own optimizers without a GradScaler,
     """
     fact, flags = m[settings.optimizer], m[settings.flags]
+    if not m[memory.memory_pressure] or m[settings.world_size] > 1 or m[step.micro_steps_per_step] > 1:
+        return None
     if (
-        not m[memory.memory_pressure]
-        or m[settings.world_size] > 1
-        or m[step.micro_steps_per_step] > 1
-        or flags.grad_scaler
+        flags.grad_scaler
+        or fact.driven_by
+        or not fact.module.startswith("torch.optim")
+        or (fact.device or "").startswith("cpu")
     ):
         return None
-    if fact.driven_by or not fact.module.startswith("torch.optim") or (fact.device or "").startswith("cpu"):
+    peak = m[memory.mem_peak_allocated]
+    held = measure(m, memory.mem_grads, ">=", m[MIN_SHARE] * peak)
+    if not held.holds or m[memory.mem_activations] >= m[MAX_ACTIVATIONS] * peak:
         return None
-    held, peak = m[memory.mem_grads], m[memory.mem_peak_allocated]
-    if held < m[MIN_SHARE] * peak or m[memory.mem_activations] >= m[MAX_ACTIVATIONS] * peak:
-        return None
-    return evidence(measure(m, memory.mem_grads, ">=", m[MIN_SHARE] * peak), *pressure(m), note=fact.name)
+    return evidence(held, *pressure(m), note=fact.name)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

@@ -15,7 +15,7 @@ Source: Hugging Face: group_by_length and dynamic padding, https://huggingface.c
 
 from advisor.metrics import Metrics, Threshold, attention, input, padding, settings
 from advisor.models.effects import COMPUTE, Triple, divide
-from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, Rule, python
+from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure, python
 from advisor.units import share
 
 RULE = Rule("Avoid computing padding", Area.STALLS, Confidence.EMPIRICAL, difficulty=2, supersedes=("batch-raise",))
@@ -87,16 +87,12 @@ def when(m: Metrics) -> Evidence | None:
     """
     if m.get(settings.packs_sequences):
         return None
-    waste, attention_share = m[padding.padding_waste], m.get(attention.attention_share)
-    much = attention_share is not None and attention_share >= m[MUCH_ATTENTION]
-    limit = m[MIN_WASTE_OF_PAIRS if much else MIN_WASTE]
-    if waste < limit:
-        return None
-    further = (Measurement(attention.attention_share, attention_share),) if attention_share is not None else ()
-    return Evidence(
-        (Measurement(padding.padding_waste, waste, limit), *further),
-        f"{m[padding.padding].told_by} shows it in {m[padding.padding].batches} inspected batches",
-    )
+    known = m.get(attention.attention_share) is not None
+    further = (measure(m, attention.attention_share),) if known else ()
+    much = known and m[attention.attention_share] >= m[MUCH_ATTENTION]
+    waste = measure(m, padding.padding_waste, ">=", MIN_WASTE_OF_PAIRS if much else MIN_WASTE)
+    note = f"{m[padding.padding].told_by} shows it in {m[padding.padding].batches} inspected batches"
+    return evidence(waste, *further, note=note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

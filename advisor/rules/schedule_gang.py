@@ -38,12 +38,8 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then let the scheduler allocate all GPUs of a job at once, and fill the gaps with small jobs."""
     low, expected, high = (m[goals.queue_share] * part for part in REMOVED)
-    several = (m.get(settings.world_size) or 1) > 1
-    first = (
-        f"Give a job's {m[settings.world_size]} GPUs all at once or not at all (gang scheduling), let"
-        if several
-        else "Let"
-    )
+    gpus = m.get(settings.world_size) or 1
+    first = f"Give a job's {gpus} GPUs all at once or not at all (gang scheduling), let" if gpus > 1 else "Let"
     return Advice(
         then=f"{first} small jobs fill the gaps (backfill), share by past use (fairshare), keep a few machines "
         "warm, and let the autoscaler remove them only after a delay, never during a checkpoint: about "

@@ -35,16 +35,12 @@ def when(m: Metrics) -> Evidence | None:
         return None
     if not sharding.data_parallel(m) or m[settings.flags].fsdp or sharding.stage(m):
         return None  # independent jobs, or sharded already
-    replicated, limit = m[memory.mem_optim] + m[memory.mem_grads], m[MIN_SHARE] * m[memory.mem_peak_allocated]
-    if replicated < limit:
+    states, peak = (measure(m, memory.mem_optim), measure(m, memory.mem_grads)), m[memory.mem_peak_allocated]
+    replicated = sum(fact.value for fact in states)
+    if replicated < m[MIN_SHARE] * peak:
         return None
-    return evidence(
-        measure(m, memory.mem_optim),
-        measure(m, memory.mem_grads),
-        measure(m, settings.world_size, ">=", 2),
-        *pressure(m),
-        note=f"together {replicated / m[memory.mem_peak_allocated]:.0%} of the peak",
-    )
+    ranks = measure(m, settings.world_size, ">=", 2)
+    return evidence(*states, ranks, *pressure(m), note=f"together {replicated / peak:.0%} of the peak")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
@@ -72,14 +68,8 @@ def in_one_optimizer(m: Metrics) -> Intervention | None:
     None if the optimizer is not torch's or cannot be sharded, or the ranks do not train one model.
     """
     fact, flags = m.get(settings.optimizer), m.get(settings.flags)
-    if (
-        fact is None
-        or flags is None
-        or not flags.ddp
-        or flags.zero_stage
-        or (m.get(settings.data_parallel_size) or 1) < 2
-    ):
+    if fact is None or flags is None or (m.get(settings.data_parallel_size) or 1) < 2:
         return None
-    if not fact.module.startswith("torch.optim") or fact.name in NOT_BY_ELEMENT:
+    if not flags.ddp or flags.zero_stage or not fact.module.startswith("torch.optim") or fact.name in NOT_BY_ELEMENT:
         return None
     return Intervention(name="zero_redundancy", settings={"name": fact.name}, safety=Safety.MEMORY)

@@ -43,12 +43,9 @@ def when(m: Metrics) -> Evidence | None:
     """If memory is under pressure on two or more ranks, would still be with sharded optimizer state and gradients (ZeRO
     stage 2), and sharding the weights as well frees at least 5 % of GPU memory,
     """
-    if (
-        m[settings.data_parallel_size] < 2
-        or not m[memory.memory_pressure]
-        or not sharding.data_parallel(m)
-        or sharding.stage(m) >= 3
-    ):
+    if m[settings.data_parallel_size] < 2 or not m[memory.memory_pressure]:
+        return None
+    if not sharding.data_parallel(m) or sharding.stage(m) >= 3:
         return None
     if sharding.filled_at(m, 2) <= FILL or _freed_by_weights(m) < m[MIN_FREED] * m[gpu.device].memory_total:
         return None
