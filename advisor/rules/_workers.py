@@ -6,6 +6,7 @@ from dataclasses import replace
 from advisor.metrics import Metrics, Threshold, host, input, step
 from advisor.models.input_pipeline import FEW_TENSORS, Workers, contention, transfer_time
 from advisor.models.state import Effect, Scenario, State, removed
+from advisor.rules._spelling import spelling
 from advisor.rules.base import Change, Intervention, Safety, python
 from profiler.schema import LoaderFact
 
@@ -22,6 +23,18 @@ HAND_OVER = (6.0, 2.0, 0.0)
 # Python object the data set touches. A spawned worker imports torch again: measured 154 MB.
 FORKED_WORKER = 50_000_000
 SPAWNED_WORKER = 160_000_000
+
+SHARDED = """\
+import itertools
+
+import torch
+
+# in the data set: each worker yields its own part
+def __iter__(self):
+    info = torch.utils.data.get_worker_info()
+    first, of = (info.id, info.num_workers) if info else (0, 1)
+    yield from itertools.islice(self.samples(), first, None, of)  # samples(): the previous __iter__
+"""
 
 
 def gain(m: Metrics, effect: Effect) -> float:
@@ -113,20 +126,15 @@ def loader_intervention(fact: LoaderFact, **settings: object) -> Intervention | 
     )
 
 
-def sharding_change(fact: LoaderFact) -> tuple[Change, ...]:
-    """Return the sharding code for an `IterableDataset`; without it every worker yields every sample."""
-    if not fact.iterable:
-        return ()
-    code = (
-        "import itertools\n\n"
-        "import torch\n\n"
-        "# in the data set: each worker yields its own part\n"
-        "def __iter__(self):\n"
-        "    info = torch.utils.data.get_worker_info()\n"
-        "    first, of = (info.id, info.num_workers) if info else (0, 1)\n"
-        "    yield from itertools.islice(self.samples(), first, None, of)  # samples(): the previous __iter__\n"
-    )
-    return (python(code),)
+def set_loader(m: Metrics, **arguments: int) -> tuple[tuple[Change, ...], Intervention | None]:
+    """Return the changes that set these arguments of the loader, and the intervention that does it from outside.
+
+    More workers of an `IterableDataset` need sharding: without it every worker yields every sample.
+    """
+    fact, changes = m[input.loader], spelling(m).loader(**arguments)
+    if fact.iterable and arguments.get("num_workers", 0) > fact.num_workers:
+        changes = (*changes, python(SHARDED))
+    return changes, loader_intervention(fact, **arguments)
 
 
 def same_samples(fact: LoaderFact) -> str:

@@ -14,8 +14,7 @@ from dataclasses import replace
 from advisor.metrics import Metrics, Threshold, input, step
 from advisor.models.effects import remove_wait
 from advisor.models.input_pipeline import prefetch_factor
-from advisor.rules._spelling import spelling
-from advisor.rules._workers import PREFETCH, added_memory, gain, loader_intervention
+from advisor.rules._workers import PREFETCH, added_memory, gain, set_loader
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure
 from advisor.units import count, seconds, share
 
@@ -63,16 +62,17 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then prefetch more batches, and make the slow ones faster."""
     fact = m[input.loader]
     prefetch, better, lasts, hidden = _queue(m)
+    changes, intervention = set_loader(m, prefetch_factor=better)
     return Advice(
         then=f"Raise prefetch_factor from {prefetch} to {better}: a slow batch takes {seconds(m[input.t_w_p99])}, the "
         f"mean is {seconds(m[input.t_w])}, and the queue lasts {seconds(lasts)}. Find out why single samples are slow.",
-        changes=spelling(m).loader(prefetch_factor=better),
+        changes=changes,
         basis=f"The longer queue hides {share(hidden)} of the longest stalls: the waiting shrinks by half of that "
         "share (cautious), by that share (expected) or to zero (best case: all shorter stalls are hidden completely).",
         effect=remove_wait((REACHED[0] * hidden, REACHED[1] * hidden, 1.0)),
         memory=0,
         host_memory=added_memory(m, fact.num_workers, better),
-        intervention=loader_intervention(fact, prefetch_factor=better),
+        intervention=intervention,
         risk=f"Low: {fact.num_workers * (better - prefetch)} more batches wait in the host's memory.",
     )
 

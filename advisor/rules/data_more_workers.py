@@ -12,13 +12,11 @@ Source: PyTorch: torch.utils.data, https://docs.pytorch.org/docs/stable/data.htm
 """
 
 from advisor.metrics import Metrics, Threshold, host, input, step
-from advisor.rules._spelling import spelling
 from advisor.rules._workers import (
     added_memory,
-    loader_intervention,
     right_number,
     same_samples,
-    sharding_change,
+    set_loader,
     time_with_workers,
     workers_effect,
 )
@@ -51,17 +49,17 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then raise num_workers until the workers keep up with the step or all cores are used."""
     fact, number = m[input.loader], right_number(m)
-
+    changes, intervention = set_loader(m, num_workers=number, persistent_workers=True)
     return Advice(
         then=f"Raise num_workers from {fact.num_workers} to {number}: one worker needs {seconds(m[input.t_w])} per "
         f"batch and the step waits {share(m[step.data_wait_fraction])} of its time. This alone makes a step about "
         f"{seconds(time_with_workers(m))}.",
-        changes=(*spelling(m).loader(num_workers=number, persistent_workers=True), *sharding_change(fact)),
+        changes=changes,
         basis=f"The slower of two: the step without waiting, and {number} parallel workers slowed down by 1, 1.15 or "
         f"1.5. Cores left for workers: {m[host.cores_available]}.",
         effect=workers_effect(m),
         memory=0,
         host_memory=added_memory(m, number),
-        intervention=loader_intervention(fact, num_workers=number, persistent_workers=True),
+        intervention=intervention,
         risk=f"Low: {same_samples(fact)}; each worker takes memory on the host.",
     )

@@ -15,8 +15,7 @@ from dataclasses import replace
 
 from advisor.metrics import Metrics, Threshold, between, input
 from advisor.models.effects import in_turn, remove
-from advisor.rules._spelling import spelling
-from advisor.rules._workers import loader_intervention
+from advisor.rules._workers import set_loader
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, evidence, measure
 from advisor.units import count, seconds, share
 
@@ -46,8 +45,8 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then keep the workers from epoch to epoch."""
-    fact, changes, made = m[input.loader], spelling(m).loader(persistent_workers=True), m.get(input.loaders_made) or 1
-    intervention = loader_intervention(fact, persistent_workers=True)
+    fact, made = m[input.loader], m.get(input.loaders_made) or 1
+    changes, intervention = set_loader(m, persistent_workers=True)
     once = ""
     if made > 1 and not (fact.place and fact.place.via):  # a DataLoader's workers go with it; a framework makes one
         intervention = None

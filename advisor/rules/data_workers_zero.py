@@ -12,16 +12,14 @@ Source: Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB
 """
 
 from advisor.metrics import Metrics, Threshold, host, input, step
-from advisor.rules._spelling import spelling
 from advisor.rules._workers import (
     PREFETCH,
     added_hand_over,
     added_memory,
     hand_over,
-    loader_intervention,
     right_number,
     same_samples,
-    sharding_change,
+    set_loader,
     time_with_workers,
     workers_effect,
 )
@@ -62,7 +60,7 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then prepare the batches in enough worker processes to keep up with the step, within the available cores."""
     fact, number = m[input.loader], right_number(m)
-    changes = spelling(m).loader(num_workers=number, persistent_workers=True, prefetch_factor=PREFETCH)
+    changes, intervention = set_loader(m, num_workers=number, persistent_workers=True, prefetch_factor=PREFETCH)
     cores, warning = m.get(host.cores_allowed), ""
     if cores is not None and number > cores:
         warning = (
@@ -73,13 +71,13 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"Give the DataLoader {count(number, 'worker')}: preparing a batch takes {seconds(m[input.t_w])} and the "
         f"step waits {share(m[step.data_wait_fraction])} of its time for it. This alone makes a step about "
         f"{seconds(time_with_workers(m, added_hand_over(m)))}.{warning}",
-        changes=(*changes, *sharding_change(fact)),
+        changes=changes,
         basis=f"The slower of two: the step without waiting, and {count(number, 'worker')} in parallel, slowed down "
         f"by 1, 1.15 or 1.5. Cores left for workers: {m[host.cores_available]}.",
         effect=workers_effect(m),
         memory=0,
         host_memory=added_memory(m, number, PREFETCH),
-        intervention=loader_intervention(fact, num_workers=number, persistent_workers=True, prefetch_factor=PREFETCH),
+        intervention=intervention,
         risk=f"Low: {same_samples(fact)} in the first epoch; later epochs are shuffled differently because persistent "
         "workers draw fewer seeds. Random augmentation also uses other seeds. A data set that cannot be forked (open "
         'handles, CUDA) needs multiprocessing_context="spawn" or must open them in the worker.',
