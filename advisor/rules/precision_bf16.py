@@ -12,10 +12,11 @@ Source: Micikevicius et al., Mixed Precision Training, ICLR 2018, https://arxiv.
 Source: Bekman, Machine Learning Engineering, https://github.com/stas00/ml-engineering
 """
 
+from typing import Literal
+
 from advisor.metrics import Metrics, Threshold, gpu, memory, peaks, settings
 from advisor.models.gpus import AMPERE
 from advisor.models.precision import attained_half, memory_change, to_half
-from advisor.models.state import Effect
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure
 
@@ -40,18 +41,13 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then run forward and loss under bf16 autocast, without a GradScaler."""
-    device = m[gpu.device]
-    fact = m.get(settings.model)
-    return Advice(
-        then=f"Run the forward pass and the loss under bf16 autocast: the {device.name} has tensor cores for it. "
+    return in_half(
+        m,
+        "bf16",
+        f"Run the forward pass and the loss under bf16 autocast: the {m[gpu.device].name} has tensor cores for it. "
         "Leave backward outside, and add no GradScaler.",
-        changes=spelling(m).half("bf16"),
-        basis=basis(m),
-        effect=effect(m),
-        memory=memory_change(m.get(memory.mem_activations), fact.parameters) if fact else None,
-        intervention=Intervention(name="autocast", settings={"dtype": "bfloat16"}, safety=Safety.NUMERICS),
+        Intervention(name="autocast", settings={"dtype": "bfloat16"}, safety=Safety.NUMERICS),
         risk="Low: matmuls round to 8 bits of mantissa. Compare the loss over a few hundred steps.",
-        confidence=confidence(m),
     )
 
 
@@ -73,12 +69,25 @@ def slow_products(m: Metrics, least: Threshold, late: Threshold) -> Evidence | N
     return found
 
 
-def effect(m: Metrics) -> Effect:
-    """Return the effect of 16-bit autocast."""
+def in_half(m: Metrics, dtype: Literal["bf16", "fp16"], then: str, intervention: Intervention, *, risk: str) -> Advice:
+    """Return the advice to train under autocast in a 16-bit format; both formats gain the same."""
+    rates, rate, fact = m[peaks.peak_rates], m.get(gpu.achieved_matmul_flops), m.get(settings.model)
     total, simt = m[gpu.matmul_share], m[gpu.simt_fp32_matmul_share]
     tf32 = max(0.0, m[gpu.fp32_matmul_share] - simt)
-    rate, calls = m.get(gpu.achieved_matmul_flops), m.get(peaks.matmul_calls) or ()
-    return to_half(simt / total, tf32 / total, m[peaks.peak_rates], rate, calls)
+    low, expected, high = (f"{100 * share:.0f}" for share in attained_half(rates))
+    now = "a typical share of its peak (shapes were not recorded)" if rate is None else f"{rate / 1e12:.3g} TFLOP/s"
+    return Advice(
+        then=then,
+        changes=spelling(m).half(dtype),
+        basis=f"Roofline: matmuls rise from {now} to {low}, {expected} or {high} % of {peak_of(m)} 16-bit peak, "
+        "limited by memory bandwidth and kernel launches. Memory-bound kernels become 1, 1.4 or 1.8 times as fast; "
+        "the rest stays the same.",
+        effect=to_half(simt / total, tf32 / total, rates, rate, m.get(peaks.matmul_calls) or ()),
+        memory=memory_change(m.get(memory.mem_activations), fact.parameters) if fact else None,
+        intervention=intervention,
+        risk=risk,
+        confidence=confidence(m),
+    )
 
 
 def confidence(m: Metrics) -> Confidence:
@@ -94,15 +103,3 @@ def peak_of(m: Metrics) -> str:
     """Return the name of the GPU, and a note if its peak does not come from a data sheet."""
     name = f"the {m[gpu.device].name}'s"
     return f"{name} (derived from its generation, multiprocessors and clock)" if m[peaks.peak_rates].derived else name
-
-
-def basis(m: Metrics) -> str:
-    """Return how the gain was predicted, in one sentence."""
-    low, expected, high = (f"{100 * share:.0f}" for share in attained_half(m[peaks.peak_rates]))
-    now = m.get(gpu.achieved_matmul_flops)
-    rate = "a typical share of its peak (shapes were not recorded)" if now is None else f"{now / 1e12:.3g} TFLOP/s"
-    return (
-        f"Roofline: matmuls rise from {rate} to {low}, {expected} or {high} % of {peak_of(m)} 16-bit peak, limited by "
-        "memory bandwidth and kernel launches. Memory-bound kernels become 1, 1.4 or 1.8 times as fast; the rest "
-        "stays the same."
-    )

@@ -11,12 +11,10 @@ Source: PyTorch, Automatic Mixed Precision, https://docs.pytorch.org/docs/stable
 Source: Micikevicius et al., Mixed Precision Training, ICLR 2018, https://arxiv.org/abs/1710.03740
 """
 
-from advisor.metrics import Metrics, gpu, memory, settings
+from advisor.metrics import Metrics, gpu
 from advisor.models.gpus import TURING, VOLTA
-from advisor.models.precision import memory_change
-from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety
-from advisor.rules.precision_bf16 import LAUNCH_BOUND, MIN_SHARE, basis, confidence, effect, slow_products
+from advisor.rules.precision_bf16 import LAUNCH_BOUND, MIN_SHARE, in_half, slow_products
 
 RULE = Rule("Train under fp16 autocast with a GradScaler", Area.PRECISION, Confidence.ROOFLINE)
 
@@ -32,16 +30,12 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then run forward and loss under fp16 autocast and scale the loss with a GradScaler."""
-    fact = m.get(settings.model)
-    return Advice(
-        then=f"Run the forward pass and the loss under fp16 autocast and scale the loss: the {m[gpu.device].name} has "
+    return in_half(
+        m,
+        "fp16",
+        f"Run the forward pass and the loss under fp16 autocast and scale the loss: the {m[gpu.device].name} has "
         "tensor cores for fp16 but not for bf16.",
-        changes=spelling(m).half("fp16"),
-        basis=basis(m),
-        effect=effect(m),
-        memory=memory_change(m.get(memory.mem_activations), fact.parameters) if fact else None,
-        intervention=Intervention(name="fp16_autocast", settings={}, safety=Safety.NUMERICS),
+        Intervention(name="fp16_autocast", settings={}, safety=Safety.NUMERICS),
         risk="Medium: fp16 overflows at 65504, and a step whose gradients overflow is skipped. Compare the loss, "
         "and check that the scale settles well above 1.",
-        confidence=confidence(m),
     )

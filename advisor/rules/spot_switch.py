@@ -45,11 +45,11 @@ def when(m: Metrics) -> Evidence | None:
     """If spot instances would cost less than 80 % of on-demand ones, calculated from the declared discount, the
     declared time between interruptions and the measured time of a save,
     """
-    ratio = _ratio(m)
+    _, inflated, ratio = _on_spot(m)
     if not ratio < m[MAX_RATIO]:
         return None
     return evidence(
-        measure(m, goals.spot_discount, ">", break_even_discount(_inflated(m))),
+        measure(m, goals.spot_discount, ">", break_even_discount(inflated)),
         measure(m, goals.time_between_failures),
         measure(m, between.checkpoint_save_seconds),
         note=f"{share(ratio)} of the on-demand cost",
@@ -58,8 +58,8 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then train on spot instances, save at the best interval, and test that restarts work."""
-    ratio, inflated = _ratio(m), _inflated(m)
-    low, expected, high = (1 - _ratio(m, times) for times in MTBF_TIMES)
+    interval, inflated, ratio = _on_spot(m)
+    low, expected, high = (1 - _on_spot(m, times)[2] for times in MTBF_TIMES)
     price = m.goals.gpu_price
     worth = f" ({money(100 * (1 - ratio) * price)} less for every 100 GPU-hours)" if price is not None else ""
     restart = (
@@ -69,7 +69,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
     return Advice(
         then=f"Train on spot instances: {share(ratio)} of the cost{worth} in {inflated:.2f} times the time, saving "
-        f"every {seconds(_interval(m))}. The discount pays from {share(break_even_discount(inflated))} on. "
+        f"every {seconds(interval)}. The discount pays from {share(break_even_discount(inflated))} on. "
         "Request several instance types, keep the leader of several nodes on demand, and save on an "
         "interruption notice." + restart,
         changes=(python(CODE),),
@@ -80,17 +80,13 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
 
 
-def _interval(m: Metrics, times: float = 1.0) -> float:
-    return daly(m[between.checkpoint_save_seconds], times * m[goals.time_between_failures])
+def _on_spot(m: Metrics, times: float = 1.0) -> tuple[float, float, float]:
+    """Return the best interval between saves, E, and the share of the on-demand cost.
 
-
-def _inflated(m: Metrics, times: float = 1.0) -> float:
-    """Return E, by how much interruptions lengthen the run, at `times` the declared time between them."""
-    restart = RESTART if m.goals.restart is None else m.goals.restart
-    return inflation(
-        _interval(m, times), m[between.checkpoint_save_seconds], times * m[goals.time_between_failures], restart
-    )
-
-
-def _ratio(m: Metrics, times: float = 1.0) -> float:
-    return spot_cost(m[goals.spot_discount], _inflated(m, times))
+    E is by how much interruptions lengthen the run, at `times` the declared time between them.
+    """
+    discount, save = m[goals.spot_discount], m[between.checkpoint_save_seconds]
+    failures, restart = times * m[goals.time_between_failures], m.goals.restart
+    interval = daly(save, failures)
+    inflated = inflation(interval, save, failures, RESTART if restart is None else restart)
+    return interval, inflated, spot_cost(discount, inflated)
