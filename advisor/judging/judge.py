@@ -9,9 +9,10 @@ Throughput and latency keep the order of tiers: the latency of a training run is
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from traceback import walk_tb
+from typing import NamedTuple
 
 from advisor.judging.baseline import baseline
 from advisor.judging.calibration import Calibration, Tried
@@ -21,7 +22,6 @@ from advisor.metrics.host import core_use
 from advisor.metrics.step import steady_step_count, step_time_uncertainty
 from advisor.models.correction import corrected, nothing
 from advisor.models.cost import Saving, saving
-from advisor.models.effects import Triple
 from advisor.models.state import Effect, Scenario, State, removed
 from advisor.rules import all_rules
 from advisor.rules.base import Advice, Area, Change, Evidence, Intervention, Rule, Severity
@@ -55,23 +55,8 @@ class Outcome(Enum):
     CRASHED = "crashed"
 
 
-@dataclass(frozen=True, slots=True)
-class Gain:
-    """Share of the step time that a change removes; negative if it costs time.
-
-    `low`, `expected` and `high` are the 10th, 50th and 90th percentile.
-    """
-
-    low: float
-    expected: float
-    high: float
-    saving: Saving | None = None
-    """The expected share in GPU-hours and money; None without a GPU."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepTime:
-    """Seconds that a mean step costs; low <= expected <= high."""
+class Estimate(NamedTuple):
+    """The 10th, 50th and 90th percentile: of the share of the step time that goes, negative if it grows; or seconds."""
 
     low: float
     expected: float
@@ -80,23 +65,25 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Advice from a rule that fired, and its worth."""
+    """Advice from a rule that fired, and its worth, which is known once it has its place in the plan."""
 
     rule: Rule
-    severity: Severity
+    severity: Severity = Severity.INFO
     evidence: Evidence
     advice: Advice
-    alone: Gain | None
-    """Gain if nothing else is changed; None if no step time can be predicted."""
-    in_plan: Gain | None
-    """Gain after everything that precedes it in the plan."""
-    cost: Gain | None = None
+    alone: Estimate | None = None
+    """Share of the step time that goes if nothing else is changed; None if no step time can be predicted."""
+    in_plan: Estimate | None = None
+    """The same after everything that precedes it in the plan."""
+    cost: Estimate | None = None
     """Share of the training's cost that goes; None where it equals the share of the step time."""
-    score: float
+    saving: Saving | None = None
+    """What is expected in the plan, in GPU-hours and money; None without a GPU."""
+    score: float = 0.0
     """Expected gain in the plan (in terms of the goal) x confidence / effort."""
     held_back: str = ""
     """Why this is information only although its gain deserves more, in sentences; empty if that is not so."""
-    modeled: Triple | None = None
+    modeled: Estimate | None = None
     """The prediction of the rule's model alone, before past trials make `alone` wider or narrower."""
 
     @property
@@ -129,7 +116,7 @@ class Judgment:
     """The findings in the order of the plan: faults, then by area and score; information last, by gain."""
     before: float | None
     """Seconds that the mean step costs as measured, with its share of what falls between steps."""
-    after: StepTime | None
+    after: Estimate | None
     """The same after all advice above information is followed."""
 
 
@@ -153,25 +140,16 @@ def judge(
     examined = [_examine(rule, metrics) for rule in (all_rules() if rules is None else rules)]
     examined = _without_superseded(examined, known)
     start = _baseline_or_none(metrics)
-    plan = _Plan(metrics, start, [e for e in examined if isinstance(e, _Fired)], past or Calibration(), known)
+    plan = _Plan(metrics, start, [e.finding for e in examined if e.finding], past or Calibration(), known)
     return Judgment(
-        verdicts=tuple(plan.verdict(e) if isinstance(e, _Fired) else e for e in examined),
+        verdicts=tuple(plan.verdicts.get(e.rule.id, e) for e in examined),
         findings=tuple(plan.findings),
         before=start.time if start else None,
         after=plan.after,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Fired:
-    rule: Rule
-    evidence: Evidence
-    advice: Advice
-    why: str
-    """The evidence in words."""
-
-
-def _examine(rule: Rule, metrics: Metrics) -> _Fired | RuleVerdict:
+def _examine(rule: Rule, metrics: Metrics) -> RuleVerdict:
     if rule.off:
         why, remedy = f"Switched off by {rule.off}", "Set enabled = true there."
         return RuleVerdict(rule=rule, outcome=Outcome.NOT_MEASURED, why=why, remedy=remedy)
@@ -185,13 +163,17 @@ def _examine(rule: Rule, metrics: Metrics) -> _Fired | RuleVerdict:
             raise TypeError("`when` must return an Evidence or None, and `then` an Advice")
         if not all(isinstance(change, Change) for change in advice.changes):
             raise TypeError("the changes of an Advice must be a tuple of Change")
-        return _Fired(rule, evidence, advice, _in_words(evidence))
+        return _fired(Finding(rule=rule, evidence=evidence, advice=advice))
     except Missing as missing:
         return RuleVerdict(
             rule=rule, outcome=Outcome.NOT_MEASURED, why=missing.what, remedy=missing.remedy, need=missing.need
         )
     except Exception as error:  # noqa: BLE001 - a broken rule must not take the others down with it
         return _crashed(rule, error)
+
+
+def _fired(finding: Finding) -> RuleVerdict:
+    return RuleVerdict(rule=finding.rule, outcome=Outcome.FIRED, why=_in_words(finding.evidence), finding=finding)
 
 
 def _passed(rule: Rule, why: str) -> RuleVerdict:
@@ -214,20 +196,20 @@ def _sentence(rule: Rule) -> str:
     return f"{inside}." if inside != text else f"{text[:1].lower()}{text[1:]}."
 
 
-def _without_superseded(examined: list[_Fired | RuleVerdict], tried: Mapping[str, Tried]) -> list[_Fired | RuleVerdict]:
+def _without_superseded(examined: list[RuleVerdict], tried: Mapping[str, Tried]) -> list[RuleVerdict]:
     """Return the examined rules with those silenced that another fired rule supersedes.
 
     A rule does not silence others if it is superseded itself, or if a trial spoke against it: only the advice that it
     would precede remains then.
     """
     against = {rule for rule, each in tried.items() if each.verdict.is_against}
-    first_of_all = [e.rule for e in examined if isinstance(e, _Fired) and e.rule.id not in against]
+    first_of_all = [e.rule for e in examined if e.finding and e.rule.id not in against]
     named = {other for rule in first_of_all for other in rule.supersedes}
     silenced_by = {other: rule for rule in first_of_all if rule.id not in named for other in rule.supersedes}
 
-    def heard(e: _Fired | RuleVerdict) -> _Fired | RuleVerdict:
+    def heard(e: RuleVerdict) -> RuleVerdict:
         first = silenced_by.get(e.rule.id)
-        if first is None or isinstance(e, RuleVerdict):
+        if first is None or e.finding is None:
             return e
         return _passed(e.rule, f"{first.id} comes first: {first.title}. Record again after that.")
 
@@ -248,17 +230,17 @@ class _Plan:
     """The findings in order, and the state of the step as they are followed."""
 
     def __init__(
-        self, metrics: Metrics, start: State | None, fired: list[_Fired], past: Calibration, tried: Mapping[str, Tried]
+        self, metrics: Metrics, start: State | None, fired: list[Finding], past: Calibration, tried: Mapping[str, Tried]
     ) -> None:
         self.findings: list[Finding] = []
+        self.verdicts: dict[str, RuleVerdict] = {}
+        """Verdicts of the rules that fired. A gain model may have failed, or predict no gain."""
         self._metrics = metrics
         self._past = past
         self._tried = tried
         self._goal = metrics.goals.goal
         self._start = start
         self._states: _States = dict.fromkeys(Scenario, start)
-        self._dropped: dict[str, RuleVerdict] = {}
-        """Verdicts of rules that fired, but whose gain model failed or predicts no gain."""
         self._noise = metrics.get(step_time_uncertainty)
         short = [f for f in fired if f.rule.id == WINDOW_TOO_SHORT]
         self._uncertain = bool(short)
@@ -271,37 +253,28 @@ class _Plan:
         self._walk(fired)
 
     @property
-    def after(self) -> StepTime | None:
+    def after(self) -> Estimate | None:
         times = sorted(state.time for state in self._states.values() if state is not None)
         expected = self._states[Scenario.EXPECTED]
-        return StepTime(times[0], expected.time, times[-1]) if expected else None
+        return Estimate(times[0], expected.time, times[-1]) if expected else None
 
-    def verdict(self, fired: _Fired) -> RuleVerdict:
-        if fired.rule.id in self._dropped:
-            return self._dropped[fired.rule.id]
-        finding = next(f for f in self.findings if f.rule.id == fired.rule.id)
-        return RuleVerdict(rule=fired.rule, outcome=Outcome.FIRED, why=fired.why, finding=finding)
-
-    def _walk(self, fired: list[_Fired]) -> None:
+    def _walk(self, fired: list[Finding]) -> None:
         """Order the findings: faults first, then area by area, each time the best of those left.
 
         Faults come first because a run that does not fit or is broken has no speed.
         """
         information: list[Finding] = []
-        left = list(fired)
-        while left:
-            first = min(self._place(f) for f in left)
-            candidates = {f.rule.id: self._weigh(f) for f in left if self._place(f) == first}
-            left = [f for f in left if f.rule.id not in self._dropped]
-            weighed = [finding for finding in candidates.values() if finding is not None]
+        while left := [finding for finding in fired if finding.rule.id not in self.verdicts]:
+            first = min(map(self._place, left))
+            weighed = list(filter(None, [self._weigh(finding) for finding in left if self._place(finding) == first]))
             if not weighed:
                 continue
             chosen = _best(weighed)
-            left = [f for f in left if f.rule.id != chosen.rule.id]
             if _gains_nothing(chosen) and chosen.rule.id not in self._tried:
                 why = "The change would not make a step of this run shorter."
-                self._dropped[chosen.rule.id] = _passed(chosen.rule, why)
+                self.verdicts[chosen.rule.id] = _passed(chosen.rule, why)
                 continue
+            self.verdicts[chosen.rule.id] = _fired(chosen)
             if chosen.severity is Severity.INFO:
                 information.append(chosen)
                 continue
@@ -323,39 +296,39 @@ class _Plan:
             return not few, True, 0.0
         return not few, False, -(gain.low if self._crowded else gain.expected)
 
-    def _place(self, fired: _Fired) -> tuple[bool, bool, bool, int]:
-        """Return the sort key of a fired rule: the lowest comes first, and the score decides among equals."""
-        area, serves = fired.rule.area, self._freed(fired.advice) > 0
+    def _place(self, finding: Finding) -> tuple[bool, bool, bool, int]:
+        """Return the sort key of a finding: the lowest comes first, and the score decides among equals."""
+        area, serves = finding.rule.area, self._freed(finding.advice) > 0
         by_score = serves or self._goal == "cost"
-        return (not fired.advice.fault, area is not Area.VALIDITY, not serves, 0 if by_score else area.value)
+        return (not finding.advice.fault, area is not Area.VALIDITY, not serves, 0 if by_score else area.value)
 
-    def _weigh(self, fired: _Fired) -> Finding | None:
-        """Return the finding if it came next; None, and a verdict, if its gain model fails."""
-        rule, advice = fired.rule, fired.advice
+    def _weigh(self, finding: Finding) -> Finding | None:
+        """Return the finding with its worth if it came next; None, and a verdict, if its gain model fails."""
+        rule, advice = finding.rule, finding.advice
         void = bool(self._distorting) and rule.area is not Area.VALIDITY
         start: _States = dict.fromkeys(Scenario, self._start)
         try:
             effect = None if void else self._effect(rule, advice)
             modeled = None if void else self._gain(advice.effect, start)
             alone, in_plan = self._gain(effect, start), self._gain(effect, self._states)
-            cost = Gain(*advice.cost) if advice.cost and not void else None
+            cost = Estimate(*advice.cost) if advice.cost and not void else None
             worth = cost if cost and self._goal == "cost" else in_plan
         except Exception as error:  # noqa: BLE001 - as in _examine
-            self._dropped[rule.id] = _crashed(rule, error)
+            self.verdicts[rule.id] = _crashed(rule, error)
             return None
         confidence = self._past.confidence(rule.id, (advice.confidence or rule.confidence).value)
         severity, held_back = self._severity(rule, advice, worth)
-        return Finding(
-            rule=rule,
+        gpu = self._metrics.get(device)
+        return replace(
+            finding,
             severity=severity,
             held_back=held_back,
-            evidence=fired.evidence,
-            advice=advice,
             alone=alone,
             in_plan=in_plan,
             cost=cost,
+            saving=saving(in_plan.expected, self._metrics.goals.gpu_price) if gpu and in_plan else None,
             score=(self._freed(advice) or (worth.expected if worth else 0.0)) * confidence / EFFORT[rule.difficulty],
-            modeled=(modeled.low, modeled.expected, modeled.high) if modeled else None,
+            modeled=modeled,
         )
 
     def _freed(self, advice: Advice) -> float:
@@ -375,25 +348,18 @@ class _Plan:
         modeled = self._gain(advice.effect, dict.fromkeys(Scenario, self._start))
         if advice.effect is None or modeled is None:
             return advice.effect
-        triple = (modeled.low, modeled.expected, modeled.high)
-        found = self._past.prediction(rule.id, triple)
-        return advice.effect if found == triple else corrected(advice.effect, self._start, found)
+        found = self._past.prediction(rule.id, modeled)
+        return advice.effect if found == modeled else corrected(advice.effect, self._start, found)
 
-    def _gain(self, effect: Effect | None, states: _States) -> Gain | None:
+    def _gain(self, effect: Effect | None, states: _States) -> Estimate | None:
         if effect is None:
             return None
         shares = {s: removed(state, effect(state, s)) for s, state in states.items() if state is not None}
         if not shares:
             return None
-        expected = shares[Scenario.EXPECTED]
-        return Gain(min(shares.values()), expected, max(shares.values()), self._saving(expected))
+        return Estimate(min(shares.values()), shares[Scenario.EXPECTED], max(shares.values()))
 
-    def _saving(self, share: float) -> Saving | None:
-        if self._metrics.get(device) is None:
-            return None
-        return saving(share, self._metrics.goals.gpu_price)
-
-    def _severity(self, rule: Rule, advice: Advice, gain: Gain | None) -> tuple[Severity, str]:
+    def _severity(self, rule: Rule, advice: Advice, gain: Estimate | None) -> tuple[Severity, str]:
         """Return the severity, and why it is less than the gain deserves; empty if it is not."""
         if self._distorting and gain is None and advice.effect and not advice.fault:
             first = ", ".join(other.id for other in self._distorting)
@@ -407,7 +373,7 @@ class _Plan:
         noise = max(ACTION_LOW, NOISE_MARGIN * self._noise)
         return Severity.INFO, f"Low-end gain {gain.low:.1%} is within this run's noise of \u00b1{noise:.1%}."
 
-    def _is_too_uncertain(self, rule: Rule, advice: Advice, gain: Gain | None) -> bool:
+    def _is_too_uncertain(self, rule: Rule, advice: Advice, gain: Estimate | None) -> bool:
         """Return whether the timings are too uncertain to insist on the advice.
 
         A fault or a setting is always certain enough. After too few steps nothing else is. If only the step times
@@ -418,7 +384,7 @@ class _Plan:
         clear = gain is not None and self._is_clear(gain)
         return (self._uncertain and self._few_steps) or ((self._uncertain or self._crowded) and not clear)
 
-    def _deserved(self, rule: Rule, advice: Advice, gain: Gain | None) -> Severity:
+    def _deserved(self, rule: Rule, advice: Advice, gain: Estimate | None) -> Severity:
         if advice.fault:
             return Severity.ACTION
         if gain is None or ((tried := self._tried.get(rule.id)) and tried.verdict.is_against):
@@ -429,7 +395,7 @@ class _Plan:
             return Severity.SUGGEST
         return Severity.INFO
 
-    def _is_clear(self, gain: Gain) -> bool:
+    def _is_clear(self, gain: Estimate) -> bool:
         """Return whether the gain is clear of chance; False if the noise was not measured."""
         return self._noise is not None and gain.low > max(ACTION_LOW, NOISE_MARGIN * self._noise)
 

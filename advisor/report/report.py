@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from advisor.judging.judge import Finding, RuleVerdict, StepTime
+from advisor.judging.judge import Estimate, Finding, RuleVerdict
 from advisor.metrics.base import Goals
 from advisor.metrics.host import CoreUse
 from advisor.report.anatomy import WhatIf
@@ -216,7 +216,7 @@ class Report:
     advice: tuple[Recommendation, ...] = ()
     before: float | None = None
     """Seconds of the mean step, with its part of what falls between steps."""
-    after: StepTime | None = None
+    after: Estimate | None = None
     """The same with the plan followed, information left aside."""
     checked: tuple[RuleVerdict, ...] = ()
     quantities: tuple[Quantity, ...] = ()

@@ -3,7 +3,7 @@
 from collections import Counter
 from pathlib import PurePath
 
-from advisor.judging.judge import Gain
+from advisor.judging.judge import Estimate
 from advisor.metrics.base import Need
 from advisor.models.effects import LAUNCHED
 from advisor.report.code import LEAST_SAMPLES, NAMED_LOW
@@ -282,12 +282,12 @@ def _costly(report: Report) -> str:
     return f", above its budget of {share(cost.budget)}: times are longer than without profiling"
 
 
-def is_nothing(gain: Gain) -> bool:
+def is_nothing(gain: Estimate) -> bool:
     """Return whether a gain reads as zero."""
     return max(abs(gain.low), abs(gain.high)) < NOTHING
 
 
-def gain_text(gain: Gain, of: str = "step time") -> str:
+def gain_text(gain: Estimate, of: str = "step time") -> str:
     """Return a gain as "40 to 62% less step time", or "between 11% slower and 22% faster"."""
     if is_nothing(gain):
         return "nothing"
@@ -350,7 +350,7 @@ def _begin(first: Recommendation, what: str, is_busy: bool) -> str:
     caution = " On an idle machine, its gain may differ." if is_busy else ""
     tried = first.verified
     if tried and tried.verdict.is_kept and tried.removed:
-        return f"Begin with this: {what}, for {gain_text(Gain(*tried.removed))}, as measured.{caution}"
+        return f"Begin with this: {what}, for {gain_text(Estimate(*tried.removed))}, as measured.{caution}"
     gains = ((first.finding.in_plan, "step time"), (first.finding.cost, "cost"))
     promise = next((f", for {gain_text(gain, of)}" for gain, of in gains if gain and gain.expected > 0), "")
     return f"Begin with this: {what}{promise}.{caution if promise else ''}"

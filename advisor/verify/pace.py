@@ -82,16 +82,9 @@ def pace_of(m: Metrics) -> Pace:
     )
 
 
-def predicted(finding: Finding) -> Triple | None:
-    """Return the share of the step time that this advice alone is expected to remove."""
-    gain = finding.alone
-    return None if gain is None else (gain.low, gain.expected, gain.high)
-
-
 def steps_needed(pace: Pace, finding: Finding, processes: int) -> int:
     """Return the steps per process that find the cautious end of the prediction 8 times in 10."""
-    promise = predicted(finding)
-    effect = max(LEAST_EFFECT, promise[0] if promise else 0.0)
+    effect = max(LEAST_EFFECT, finding.alone.low if finding.alone else 0.0)
     measured = max(LEAST_STEPS, math.ceil(steps_per_arm(pace.cv, effect) / processes), TIMES * pace.period)
     needed = WARM_UP + (measured if _is_between_steps(finding) else min(measured, MOST_STEPS))
     return needed if pace.last is None else min(needed, pace.last)

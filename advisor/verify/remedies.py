@@ -7,13 +7,12 @@ samples in a batch, are known there too. Trials then show how much they free.
 
 from collections.abc import Sequence
 
-from advisor.judging.judge import Finding, Gain
+from advisor.judging.judge import Estimate, Finding
 from advisor.metrics.base import Metrics
 from advisor.metrics.gpu import device
 from advisor.metrics.input import loader
 from advisor.metrics.settings import flags, model
 from advisor.metrics.step import micro_steps_per_step
-from advisor.models.effects import Triple
 from advisor.models.gpus import AMPERE
 from advisor.models.memory import RECOMPUTE
 from advisor.rules import all_rules, ckpt_every_n, grad_accum, zero_1_2, zero_3_fsdp
@@ -29,7 +28,7 @@ PIECES = (2, 4, 8, 16)
 
 # Share of the step that stage 3 takes away: half as much again travels. Where that is exposed, half a fifth of the step
 # is usual, and more where links are slow (assumption).
-MORE_TRAFFIC = (-0.3, -0.1, 0.0)
+MORE_TRAFFIC = Estimate(-0.3, -0.1, 0.0)
 
 _TRIED = "The trial showed that the program fits with this change; the freed memory was not predicted."
 
@@ -69,7 +68,6 @@ def _checkpointed(m: Metrics) -> Ladder:
             continue
         again = (RECOMPUTE - 1) / every
         which = f"one in {every} of" if every > 1 else "each of"
-        low, expected, high = (-again * factor for factor in ckpt_every_n.RECOMPUTE)
         found.append(
             _remedy(
                 "ckpt-every-n",
@@ -80,7 +78,7 @@ def _checkpointed(m: Metrics) -> Ladder:
                     name="checkpointing", settings={"block": fact.block, "every": every}, safety=Safety.MEMORY
                 ),
                 "No effect on results: the same numbers are recomputed.",
-                (low, expected, high),
+                Estimate(*(-again * factor for factor in ckpt_every_n.RECOMPUTE)),
             )
         )
     return tuple(found)
@@ -161,10 +159,9 @@ def _remedy(
     changes: tuple[Change, ...],
     change: Intervention,
     risk: str,
-    gain: Triple | None = None,
+    alone: Estimate | None = None,
 ) -> Finding:
     advice = Advice(then=then, changes=changes, basis=_TRIED, risk=risk, fault=True, intervention=change)
-    alone = None if gain is None else Gain(*gain)
     return Finding(
         rule=next(each for each in all_rules() if each.id == rule),
         severity=Severity.ACTION,
@@ -172,5 +169,4 @@ def _remedy(
         advice=advice,
         alone=alone,
         in_plan=alone,
-        score=0.0,
     )

@@ -18,7 +18,7 @@ from advisor.rules.base import Intervention, Rule, Safety
 from advisor.verify.arm import Arm, TrialFailed, read
 from advisor.verify.judgment import judged
 from advisor.verify.kept import Verified
-from advisor.verify.pace import Pace, predicted, steps_needed
+from advisor.verify.pace import Pace, steps_needed
 from advisor.verify.process import forget, run_once
 from profiler.trial import Program
 
@@ -73,7 +73,7 @@ class Trials:
 
     def duration(self, finding: Finding) -> float:
         """Return the approximate seconds that trying it takes."""
-        return self.pace.duration(self.how.processes, self.steps_of(finding), predicted(finding))
+        return self.pace.duration(self.how.processes, self.steps_of(finding), finding.alone)
 
     def forget(self, finding: Finding) -> None:
         """Delete the recordings of this advice."""
@@ -88,7 +88,7 @@ class Trials:
         try:
             return self._compare(finding, running)
         except TrialFailed as failed:
-            return Verified(rule=finding.rule.id, verdict=Verdict.FAILED, predicted=predicted(finding), why=str(failed))
+            return Verified(rule=finding.rule.id, verdict=Verdict.FAILED, predicted=finding.alone, why=str(failed))
 
     def _place(self, finding: Finding) -> Path:
         return self.folder / f"{finding.rule.id}-{self.steps_of(finding)}"
@@ -109,7 +109,7 @@ class Trials:
         try:
             return judged(
                 *arms,
-                predicted(finding),
+                finding.alone,
                 same_losses=_trains_alike(change),
                 # A fault that is cured by less memory is one of fit; elsewhere memory comes along with speed.
                 memory=freed if finding.advice.fault and freed < 0 else None,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from advisor.judging.judge import Gain, Judgment
+from advisor.judging.judge import Estimate, Judgment
 from advisor.metrics.base import Metrics
 from advisor.metrics.lines import HotPlace, hot_places, stack_samples
 from advisor.metrics.settings import primary_rank, world_size
@@ -79,7 +79,7 @@ class Advised:
     rule: str
     title: str
     then: str
-    gain: Gain | None
+    gain: Estimate | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from advisor.fleet.history import PastRun
-from advisor.judging.judge import Finding, Gain, Outcome, RuleVerdict, StepTime
+from advisor.judging.judge import Estimate, Finding, Outcome, RuleVerdict
 from advisor.judging.verdict import Verdict
 from advisor.metrics.base import Goals, Metric, Metrics, Need
 from advisor.models.anatomy import Anatomy, MemorySettings
@@ -102,7 +102,7 @@ def golden() -> Report:
         ),
         advice=(_workers(), _bf16(), _fused()),
         before=MEAN,
-        after=StepTime(0.044, 0.0444, 0.071),
+        after=Estimate(0.044, 0.0444, 0.071),
         checked=(
             *(
                 RuleVerdict(rule=one.finding.rule, outcome=Outcome.FIRED, why="data_wait_fraction = 0.4")
@@ -400,8 +400,9 @@ def _workers() -> Recommendation:
             (Measurement(waiting, 0.4, 0.05), Measurement(empty, 0.97, 0.5), Measurement(making, 0.4, None))
         ),
         advice=advice,
-        alone=Gain(0.33, 0.4, 0.4, saving(0.4, 2.5)),
-        in_plan=Gain(0.33, 0.4, 0.4, saving(0.4, 2.5)),
+        alone=Estimate(0.33, 0.4, 0.4),
+        in_plan=Estimate(0.33, 0.4, 0.4),
+        saving=saving(0.4, 2.5),
         score=1.0,
     )
     return Recommendation(finding=finding, note="The loader made at train.py:31 over ImageFolder.")
@@ -436,8 +437,9 @@ def _bf16() -> Recommendation:
         rule=replace(rule, difficulty=2),
         evidence=Evidence((Measurement(share, 0.58, 0.2),)),
         advice=advice,
-        alone=Gain(0.0, 0.0, 0.0, saving(0.0, 2.5)),
-        in_plan=Gain(0.48, 0.588, 0.636, saving(0.588, 2.5)),
+        alone=Estimate(0.0, 0.0, 0.0),
+        in_plan=Estimate(0.48, 0.588, 0.636),
+        saving=saving(0.588, 2.5),
     )
     return Recommendation(finding=finding)
 
@@ -464,9 +466,10 @@ def _fused() -> Recommendation:
         rule=rule,
         severity=Severity.SUGGEST,
         advice=advice,
-        alone=Gain(0.0, 0.0, 0.0),
-        in_plan=Gain(0.05, 0.101, 0.15, saving(0.101, 2.5)),
-        cost=Gain(0.04, 0.09, 0.12),
+        alone=Estimate(0.0, 0.0, 0.0),
+        in_plan=Estimate(0.05, 0.101, 0.15),
+        saving=saving(0.101, 2.5),
+        cost=Estimate(0.04, 0.09, 0.12),
     )
     return Recommendation(finding=finding)
 

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from advisor.compare.comparison import Comparison
-from advisor.judging.judge import Gain
+from advisor.models.effects import Triple
 from advisor.report.code import HotPlace
 from advisor.report.conclusion import conclude
 from advisor.report.one_step import OneStep
@@ -117,8 +117,8 @@ def _place(place: HotPlace) -> dict[str, Any]:
     }
 
 
-def _gain(gain: Gain | None) -> dict[str, float] | None:
-    return picked(gain, "low expected high") if gain else None
+def _gain(gain: Triple | None) -> dict[str, float] | None:
+    return dict(zip(("low", "expected", "high"), gain, strict=True)) if gain else None
 
 
 def _change(change: Change) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def _change(change: Change) -> dict[str, Any]:
 
 def _advice(item: Recommendation) -> dict[str, Any]:
     finding, advice = item.finding, item.finding.advice
-    saving = finding.in_plan and finding.in_plan.saving
+    saving = finding.saving
     return {
         **picked(item, "rule severity title"),
         "if": condition(finding.rule),
@@ -157,8 +157,8 @@ def verified(tried: Verified) -> dict[str, Any]:
     """Return a trial, as predicted and as measured."""
     return {
         "verdict": tried.verdict.value,
-        "predicted": _gain(Gain(*tried.predicted) if tried.predicted else None),
-        "step_time_removed": _gain(Gain(*tried.removed) if tried.removed else None),
+        "predicted": _gain(tried.predicted),
+        "step_time_removed": _gain(tried.removed),
         "step_time_s": {"before": tried.seconds[0], "after": tried.seconds[1]} if tried.seconds else None,
         **picked(tried, "memory_bytes=memory losses_agree steps processes why not_tried=leaves"),
     }

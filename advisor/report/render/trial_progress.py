@@ -10,7 +10,6 @@ from advisor.judging.judge import Finding
 from advisor.report.render.tried import change, outcome
 from advisor.units import seconds
 from advisor.verify.kept import Verified
-from advisor.verify.pace import predicted
 from advisor.verify.trials import Trials
 from advisor.verify.tuning import KeptChange
 from profiler.printable import printable
@@ -39,8 +38,7 @@ class TrialProgress(Progress):
 
     def trying(self, trials: Trials, finding: Finding) -> None:
         """Report that advice is about to be tried."""
-        promise = predicted(finding)
-        gain = f"{change(promise)} step time predicted" if promise else "no gain in step time predicted"
+        gain = f"{change(finding.alone)} step time predicted" if finding.alone else "no gain in step time predicted"
         runs = f"{2 * trials.how.processes} runs of {trials.steps_of(finding)} steps"
         self.show(f"{finding.rule.id}: {gain}; {runs}, about {seconds(trials.duration(finding))}")
         self.reset(self._bar, description=finding.rule.id, total=2 * trials.how.processes, visible=True)

@@ -424,7 +424,7 @@ def effects(item: Recommendation) -> list[Tile]:
         return []
     found = []
     finding, advice = item.finding, item.finding.advice
-    saved = finding.in_plan.saving if finding.in_plan else None
+    saved = finding.saving
     if saved is not None and saved.gpu_hours > 0:
         paid = f", worth {money(saved.money)}" if saved.money is not None else ""
         found.append(Tile("Saves", f"{digits(saved.gpu_hours)} of every {SAVING_OF:.0f} GPU-hours{paid}"))

@@ -8,7 +8,7 @@ from harness import given
 
 from advisor.judging.baseline import baseline
 from advisor.judging.calibration import Calibration, Tried
-from advisor.judging.judge import Gain, Judgment, Outcome, judge
+from advisor.judging.judge import Estimate, Judgment, Outcome, judge
 from advisor.judging.verdict import Verdict
 from advisor.metrics.base import Goals, Missing, Threshold, metric
 from advisor.metrics.between import between_seconds, checkpoint_save_seconds, epoch_start_share
@@ -79,7 +79,7 @@ def severity(judgment: Judgment, name: str) -> Severity:
     return next(finding.severity for finding in judgment.findings if finding.rule.id == name)
 
 
-def shares(gain: Gain | None) -> tuple[float, float, float]:
+def shares(gain: Estimate | None) -> tuple[float, float, float]:
     assert gain is not None
     return gain.low, gain.expected, gain.high
 
@@ -524,7 +524,7 @@ def test_savings_need_a_gpu_and_money_a_price():
     def saving(metrics):
         (finding,) = judge(metrics, half).findings
         assert finding.in_plan is not None
-        return finding.in_plan.saving
+        return finding.saving
 
     assert saving(gpu_metrics(phases=phases, goals=Goals(gpu_price=2.0))).money == pytest.approx(50)
     assert saving(gpu_metrics(phases=phases)).gpu_hours == pytest.approx(25)

@@ -13,7 +13,7 @@ from golden_report import altered, empty, golden
 from snapshots import same, scenes
 from stack_places import NORMALIZE
 
-from advisor.judging.judge import Gain, judge
+from advisor.judging.judge import Estimate, judge
 from advisor.metrics.base import Goals, Metrics, Missing, Need, metric
 from advisor.metrics.host import CoreUse
 from advisor.metrics.step import data_wait_fraction, h2d_fraction, steady_step_count, typical_step_uncertainty
@@ -454,7 +454,7 @@ def test_only_where_nothing_came_in_the_verdict_says_what_keeps_it_out():
     assert "exit status 2" in failed
 
 
-def info(rule: str, *facts: Measurement, gain: Gain | None = None) -> Recommendation:
+def info(rule: str, *facts: Measurement, gain: Estimate | None = None) -> Recommendation:
     return altered(golden().advice[0], rule=rule, severity=Severity.INFO, evidence=facts, alone=gain, in_plan=gain)
 
 
@@ -503,7 +503,8 @@ def test_a_gain_predicted_on_a_busy_machine_is_not_promised_for_an_idle_one():
 
 def test_the_most_likely_gain_comes_before_other_gains_and_after_what_to_record():
     short = info("window-too-short", measured(typical_step_uncertainty, 0.06))
-    small, large = info("optimizer-fused", gain=Gain(0.04, 0.06, 0.08)), info("hot-line", gain=Gain(0.0, 0.4, 0.8))
+    small = info("optimizer-fused", gain=Estimate(0.04, 0.06, 0.08))
+    large = info("hot-line", gain=Estimate(0.0, 0.4, 0.8))
     report = computing(short, small, large)
 
     assert conclude(report).rule == "optimizer-fused"
@@ -515,7 +516,7 @@ def test_the_most_likely_gain_comes_before_other_gains_and_after_what_to_record(
 
 
 def test_the_only_gain_of_a_noisy_run_keeps_its_place():
-    short, gain = info("window-too-short"), info("optimizer-fused", gain=Gain(0.3, 0.4, 0.5))
+    short, gain = info("window-too-short"), info("optimizer-fused", gain=Estimate(0.3, 0.4, 0.5))
 
     for advice in ((gain, short, info("goal-undefined")), (short, gain, info("goal-undefined"))):
         assert in_order(computing(*advice)) == advice
@@ -523,7 +524,7 @@ def test_the_only_gain_of_a_noisy_run_keeps_its_place():
 
 def test_counsel_names_a_large_gain_though_it_is_not_certain():
     short = info("window-too-short", measured(typical_step_uncertainty, 0.06))
-    large = info("data-workers-zero", gain=Gain(0.1, 0.4, 0.5))
+    large = info("data-workers-zero", gain=Estimate(0.1, 0.4, 0.5))
 
     assert conclude(computing(short, large)) == Conclusion("unsure", "data-workers-zero")
 
@@ -676,11 +677,11 @@ def test_a_problem_noted_twice_is_told_once():
 @pytest.mark.parametrize(
     ("gain", "said"),
     [
-        (Gain(0.4, 0.5, 0.62), "40 to 62% less step time"),
-        (Gain(0.4, 0.4, 0.4), "40% less step time"),
-        (Gain(-0.05, 0.1, 0.2), "between 5% slower and 20% faster"),
-        (Gain(-0.2, -0.15, -0.1), "10 to 20% more step time"),
-        (Gain(0.0, 0.0, 0.0), "nothing"),
+        (Estimate(0.4, 0.5, 0.62), "40 to 62% less step time"),
+        (Estimate(0.4, 0.4, 0.4), "40% less step time"),
+        (Estimate(-0.05, 0.1, 0.2), "between 5% slower and 20% faster"),
+        (Estimate(-0.2, -0.15, -0.1), "10 to 20% more step time"),
+        (Estimate(0.0, 0.0, 0.0), "nothing"),
     ],
 )
 def test_gains_in_words(gain, said):

@@ -9,7 +9,7 @@ import pytest
 from gpu_runs import ADAM, FLAGS, LOADER, MODEL, gpu_metrics
 from programs import COMMAND, ENDS_GROUP, PATIENCE, ROOT
 
-from advisor.judging.judge import Gain
+from advisor.judging.judge import Estimate
 from advisor.metrics.input import loader
 from advisor.metrics.settings import flags, model, optimizer, world_size
 from advisor.rules.base import Safety
@@ -292,7 +292,7 @@ def test_recomputing_is_dearer_the_more_is_recomputed():
     times = [weight(remedy)[0] for remedy in every]
     assert times == sorted(times)
     assert times[-1] == pytest.approx(1 / 3)
-    assert all(isinstance(remedy.alone, Gain) for remedy in every)
+    assert all(isinstance(remedy.alone, Estimate) for remedy in every)
     assert {remedy.change.safety for remedy in every} == {Safety.MEMORY}
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from profiles import metrics, rank, steps
 
-from advisor.judging.judge import Finding, Gain
+from advisor.judging.judge import Estimate, Finding
 from advisor.models.effects import remove
 from advisor.rules import all_rules
 from advisor.rules.base import Advice, Evidence, Severity
@@ -24,7 +24,7 @@ def finding(low, phase="forward"):
         severity=Severity.ACTION,
         evidence=Evidence(()),
         advice=Advice(then="", changes=(), basis="", risk="", effect=effect),
-        alone=Gain(low, low, low),
+        alone=Estimate(low, low, low),
         in_plan=None,
         score=1.0,
     )

@@ -12,7 +12,7 @@ from rich.console import Console
 from snapshots import same, scenes
 from stack_places import NORMALIZE
 
-from advisor.judging.judge import WINDOW_TOO_SHORT, Gain
+from advisor.judging.judge import WINDOW_TOO_SHORT, Estimate
 from advisor.metrics.host import CoreUse
 from advisor.metrics.step import typical_step_uncertainty
 from advisor.report.render import view
@@ -113,9 +113,9 @@ def test_each_note_has_a_line_of_its_own():
     assert [line.strip() for line in lines if line.strip() in notes] == [*notes]
 
 
-@pytest.mark.parametrize(("alone", "has_it_alone"), [(Gain(0.1, 0.2, 0.3), True), (Gain(0.0, 0.0, 0.0), False)])
+@pytest.mark.parametrize(("alone", "has_it_alone"), [(Estimate(0.1, 0.2, 0.3), True), (Estimate(0.0, 0.0, 0.0), False)])
 def test_advice_that_gains_nothing_says_of_what(alone, has_it_alone):
-    nothing = altered(golden().advice[0], alone=alone, in_plan=Gain(0.0, 0.0, 0.0), cost=None)
+    nothing = altered(golden().advice[0], alone=alone, in_plan=Estimate(0.0, 0.0, 0.0), cost=None)
     (said,) = view.gains(nothing)
     assert said == view.gain(nothing)
     assert "step time" in said

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 from snapshots import same, scenes
 
-from advisor.judging.judge import Finding, Gain
+from advisor.judging.judge import Estimate, Finding
 from advisor.judging.verdict import Verdict
 from advisor.report.render import tuning
 from advisor.report.render.trial_progress import TrialProgress
@@ -54,7 +54,7 @@ FINDING = Finding(
         risk="",
         intervention=CHANGE,
     ),
-    alone=Gain(0.4, 0.5, 0.6),
+    alone=Estimate(0.4, 0.5, 0.6),
     in_plan=None,
     score=1.0,
 )

@@ -6,7 +6,7 @@ import pytest
 from profiles import RUN, metrics, rank, steps
 from snapshots import same, scenes
 
-from advisor.judging.judge import Gain
+from advisor.judging.judge import Estimate
 from advisor.report.render.watch_text import draw, sparkline
 from advisor.watch.snapshot import Advised, snapshot
 from profiler.schema import Gpu, GpuSample, HostSample
@@ -36,7 +36,7 @@ def lines(shown, width=80, height=24, **how):
 
 def test_snapshot_of_the_screen():
     screens = {
-        "running": seen(advice=replace(ADVICE, gain=Gain(0.4, 0.5, 0.6))),
+        "running": seen(advice=replace(ADVICE, gain=Estimate(0.4, 0.5, 0.6))),
         "8 GPUs": seen(gpus=8),
         "failed": seen(outcome="failed"),
     }
