@@ -9,8 +9,8 @@ change expected in the rest of a step when much of it goes.
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import median
 
 from advisor.judging.verdict import Verdict
@@ -118,12 +118,16 @@ class Tried:
 
     rule: str
     verdict: Verdict
-    predicted: Triple | None = None
-    """The model's own prediction, before any rescaling."""
+    predicted: Triple | None
+    """The share of the step time that was predicted to go; it is negative if the step takes longer."""
     removed: Triple | None = None
-    """The measured share removed, with its 95 % interval."""
-    trials: int = 1
-    """How often the advice was tried on that run; the last trial counts."""
+    """The measured share with its 95 % interval; None if nothing could be measured."""
+
+    @property
+    def makes_sense(self) -> bool:
+        """Return whether shares ascend, and no more than all of the time goes."""
+        shares = [triple for triple in (self.predicted, self.removed) if triple is not None]
+        return all(list(triple) == sorted(triple) and triple[-1] <= 1 for triple in shares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +135,9 @@ class Calibration:
     """All trials so far, of all programs on this machine."""
 
     tried: tuple[Tried, ...] = ()
+    """The last trial of each rule on each program, with the model's own prediction, before any rescaling."""
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    """The number of all trials by rule, where some were repeated."""
 
     def of(self, rule: str) -> list[Tried]:
         """Return the trials of a rule's advice, oldest first."""
@@ -174,7 +181,7 @@ class Calibration:
             return ""
         counted = Counter(each.verdict for each in tried)
         verdicts = ", ".join(f"{counted[verdict]} {verdict.value}" for verdict in Verdict if counted[verdict])
-        number = sum(each.trials for each in tried)
+        number = self.numbers.get(rule, len(tried))
         times = f", {number} times" if number > len(tried) else ""
         parts = [f"Tried before{times} on {count(len(tried), 'program')}: {verdicts}."]
         if records := self.records(rule):

@@ -9,19 +9,20 @@ An unreadable line is skipped and left in place.
 
 import hashlib
 import json
-import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
+
+import msgspec
 
 from advisor.judging.calibration import Calibration, Tried
-from advisor.judging.verdict import Verdict
 from advisor.models.effects import Triple
 from profiler.errors import ProfilerError
 
-SCHEMA = "profile-train/calibration@1"
+SCHEMA: Final = "profile-train/calibration@1"
 
 # Bytes, some 4000 lines: the newer half goes on, and what was there stays next to it with the ending .old.
 MOST = 4 * 1024 * 1024
@@ -41,19 +42,19 @@ def read(file: Path) -> tuple[Calibration, str]:
             lines = opened.read(2 * MOST).splitlines()
     except OSError as error:
         return Calibration(), f"{file} cannot be read ({error.strerror or error}), so no past trials are used."
-    known: dict[str, Tried] = {}
-    broken = list[int]()
+    known: dict[str, _Line] = {}
+    numbers, broken = Counter[str](), list[int]()
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        try:
-            name, tried = _understood(json.loads(line))
-        except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
+        tried = _understood(line)
+        if tried is None:
             broken.append(number)
         else:
-            before = known.pop(name, None)
-            known[name] = replace(tried, trials=before.trials + 1) if before else tried
-    return Calibration(tuple(known.values())), _note(file, broken)
+            known.pop(tried.case, None)
+            known[tried.case] = tried
+            numbers[tried.rule] += 1
+    return Calibration(tuple(known.values()), numbers), _note(file, broken)
 
 
 def append(file: Path, entry: Mapping[str, Any]) -> None:
@@ -83,25 +84,19 @@ def append(file: Path, entry: Mapping[str, Any]) -> None:
         ) from None
 
 
-def _understood(fields: dict[str, Any]) -> tuple[str, Tried]:
-    if fields["schema"] != SCHEMA or type(fields["case"]) is not str or type(fields["rule"]) is not str:
-        raise ValueError("not a line of ours")
-    tried = Tried(
-        rule=fields["rule"],
-        verdict=Verdict(fields["verdict"]),
-        predicted=_triple(fields["predicted"]),
-        removed=_triple(fields["removed"]),
-    )
-    return fields["case"], tried
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line(Tried):
+    schema: Literal["profile-train/calibration@1"]
+    case: str
+    removed: Triple | None  # nothing was measured only where the line says so
 
 
-def _triple(values: Iterable[float] | None) -> Triple | None:
-    if values is None:
+def _understood(line: bytes) -> _Line | None:
+    try:
+        tried = msgspec.json.decode(line, type=_Line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    low, middle, high = map(float, values)
-    if not (low <= middle <= high <= 1 and math.isfinite(low)):
-        raise ValueError(f"no interval of shares: {values}")
-    return low, middle, high
+    return tried if tried.makes_sense else None
 
 
 def _note(file: Path, broken: list[int]) -> str:

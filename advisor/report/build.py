@@ -37,6 +37,7 @@ from advisor.report.timeline import charts
 from advisor.runs.environment import environment
 from advisor.runs.profile import Profile
 from advisor.runs.traces import Traced, traced
+from advisor.verify import kept
 from advisor.verify.kept import Verified
 from profiler.schema import BETWEEN, RegionFact
 from profiler.version import __version__
@@ -56,7 +57,7 @@ def build_report(
     """Put together what was recorded or traced, measured, judged and, by rule, tried: on this run, and on all in the
     `past`. `imported`: these are traces that torch.profiler wrote without us."""
     known = (verified or {}).values()
-    tried = {each.rule: each for each in known if not each.applied}
+    tried = kept.tried(known)
     asked, memory_missing = _what_if(metrics)
     all_ranks = ranks(metrics, profile)
     traces = tuple(one for rank in profile.ranks if (one := traced(rank)) is not None)

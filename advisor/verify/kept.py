@@ -10,8 +10,6 @@ import msgspec
 
 from advisor import atomic_write
 from advisor.judging.calibration import Tried
-from advisor.judging.verdict import Verdict
-from advisor.models.effects import Triple
 from profiler import ours
 from profiler.errors import ProfilerError
 
@@ -20,14 +18,9 @@ SCHEMA: Final = "profile-train/verified@1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
-    """One rule's advice as predicted and as measured, in shares of the step time that go; negative if it grew."""
+class Verified(Tried):
+    """One rule's advice as predicted and as measured on a run."""
 
-    rule: str
-    verdict: Verdict
-    predicted: Triple | None
-    removed: Triple | None = None
-    """Measured share with its 95 % interval; None if nothing could be measured."""
     seconds: tuple[float, float] | None = None
     """Seconds per step, before and after."""
     memory: int | None = None
@@ -51,16 +44,9 @@ class _File:
     trials: list[Verified]
 
 
-def tried(trials: Iterable[Verified]) -> dict[str, Tried]:
-    """Return the trials for the judge, by rule.
-
-    Changes that the recording was made with are left out: they are part of the step already.
-    """
-    return {
-        each.rule: Tried(rule=each.rule, verdict=each.verdict, predicted=each.predicted, removed=each.removed)
-        for each in trials
-        if not each.applied
-    }
+def tried(trials: Iterable[Verified]) -> dict[str, Verified]:
+    """Return the trials by rule, without changes that the recording was made with: they are part of the step."""
+    return {each.rule: each for each in trials if not each.applied}
 
 
 def read(folder: Path) -> dict[str, Verified]:
@@ -91,10 +77,9 @@ def write(folder: Path, trials: dict[str, Verified]) -> None:
 
 
 def _makes_sense(tried: Verified) -> bool:
-    """Return whether it can be shown: shares ascend, no more than all of the time goes, and numbers fit a column."""
-    shares = [triple for triple in (tried.predicted, tried.removed) if triple is not None]
+    """Return whether it can be shown: shares and seconds are possible, and numbers fit a column."""
     return (
-        all(list(triple) == sorted(triple) and triple[-1] <= 1 for triple in shares)
+        tried.makes_sense
         and (tried.seconds is None or min(tried.seconds) > 0)
         and all(abs(number) < 2**63 for number in (tried.steps, tried.processes, tried.memory or 0))
     )

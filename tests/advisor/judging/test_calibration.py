@@ -151,6 +151,6 @@ def test_confidence_is_the_mean_of_the_beta_distribution():
 def test_snapshot_of_stories():
     both = Calibration((*past(0.15, 0.35).tried, *past(-0.1, verdict=Verdict.HARMFUL).tried))
 
-    again = Calibration((Tried(rule=RULE, verdict=Verdict.FAILED, trials=3),))
+    again = Calibration((Tried(rule=RULE, verdict=Verdict.FAILED, predicted=None),), {RULE: 3})
 
     same("stories.txt", scenes({"three programs": both.story(RULE), "one program": again.story(RULE)}))

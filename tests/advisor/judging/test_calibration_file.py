@@ -47,10 +47,9 @@ def test_of_a_case_the_last_line_counts(file):
     append(file, entry(2, verdict="refuted"))
     append(file, entry(1, verdict="partial"))
 
-    assert [(each.verdict, each.trials) for each in read(file)[0].tried] == [
-        (Verdict.REFUTED, 1),
-        (Verdict.PARTIAL, 2),
-    ]
+    calibration, _ = read(file)
+    assert [each.verdict for each in calibration.tried] == [Verdict.REFUTED, Verdict.PARTIAL]
+    assert calibration.numbers == {"data-workers-zero": 3}
 
 
 def test_a_case_is_a_rule_on_a_program_and_tells_neither():

@@ -512,7 +512,7 @@ def test_what_a_refuted_rule_comes_before_is_heard(verdict, heard):
             rule("b", removes("forward", 0.5, 0.5, 0.5), supersedes=("c",)),
             rule("c", removes("backward", 0.5, 0.5, 0.5)),
         ],
-        tried={"a": Tried(rule="a", verdict=verdict, removed=(-0.01, 0.0, 0.01))},
+        tried={"a": Tried(rule="a", verdict=verdict, predicted=None, removed=(-0.01, 0.0, 0.01))},
     )
     assert ids(judgment) == heard
 
@@ -648,7 +648,7 @@ def test_a_fault_is_a_fault_whatever_its_cure_costs():
 
 @pytest.mark.parametrize("verdict", [Verdict.INCONCLUSIVE, Verdict.FAILED])
 def test_a_trial_that_told_nothing_leaves_the_prediction(verdict):
-    found = {"tried": Tried(rule="tried", verdict=verdict, removed=(-0.5, 0.0, 0.5))}
+    found = {"tried": Tried(rule="tried", verdict=verdict, predicted=None, removed=(-0.5, 0.0, 0.5))}
     (finding,) = judge(METRICS, [rule("tried", HALF_OF_FORWARD)], tried=found).findings
 
     assert shares(finding.alone) == pytest.approx((0.15 - 1.25 * 0.03, 0.15, 0.15 + 1.25 * 0.03))
