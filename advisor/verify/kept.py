@@ -60,7 +60,7 @@ def read(folder: Path) -> dict[str, Verified]:
         trials = msgspec.json.decode(path.read_bytes(), type=_File).trials
     except FileNotFoundError:
         return {}
-    except (OSError, msgspec.MsgspecError, RecursionError) as error:
+    except (OSError, ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise ProfilerError(f"{path} cannot be read: {error}.", "Remove it, or verify again.") from None
     if absurd := next((each.rule for each in trials if not _makes_sense(each)), None):
         raise ProfilerError(

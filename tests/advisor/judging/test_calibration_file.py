@@ -72,6 +72,7 @@ def test_nothing_was_tried(file):
         b"\xff\x00",
         b'{"schema": "other"}',
         b"[" * 100_000,
+        json.dumps({"schema": calibration_file.SCHEMA, **entry()}).encode().replace(b"data-", b"\xff-"),
         *(
             json.dumps({"schema": calibration_file.SCHEMA, **entry(**changes)}).encode()
             for changes in (

@@ -76,6 +76,14 @@ def test_what_could_not_be_shown_is_not_read(tmp_path, name, value):
         kept.read(tmp_path)
 
 
+def test_bytes_that_are_no_text_are_named(tmp_path):
+    kept.write(tmp_path, {TRIED.rule: TRIED})
+    (tmp_path / kept.FILE).write_bytes((tmp_path / kept.FILE).read_bytes().replace(b"data-", b"\xff-"))
+
+    with pytest.raises(ProfilerError, match="cannot be read"):
+        kept.read(tmp_path)
+
+
 @pytest.mark.parametrize("trials", ['[{"rule": "a"}]', '[{"rule": "a", "verdict": "splendid"}]', "[3]"])
 def test_trials_that_are_none_are_named(tmp_path, trials):
     (tmp_path / kept.FILE).write_text(f'{{"schema": "{kept.SCHEMA}", "trials": {trials}}}')
