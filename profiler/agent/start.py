@@ -67,9 +67,9 @@ def begin(settings: dict[str, Any]) -> Agent | None:
     if settings.get("tracer"):
         yama.allow(settings["tracer"])
     if settings.get("trial"):
-        from .trial import Trial
+        from . import trial
 
-        Trial(agent, settings["trial"]).begin()
+        trial.begin(agent, **settings["trial"])
     used = usage.Usage(agent)
     parallel = ddp.Ddp(agent)
     roots = forward.Roots(agent, seen.model, parallel.counting)

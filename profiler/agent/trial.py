@@ -10,7 +10,6 @@ import math
 import os
 import random
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from . import interventions
@@ -24,104 +23,85 @@ ENDED = 0
 """Exit status of a process that has taken its steps."""
 
 
-class Trial:
-    """A trial in this process.
+def begin(agent: Agent, *, steps: int | None, seed: int, nudged: bool, changes: list[dict[str, Any]]) -> None:
+    """Seed the program and apply the changes before it trains.
 
-    `settings` holds
+    A change that cannot be made is reported as a problem of the trial.
 
-    - `steps`: the steps after which the process ends, or None if the program is to train with the changes from its own
-      seeds to its own end;
-    - `seed`;
-    - `nudged`: whether weights are changed by a rounding error;
-    - `changes`: a list of {"name": ..., "settings": {...}}.
+    Args:
+        agent: The agent of this process.
+        steps: The steps after which the process ends, or None if the program is to train with the changes from its own
+            seeds to its own end.
+        seed: The seed.
+        nudged: Whether weights are changed by a rounding error.
+        changes: The changes, each as {"name": ..., "settings": {...}}.
     """
-
-    def __init__(self, agent: Agent, settings: dict[str, Any]) -> None:
-        self._agent = agent
-        self._steps = settings["steps"]
-        self._seed = int(settings["seed"])
-        self._nudged = bool(settings["nudged"])
-        self._changes = settings["changes"]
-        self._losses = agent.losses
-        self._taken = 0
-
-    def begin(self) -> None:
-        """Seed the program and apply the changes before it trains.
-
-        A change that cannot be made is reported as a problem of the trial.
-        """
-        agent = self._agent
-        if self._steps is None:
-            self._change()
-            return
-        random.seed(self._seed)
-        agent.torch.manual_seed(self._seed)
+    if steps is not None:
+        random.seed(seed)
+        agent.torch.manual_seed(seed)
         numpy = sys.modules.get("numpy")
         if numpy is not None:
-            numpy.random.seed(self._seed)
-        self._change()
-        if self._nudged:
-            agent.on_model.append(self._nudge)
-        agent.uninstall.append(("trial", self._watch_losses()))
-        agent.on_open.append(self._opened)
-        agent.on_step.append(self._at_step)
+            numpy.random.seed(seed)
+    for change in changes:
+        try:
+            undo = interventions.apply(agent, change["name"], change["settings"])
+        except Exception as error:
+            agent.problem("trial", error)
+        else:
+            agent.uninstall.append((f"trial: {change['name']}", undo))
+    if steps is not None:
+        if nudged:
+            agent.on_model.append(lambda model: _nudge(agent.torch, model))
+        _watch(agent, steps)
 
-    def _change(self) -> None:
-        agent = self._agent
-        for change in self._changes:
-            try:
-                undo = interventions.apply(agent, change["name"], change["settings"])
-            except Exception as error:
-                agent.problem("trial", error)
-            else:
-                agent.uninstall.append((f"trial: {change['name']}", undo))
 
-    def _opened(self) -> None:
-        if not self._agent.is_worker:
-            self._tell()
-            atexit.register(self._tell)  # before the agent's own, which closes: the program may end sooner than planned
+def _nudge(torch: Any, model: Any) -> None:
+    """Change weights by a rounding error, to show how much training amplifies rounding.
 
-    def _nudge(self, model: Any) -> None:
-        """Change weights by a rounding error, to show how much training amplifies rounding.
+    If it amplifies much, rounding alone makes losses differ as much as another change does.
+    """
+    for parameter in model.parameters():
+        if parameter.dtype in (torch.float32, torch.float64):
+            parameter.data.mul_(1.0 + torch.finfo(parameter.dtype).eps)
 
-        If it amplifies much, rounding alone makes losses differ as much as another change does.
-        """
-        torch = self._agent.torch
-        for parameter in model.parameters():
-            if parameter.dtype in (torch.float32, torch.float64):
-                parameter.data.mul_(1.0 + torch.finfo(parameter.dtype).eps)
 
-    def _at_step(self) -> None:
-        """Count a step and end the process after the last one.
+def _watch(agent: Agent, steps: int) -> None:
+    """Keep the losses, and end the process after its last step."""
+    losses = agent.losses
+    taken = [0]
 
-        It is called before the step's own event is put, so the surplus step is not recorded.
-        """
-        self._taken += 1
-        if self._taken == self._steps + 1:
-            self._tell()
-            self._agent.finish()
+    def backward(plain: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(losses) < MOST_LOSSES and loss.numel() == 1:
+            losses.append(loss.detach())
+        return plain(loss, *args, **kwargs)
+
+    def tell() -> None:
+        agent.fact("trial", {"steps": taken[0], "losses": [_number(loss) for loss in losses]})
+
+    def opened() -> None:
+        if not agent.is_worker:
+            tell()
+            atexit.register(tell)  # before the agent's own, which closes: the program may end sooner than planned
+
+    def at_step() -> None:
+        # Called before the step's own event is put, so the surplus step is not recorded.
+        taken[0] += 1
+        if taken[0] == steps + 1:
+            tell()
+            agent.finish()
         # One step later where there are other ranks: all of them have reported before any is gone.
-        if self._taken > self._steps + self._has_peers():
+        if taken[0] > steps + _has_peers(agent.torch.distributed):
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(ENDED)  # no atexit of the program's: uploads, summaries and last checkpoints are none of a trial's
 
-    def _has_peers(self) -> bool:
-        distributed = self._agent.torch.distributed
-        return bool(distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1)
+    agent.uninstall.append(("trial", Modification(agent).replace(agent.torch.Tensor, "backward", backward)))
+    agent.on_open.append(opened)
+    agent.on_step.append(at_step)
 
-    def _tell(self) -> None:
-        self._agent.fact("trial", {"steps": self._taken, "losses": [_number(loss) for loss in self._losses]})
 
-    def _watch_losses(self) -> Callable[[], None]:
-        losses = self._losses
-
-        def backward(plain: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
-            if len(losses) < MOST_LOSSES and loss.numel() == 1:
-                losses.append(loss.detach())
-            return plain(loss, *args, **kwargs)
-
-        return Modification(self._agent).replace(self._agent.torch.Tensor, "backward", backward)
+def _has_peers(distributed: Any) -> bool:
+    return bool(distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1)
 
 
 def _number(loss: Any) -> float | None:

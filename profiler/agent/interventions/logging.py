@@ -10,17 +10,23 @@ belong to a checkpoint; if the loop itself calls it at every step, the trial fai
 
 import builtins
 import logging
+import os
 import sys
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 from ..importing import when_imported
-from ._log_functions import LogFunctions
+from ..stack import is_users
 from ._modification import Modification, NotMade
 
 _TENSORBOARD = "torch.utils.tensorboard.writer"
 _WANDB = "wandb.sdk.wandb_run"
 _TQDM = "tqdm.std"
+
+# Steps that are looked at, and calls of a function that must have returned nothing: all of that is warm-up.
+WATCHED = 5
+CALLS = 2
 
 
 def apply(change: Modification, every: int) -> None:
@@ -36,7 +42,7 @@ def apply(change: Modification, every: int) -> None:
     agent = change.agent
     left_out: list[bool] = []
     printed: list[bool] = []
-    functions = LogFunctions(change, every, left_out)
+    functions = _LogFunctions(change, every, left_out)
 
     def thin(
         cls: Any,
@@ -75,3 +81,115 @@ def apply(change: Modification, every: int) -> None:
 def _into_a_file(*args: Any, file: Any = None, **kwargs: Any) -> bool:
     """Return whether a print goes to a file, which the program may read again."""
     return file not in (None, sys.stdout, sys.stderr)
+
+
+class _LogFunctions:
+    """The logging functions that the training loop calls: found while they write, then called at every k-th step only.
+
+    `left_out` grows with each call that is skipped.
+    """
+
+    def __init__(self, change: Modification, every: int, left_out: list[bool]) -> None:
+        self._change = change
+        self._agent = change.agent
+        self._every = every
+        self._left_out = left_out
+        self._loop: set[CodeType] = set()
+        """The training code: code seen on the stack of a backward pass or an optimizer step."""
+        self._writers: dict[CodeType, tuple[set[int], dict[str, Any]]] = {}
+        """The steps at which code called by the loop wrote, and that code's globals, by code object."""
+        self._synced: set[int] = set()
+        """Steps after which the loop itself called os.fsync."""
+        self._stop: list[Callable[[], object]] = []
+
+    def watch(self) -> None:
+        """Watch the first steps, and then replace what writes at every one."""
+        from torch.optim.optimizer import register_optimizer_step_post_hook  # type: ignore[import-not-found,unused-ignore]
+
+        def backward(plain: Any, *args: Any, **kwargs: Any) -> Any:
+            self._trains()
+            return plain(*args, **kwargs)
+
+        def fsync(plain: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.wrote():
+                self._synced.add(self._agent.steps)
+            return plain(*args, **kwargs)
+
+        stop = register_optimizer_step_post_hook(lambda *_: self._trains()).remove
+        self._change.undoing.append(stop)
+        self._stop = [
+            stop,
+            self._change.replace(self._change.torch.autograd, "backward", backward),
+            self._change.replace(os, "fsync", fsync),
+        ]
+        self._agent.on_step.append(self._at_step)
+
+    def wrote(self) -> bool:
+        """Record that something is being written; return whether the loop itself writes it."""
+        if not self._stop:
+            return False
+        frame: Any = sys._getframe(1)
+        called = None
+        while frame is not None and frame.f_code not in self._loop:
+            if is_users(frame.f_code.co_filename):
+                called = frame
+            frame = frame.f_back
+        if frame is None:  # another thread, or before there was a loop
+            return False
+        if called is not None:
+            self._writers.setdefault(called.f_code, (set(), called.f_globals))[0].add(self._agent.steps)
+        return called is None
+
+    def _trains(self) -> None:
+        frame: Any = sys._getframe(1)
+        while frame is not None:
+            if is_users(frame.f_code.co_filename):
+                self._loop.add(frame.f_code)
+            frame = frame.f_back
+
+    def _at_step(self) -> None:
+        if self._agent.steps < WATCHED:
+            return
+        self._agent.on_step.remove(self._at_step)
+        for each in self._stop:
+            each()
+        self._stop = []
+        if len(self._synced) >= WATCHED - 2 and self._change.is_trial:
+            self._change.fail("The training loop itself writes its log to the disk.")
+        # The first step's writing came before anything was known, the last one's is to come.
+        often = [(code, names) for code, (steps, names) in self._writers.items() if len(steps) >= WATCHED - 2]
+        for code, names in often:
+            if code in self._loop:
+                continue
+            if self._change.is_trial:
+                for owner in _owners(code, names):
+                    self._change.replace(owner, code.co_name, self._gate())
+            else:  # it may write what is needed again
+                message = f"{code.co_name} writes at every step, and was left to: log less often there by hand."
+                self._agent.problem("logging", RuntimeError(message))
+
+    def _gate(self) -> Callable[..., Any]:
+        returned: list[bool] = []
+        """For each call, whether it returned None."""
+
+        def gate(plain: Any, *args: Any, **kwargs: Any) -> Any:
+            if len(returned) >= CALLS and all(returned) and self._agent.steps % self._every:
+                self._left_out.append(True)
+                return None
+            result = plain(*args, **kwargs)
+            if len(returned) < CALLS or result is not None:
+                returned.append(result is None)
+            return result
+
+        return gate
+
+
+def _owners(code: CodeType, names: dict[str, Any]) -> list[Any]:
+    """Return where the function is found by its name: its module, or a class in that module."""
+    module = sys.modules.get(names.get("__name__", ""))
+    owners = [module, *(value for value in names.values() if isinstance(value, type))]
+    return [
+        owner
+        for owner in owners
+        if owner is not None and getattr(vars(owner).get(code.co_name), "__code__", None) is code
+    ]

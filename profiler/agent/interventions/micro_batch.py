@@ -45,14 +45,14 @@ def apply(change: Modification, file: str, line: int, pieces: int) -> None:
     state = _PiecewiseUpdate(change)
     waiting = functools.partial(_unless, lambda: state.waiting)
     accumulating = functools.partial(_unless, lambda: state.accumulating)
-    change.replace(torch.Tensor, "backward", functools.partial(_backward, torch, state))
-    replace_clipping(change, functools.partial(_clipped, state))
+    change.replace(torch.Tensor, "backward", state.backward)
+    replace_clipping(change, state.clipped)
     for cls in (torch.optim.Optimizer, torch.nn.Module):
         change.replace(cls, "zero_grad", waiting)
     for cls in [each for each in vars(lr_scheduler).values() if isinstance(each, type) and "step" in vars(each)]:
         change.replace(cls, "step", accumulating)
     scaler = torch.amp.GradScaler
-    change.replace(scaler, "step", functools.partial(_scaled, state))
+    change.replace(scaler, "step", state.scaled)
     for name in ("unscale_", "update"):
         change.replace(scaler, name, accumulating)
 
@@ -75,27 +75,30 @@ def apply(change: Modification, file: str, line: int, pieces: int) -> None:
 
 
 class _PiecewiseUpdate:
-    """The progress of an update through the pieces of its batch."""
+    """The progress of an update through the pieces of its batch.
+
+    Its methods `backward`, `clipped` and `scaled` replace the functions that they receive as `plain`.
+    """
 
     def __init__(self, change: Modification) -> None:
         self._change = change
-        self.share: float | None = None
+        self._share: float | None = None
         """The current piece's share of the batch's samples, 0 to 1; None before the first piece."""
-        self.is_last = True
+        self._is_last = True
         """Whether the current piece is the last of its batch."""
         self.waiting = False
         """Whether there are gradients that no update has used."""
         self._passes = self._asked = 0
         """Backward passes and requested updates since the piece was handed out."""
         self.fail = change.fail
-        self.optimizers = Optimizers(change, self._step)
+        self._optimizers = Optimizers(change, self._step)
         self._seen: list[tuple[Any, Any, int]] = []
         """Parameters, their gradients as the last pass left them, and the gradients' versions."""
 
     @property
     def accumulating(self) -> bool:
         """Return whether the current gradients are still incomplete."""
-        return self.waiting and not self.is_last
+        return self.waiting and not self._is_last
 
     def hand_out(self, share: float, is_last: bool, is_first: bool) -> None:
         """Start a new piece; `is_first` marks the first one of an iterator."""
@@ -104,46 +107,62 @@ class _PiecewiseUpdate:
                 self.fail(f"It makes {self._passes} backward passes for a batch before it fetches the next one.")
             elif not self._asked:
                 self.fail("It does not update after every batch.")
-        self.share, self.is_last = share, is_last
+        self._share, self._is_last = share, is_last
         self._change.made = self._change.made or share < 1
         self._passes = self._asked = 0
 
-    def before_pass(self) -> None:
-        """Fail the trial if the gradients changed since the last backward pass."""
+    def backward(self, plain: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._share is None:
+            return plain(loss, *args, **kwargs)
+        if args or kwargs.get("gradient") is not None or loss.numel() != 1:
+            self.fail("Its backward pass does not begin at a loss.")
+            return plain(loss, *args, **kwargs)
         if any(parameter.grad is not grad or grad._version != version for parameter, grad, version in self._seen):
             self.fail("Its gradients are changed between backward pass and update.")
-
-    def passed(self, loss: Any) -> None:
+        result = plain(loss, self._change.torch.full_like(loss, self._share), **kwargs)
         losses = self._change.agent.losses
         if losses and losses[-1].data_ptr() == loss.data_ptr():  # the trial keeps that of a batch
-            losses[-1] = loss * self.share
+            losses[-1] = loss.detach() * self._share
             if self.waiting and len(losses) > 1:
                 losses[-2:] = [losses[-2] + losses[-1]]
         self._passes += 1
         self.waiting = True
-        self.look()
-
-    def look(self) -> None:
-        self._seen = [
-            (parameter, parameter.grad, parameter.grad._version)
-            for parameter in (self.optimizers.with_gradients() if self.accumulating else ())
-        ]
-
-    def _step(self, plain: Any, optimizer: Any, closure: Any, *args: Any, **kwargs: Any) -> Any:
-        if not self.asked():
-            return closure() if closure is not None else None
-        result = plain()
-        self.updated()
+        self._look()
         return result
 
-    def asked(self) -> bool:
-        """Record a requested update; return whether to make it now."""
-        self._asked += 1
-        return self.is_last
+    def clipped(self, plain: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self.accumulating:
+            return plain(*args, **kwargs)
+        given = inspect.signature(plain).bind(*args, **kwargs)
+        given.arguments[_LIMITS[plain.__name__]] = float("inf")
+        result = plain(*given.args, **given.kwargs)
+        self._look()
+        return result
 
-    def updated(self) -> None:
+    def scaled(self, plain: Any, *args: Any, **kwargs: Any) -> Any:
+        """Replace `GradScaler.step`, which may skip the update."""
+        if not self.accumulating:
+            return self._update(functools.partial(plain, *args, **kwargs))
+        self._asked += 1
+        return None
+
+    def _step(self, plain: Any, optimizer: Any, closure: Any, *args: Any, **kwargs: Any) -> Any:
+        self._asked += 1
+        if self._is_last:
+            return self._update(plain)
+        return closure() if closure is not None else None
+
+    def _update(self, plain: Any) -> Any:
+        result = plain()
         self.waiting = False
         self._seen = []
+        return result
+
+    def _look(self) -> None:
+        self._seen = [
+            (parameter, parameter.grad, parameter.grad._version)
+            for parameter in (self._optimizers.with_gradients() if self.accumulating else ())
+        ]
 
 
 class _Pieces:
@@ -211,37 +230,5 @@ def _part(torch: Any, value: Any, start: int, end: int, samples: int) -> Any:
     return value
 
 
-def _backward(torch: Any, state: _PiecewiseUpdate, plain: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
-    if state.share is None:
-        return plain(loss, *args, **kwargs)
-    if args or kwargs.get("gradient") is not None or loss.numel() != 1:
-        state.fail("Its backward pass does not begin at a loss.")
-        return plain(loss, *args, **kwargs)
-    state.before_pass()
-    result = plain(loss, torch.full_like(loss, state.share), **kwargs)
-    state.passed(loss.detach())
-    return result
-
-
-def _scaled(state: _PiecewiseUpdate, plain: Any, *args: Any, **kwargs: Any) -> Any:
-    """Replace `GradScaler.step`, which may skip the update."""
-    if not state.accumulating:
-        result = plain(*args, **kwargs)
-        state.updated()
-        return result
-    state.asked()
-    return None
-
-
 def _unless(waits: Callable[[], bool], plain: Any, *args: Any, **kwargs: Any) -> Any:
     return None if waits() else plain(*args, **kwargs)
-
-
-def _clipped(state: _PiecewiseUpdate, plain: Any, *args: Any, **kwargs: Any) -> Any:
-    if not state.accumulating:
-        return plain(*args, **kwargs)
-    given = inspect.signature(plain).bind(*args, **kwargs)
-    given.arguments[_LIMITS[plain.__name__]] = float("inf")
-    result = plain(*given.args, **given.kwargs)
-    state.look()
-    return result

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from profiler.agent.interventions._copies import copy_without_waiting
 from profiler.agent.interventions._modification import Modification
+from profiler.agent.interventions.loader import copy_without_waiting
 
 
 class Asked(TorchFunctionMode):
