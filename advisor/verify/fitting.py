@@ -27,8 +27,8 @@ from advisor.verify.arm import TrialFailed
 from advisor.verify.kept import Verified
 from advisor.verify.process import run_once
 from advisor.verify.remedies import Ladder, ladders, remedy_name, weight
-from advisor.verify.trials import TrialChoices, why_not
-from advisor.verify.tuning import PROFILE_PATIENCE, KeptChange, TuningWatcher, claim
+from advisor.verify.trials import TrialChoices, Watcher, why_not
+from advisor.verify.tuning import PROFILE_PATIENCE, KeptChange, claim
 from profiler.errors import ProfilerError
 from profiler.trial import Program
 
@@ -71,7 +71,7 @@ class Fitted:
     """The recording with the changes that were kept."""
 
 
-def fit(program: Program, folder: Path, how: TrialChoices, watcher: TuningWatcher) -> Fitted | None:
+def fit(program: Program, folder: Path, how: TrialChoices, watcher: Watcher) -> Fitted | None:
     """Make the program fit; None if it takes its steps as it is.
 
     Raises:

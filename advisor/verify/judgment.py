@@ -63,9 +63,9 @@ def judged(
     measured = widened(drawn, _student(freedom) * process * math.sqrt(1 / len(before) + 1 / len(after)))
     removed = (1 - 1 / measured.low, 1 - 1 / measured.estimate, 1 - 1 / measured.high)
     more = _more_memory(before, after)
-    losses = likeness(before, after)
-    if same_losses and losses.agree is False:
-        verdict, why = Verdict.HARMFUL, f"The losses differ. {losses.why}"
+    losses_agree, difference = likeness(before, after)
+    if same_losses and losses_agree is False:
+        verdict, why = Verdict.HARMFUL, f"The losses differ. {difference}"
     elif memory is not None:
         verdict, why = _of_memory(more, memory, removed, predicted)
     else:
@@ -85,7 +85,7 @@ def judged(
         removed=removed,
         seconds=(mean(times[0]), mean(times[1])),
         memory=more,
-        losses_agree=losses.agree,
+        losses_agree=losses_agree,
         steps=min(map(len, times)),
         processes=min(len(before), len(after)),
         why=why,

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 from advisor.stats.equivalence import MAX_LOST, Equivalence, equivalence
@@ -12,32 +11,23 @@ from advisor.verify.arm import Arm
 Losses = Sequence[float | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Likeness:
-    """The comparison of two series of losses at the same steps."""
+def likeness(before: Sequence[Arm], after: Sequence[Arm]) -> tuple[bool | None, str]:
+    """Return whether the losses of the first process of each arm agree, and how they differ, in a sentence.
 
-    agree: bool | None
-    """Whether they agree; None if they could not be compared, or may differ by chance, as with dropout."""
-    why: str = ""
-    """How they differ, in a sentence."""
-
-
-def likeness(before: Sequence[Arm], after: Sequence[Arm]) -> Likeness:
-    """Compare the first process of each arm.
-
-    Twice the difference between the first and the last unchanged process is tolerated.
+    None if they could not be compared, or may differ by chance, as with dropout. Twice the difference between the first
+    and the last unchanged process is tolerated.
     """
     number = min(len(arm.losses) for arm in (*before, *after))
     unchanged, changed = before[0].losses[:number], after[0].losses[:number]
     if _lost(changed) > _lost(unchanged) + MAX_LOST:
-        return Likeness(False, f"{share(_lost(changed))} of its losses are not finite.")
+        return False, f"{share(_lost(changed))} of its losses are not finite."
     try:
         found = equivalence(unchanged, changed, spread=_spread(unchanged, before[-1].losses[:number]))
     except (ValueError, ArithmeticError):  # too few, or of zero or less
-        return Likeness(None)
+        return None, ""
     if found.losses_agree:
-        return Likeness(True)
-    return Likeness(False, _by_how_much(found)) if found.differs else Likeness(None)
+        return True, ""
+    return (False, _by_how_much(found)) if found.differs else (None, "")
 
 
 def _lost(losses: Losses) -> float:

@@ -5,7 +5,7 @@ of a step. A run that failed in its first step has none, nor does one on a CPU. 
 samples in a batch, are known there too. Trials then show how much they free.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from advisor.judging.judge import Estimate, Finding
 from advisor.metrics.base import Metrics
@@ -50,7 +50,7 @@ def remedy_name(remedy: Finding) -> str:
 
 def ladders(m: Metrics, findings: Sequence[Finding]) -> list[Ladder]:
     """Return the ladders, each of another kind; `findings` are the rules' findings on the same run."""
-    found = [ladder for ladder in (_checkpointed(m), _in_pieces(m), _in_half(m), _sharded(m)) if ladder]
+    found = [ladder for ladder in map(tuple, (_checkpointed(m), _in_pieces(m), _in_half(m), _sharded(m))) if ladder]
     known = {remedy.rule.id for ladder in found for remedy in ladder}
     for finding in findings:
         if (finding.advice.memory or 0) < 0 and finding.advice.intervention and finding.rule.id not in known:
@@ -58,99 +58,81 @@ def ladders(m: Metrics, findings: Sequence[Finding]) -> list[Ladder]:
     return found
 
 
-def _checkpointed(m: Metrics) -> Ladder:
+def _checkpointed(m: Metrics) -> Iterator[Finding]:
     fact, settings = m.get(model), m.get(flags)
     if fact is None or fact.blocks < 2 or not fact.block or (settings and settings.checkpointing):
-        return ()
-    found = []
+        return
     for every in (8, 4, 2, 1) if spelling(m).chooses_blocks else (1,):
         if every > fact.blocks // 2:
             continue
         again = (RECOMPUTE - 1) / every
         which = f"one in {every} of" if every > 1 else "each of"
-        found.append(
-            _remedy(
-                "ckpt-every-n",
-                f"Checkpoint {which} the {fact.blocks} {fact.block} blocks: their activations are recomputed in the "
-                "backward pass.",
-                spelling(m).checkpoint(fact.block, every),
-                Intervention(
-                    name="checkpointing", settings={"block": fact.block, "every": every}, safety=Safety.MEMORY
-                ),
-                "No effect on results: the same numbers are recomputed.",
-                Estimate(*(-again * factor for factor in ckpt_every_n.RECOMPUTE)),
-            )
+        yield _remedy(
+            "ckpt-every-n",
+            f"Checkpoint {which} the {fact.blocks} {fact.block} blocks: their activations are recomputed in the "
+            "backward pass.",
+            spelling(m).checkpoint(fact.block, every),
+            Intervention(name="checkpointing", settings={"block": fact.block, "every": every}, safety=Safety.MEMORY),
+            "No effect on results: the same numbers are recomputed.",
+            Estimate(*(-again * factor for factor in ckpt_every_n.RECOMPUTE)),
         )
-    return tuple(found)
 
 
-def _in_pieces(m: Metrics) -> Ladder:
+def _in_pieces(m: Metrics) -> Iterator[Finding]:
     fact = m.get(loader)
     if fact is None or not fact.batch_size or (m.get(micro_steps_per_step) or 1.0) > 1:
-        return ()
-    found = []
+        return
     for k in PIECES:
         if k > fact.batch_size:
             break
         change, micro = grad_accum.in_pieces(fact, k), -(-fact.batch_size // k)
         if change is None:
-            return ()
-        found.append(
-            _remedy(
-                "grad-accum",
-                f"Load {micro} samples at a time and update after every {k} micro-batches.",
-                spelling(m).accumulate(k, micro),
-                change,
-                "The same gradient except rounding, if the loss is a mean over samples and no layer mixes samples of "
-                "a batch, as batch normalization does.",
-            )
+            return
+        yield _remedy(
+            "grad-accum",
+            f"Load {micro} samples at a time and update after every {k} micro-batches.",
+            spelling(m).accumulate(k, micro),
+            change,
+            "The same gradient except rounding, if the loss is a mean over samples and no layer mixes samples of "
+            "a batch, as batch normalization does.",
         )
-    return tuple(found)
 
 
-def _in_half(m: Metrics) -> Ladder:
+def _in_half(m: Metrics) -> Iterator[Finding]:
     gpu, settings = m.get(device), m.get(flags)
     if gpu is None or (gpu.capability or (0, 0)) < AMPERE or (settings and settings.autocast):
-        return ()
-    return (
-        _remedy(
-            "precision-bf16",
-            "Run the forward pass and the loss under bf16 autocast: activations take about half the memory.",
-            spelling(m).half("bf16"),
-            Intervention(name="autocast", settings={"dtype": "bfloat16"}, safety=Safety.NUMERICS),
-            "Low: matmuls round to 8 bits of mantissa. Compare the loss over a few hundred steps.",
-        ),
+        return
+    yield _remedy(
+        "precision-bf16",
+        "Run the forward pass and the loss under bf16 autocast: activations take about half the memory.",
+        spelling(m).half("bf16"),
+        Intervention(name="autocast", settings={"dtype": "bfloat16"}, safety=Safety.NUMERICS),
+        "Low: matmuls round to 8 bits of mantissa. Compare the loss over a few hundred steps.",
     )
 
 
-def _sharded(m: Metrics) -> Ladder:
-    """Return stage 1 of ZeRO with DistributedDataParallel, and stage 3 in its place: never both at once."""
-    found = []
+def _sharded(m: Metrics) -> Iterator[Finding]:
+    """Yield stage 1 of ZeRO with DistributedDataParallel, and stage 3 in its place: never both at once."""
     optimizer, everything = zero_1_2.in_one_optimizer(m), zero_3_fsdp.in_place_of_ddp(m)
     if optimizer is not None:
-        found.append(
-            _remedy(
-                "zero-1-2",
-                "Shard the optimizer's state over the ranks: each keeps and updates a part.",
-                redundancy_free(m),
-                optimizer,
-                "Low: the same update. Before saving, gather the ranks' states with consolidate_state_dict().",
-            )
+        yield _remedy(
+            "zero-1-2",
+            "Shard the optimizer's state over the ranks: each keeps and updates a part.",
+            redundancy_free(m),
+            optimizer,
+            "Low: the same update. Before saving, gather the ranks' states with consolidate_state_dict().",
         )
     if everything is not None:
-        found.append(
-            _remedy(
-                "zero-3-fsdp",
-                "Shard weights, gradients and optimizer state over the ranks: each rank keeps a part, and gathers a "
-                "block's weights while the block computes.",
-                to_stage(m, 3),
-                everything,
-                "Low: the same update, rounded in another order. Checkpoints are sharded: save and load them with "
-                "the framework's functions.",
-                MORE_TRAFFIC,
-            )
+        yield _remedy(
+            "zero-3-fsdp",
+            "Shard weights, gradients and optimizer state over the ranks: each rank keeps a part, and gathers a "
+            "block's weights while the block computes.",
+            to_stage(m, 3),
+            everything,
+            "Low: the same update, rounded in another order. Checkpoints are sharded: save and load them with "
+            "the framework's functions.",
+            MORE_TRAFFIC,
         )
-    return tuple(found)
 
 
 def _remedy(

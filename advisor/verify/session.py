@@ -14,7 +14,7 @@ from advisor.rules.base import Severity
 from advisor.runs.load import load
 from advisor.runs.profile import Profile
 from advisor.units import seconds
-from advisor.verify import kept, learned, tuned
+from advisor.verify import kept, tuned
 from advisor.verify.pace import pace_of
 from advisor.verify.trials import TrialChoices, Trials, Watcher, why_not
 from profiler.agent.redact import HIDDEN
@@ -61,7 +61,7 @@ class Session:
             watcher.tried(finding, found)
             known[finding.rule.id] = found
             kept.write(self.folder, known)
-            learned.keep(self.trials, finding, found, watcher)
+            self.trials.remember(finding, found, watcher)
 
     def _check(self, tried: Finding | None = None) -> None:
         """Raise ProfilerError if the folder holds another recording now, and delete what was `tried` meanwhile."""

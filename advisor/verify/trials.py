@@ -4,12 +4,17 @@ Arms alternate (A B B A A B ...), so that a machine that grows slower or faster 
 recorded already is not run again: an interrupted comparison continues where it was.
 """
 
+from __future__ import annotations
+
+import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Protocol
 
+from advisor.judging import calibration_file
 from advisor.judging.calibration import Calibration
 from advisor.judging.judge import Finding
 from advisor.judging.verdict import Verdict
@@ -20,7 +25,9 @@ from advisor.verify.judgment import judged
 from advisor.verify.kept import Verified
 from advisor.verify.pace import Pace, steps_needed
 from advisor.verify.process import forget, run_once
+from profiler.errors import ProfilerError
 from profiler.trial import Program
+from profiler.version import __version__
 
 # A process has this many times the time it should take, and seconds to start and to compile.
 PATIENCE, START = 5.0, 300.0
@@ -90,6 +97,39 @@ class Trials:
         except TrialFailed as failed:
             return Verified(rule=finding.rule.id, verdict=Verdict.FAILED, predicted=finding.alone, why=str(failed))
 
+    def remember(self, finding: Finding, found: Verified, watcher: Watcher) -> None:
+        """Add the prediction, what it was made from, and its outcome to the calibration file, if there is one.
+
+        A write error is reported, and trials continue.
+        """
+        file = self.how.calibration
+        if file is None:
+            return
+        confidence = finding.advice.confidence or finding.rule.confidence
+        # The program, with the changes that both arms have.
+        trained = (self.program.cwd, *self.program.words, *(change.name for change in self.changes))
+        entry = {
+            "case": calibration_file.case(trained, finding.rule.id),
+            "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "version": __version__,
+            "rule": finding.rule.id,
+            "verdict": found.verdict.value,
+            "predicted": finding.modeled,
+            "removed": found.removed,
+            "confidence": confidence.value,
+            "evidence": {fact.metric.name: fact.value for fact in finding.evidence.facts if math.isfinite(fact.value)},
+            "limits": finding.rule.in_force,
+            "memory_predicted": finding.advice.memory,
+            "memory": found.memory,
+            "losses_agree": found.losses_agree,
+            "steps": found.steps,
+            "processes": found.processes,
+        }
+        try:
+            calibration_file.append(file, entry)
+        except ProfilerError as error:
+            watcher.show(str(error))
+
     def _place(self, finding: Finding) -> Path:
         return self.folder / f"{finding.rule.id}-{self.steps_of(finding)}"
 
@@ -119,19 +159,11 @@ class Trials:
         except ValueError as error:
             raise TrialFailed(f"The processes cannot be compared: {error}.") from None
 
-    def _arm(self, changes: Sequence[Intervention], out: Path, steps: int, nudged: bool) -> Arm:
+    def _arm(self, changes: Sequence[Intervention], out: Path, steps: int, nudged: bool, *, again: bool = False) -> Arm:
         """Run one process and return its measurements, with a second attempt if it failed by chance.
 
         The failed recording does not count later either.
         """
-        try:
-            return self._once(changes, out, steps, nudged)
-        except TrialFailed as failed:
-            if not failed.by_chance:
-                raise
-        return self._once(changes, out, steps, nudged)
-
-    def _once(self, changes: Sequence[Intervention], out: Path, steps: int, nudged: bool) -> Arm:
         patience = START + PATIENCE * steps * self.pace.step_time
         run_once(self.program, changes, out, steps, patience=patience, nudged=nudged)
         try:
@@ -139,7 +171,9 @@ class Trials:
         except TrialFailed as failed:
             if failed.by_chance:
                 forget(out)
-            raise
+            if again or not failed.by_chance:
+                raise
+        return self._arm(changes, out, steps, nudged, again=True)
 
 
 class Watcher(Protocol):
@@ -156,6 +190,9 @@ class Watcher(Protocol):
 
     def show(self, text: str) -> None:
         """Show a message to the user."""
+
+    def profiling(self, number: int, kept: Sequence[str]) -> None:
+        """Report that a tuning profiles the program for the `number`th time, with the changes of these rules."""
 
 
 def order(processes: int) -> Iterator[bool]:

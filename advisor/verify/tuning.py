@@ -9,20 +9,19 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from advisor.judging.judge import Finding, judge
 from advisor.metrics.base import Metrics
 from advisor.rules import all_rules
 from advisor.rules.base import Intervention, Safety, Severity
 from advisor.runs.load import load
-from advisor.verify import kept, learned, trials
+from advisor.verify import kept
 from advisor.verify.arm import TrialFailed
 from advisor.verify.kept import Verified
 from advisor.verify.pace import Pace, pace_of
 from advisor.verify.probe import probe
 from advisor.verify.process import ENDED, forget, run_once
-from advisor.verify.trials import TrialChoices, Trials, why_not
+from advisor.verify.trials import TrialChoices, Trials, Watcher, why_not
 from profiler.errors import ProfilerError
 from profiler.trial import Program
 
@@ -60,14 +59,7 @@ class Tuned:
     """The recording with everything that was kept."""
 
 
-class TuningWatcher(trials.Watcher, Protocol):
-    """An observer of a tuning."""
-
-    def profiling(self, number: int, kept: Sequence[KeptChange]) -> None:
-        """Report that the program is profiled for the `number`th time, with the changes kept so far."""
-
-
-def tune(program: Program, folder: Path, how: TrialChoices, watcher: TuningWatcher) -> Tuned:
+def tune(program: Program, folder: Path, how: TrialChoices, watcher: Watcher) -> Tuned:
     """Tune a program, and return the story.
 
     Raises:
@@ -79,7 +71,7 @@ def tune(program: Program, folder: Path, how: TrialChoices, watcher: TuningWatch
     given_up: list[Verified] = []
     before = None
     for number in range(1, MOST_ROUNDS + 1):
-        watcher.profiling(number, done)
+        watcher.profiling(number, [each.verified.rule for each in done])
         changes = tuple(each.finding.change for each in done)
         profile = folder / f"profile-{number}"
         metrics = _profile(program, changes, profile, how)
@@ -110,7 +102,7 @@ def tune(program: Program, folder: Path, how: TrialChoices, watcher: TuningWatch
             watcher.trying(tries, finding)
             found = tries.attempt(finding, watcher.running)
             watcher.tried(finding, found)
-            learned.keep(tries, finding, found, watcher)
+            tries.remember(finding, found, watcher)
             if found.verdict.is_kept:
                 done.append(KeptChange(finding, found))
                 break

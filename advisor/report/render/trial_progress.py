@@ -11,7 +11,6 @@ from advisor.report.render.tried import change, outcome
 from advisor.units import seconds
 from advisor.verify.kept import Verified
 from advisor.verify.trials import Trials
-from advisor.verify.tuning import KeptChange
 from profiler.printable import printable
 
 
@@ -30,10 +29,9 @@ class TrialProgress(Progress):
         )
         self._bar = self.add_task("", total=None, visible=False)
 
-    def profiling(self, number: int, kept: Sequence[KeptChange]) -> None:
+    def profiling(self, number: int, kept: Sequence[str]) -> None:
         """Report that the program is profiled once more."""
-        names = ", ".join(each.verified.rule for each in kept)
-        self.show(f"Profile {number}: {f'with {names}' if names else 'the program as it is'}")
+        self.show(f"Profile {number}: " + (f"with {', '.join(kept)}" if kept else "the program as it is"))
         self.reset(self._bar, description="profiling", total=None, visible=True)
 
     def trying(self, trials: Trials, finding: Finding) -> None:

@@ -126,7 +126,7 @@ def said():
             progress.running("without", 0, 4)
             progress.running("with the change", 1, 4)
             progress.tried(FINDING, replace(BETTER, why="[bold]\x1b[2J"))
-            progress.profiling(2, TUNED.kept[:1])
+            progress.profiling(2, [RULE.id])
         return file.getvalue()
 
     return printed
