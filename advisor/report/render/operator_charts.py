@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from advisor.models.roofline import TENSOR_KINDS, peak_rate
 from advisor.report.operator_table import OperatorRow, OperatorTable
-from advisor.units import digits, seconds, share
+from advisor.units import seconds, share
 
 WIDTH, HEIGHT = 720, 380
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 16, 42
@@ -43,52 +43,60 @@ PLACE = "#8b9bb0"
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """An operator in the chart."""
+class Axis:
+    """A logarithmic axis: from a value to its place in pixels."""
 
-    x: float
-    y: float
-    radius: float
-    color: str
-    title: str
+    low: float
+    high: float
+    begin: int
+    end: int
 
+    def __call__(self, value: float) -> float:
+        """Return the place of a value."""
+        part = math.log(value / self.low) / math.log(self.high / self.low)
+        return round(self.begin + part * (self.end - self.begin), 1)
 
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """A number at an axis."""
-
-    at: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Roof:
-    """The line that a dtype's operators cannot exceed, as SVG points."""
-
-    points: str
-    label: str
-    x: float
-    y: float
+    @property
+    def powers(self) -> list[float]:
+        """Return the powers of ten, which have a tick."""
+        first, last = (round(math.log10(each)) for each in (self.low, self.high))
+        return [10.0**power for power in range(first, last + 1)]
 
 
 @dataclass(frozen=True, slots=True)
 class RooflineChart:
-    """The points of operators, the roofs above them, and the ticks of both axes."""
+    """Operators by operations per byte and rate, below the peak rates of their dtypes."""
 
-    points: tuple[Point, ...]
-    roofs: tuple[Roof, ...]
-    across: tuple[Tick, ...]
-    up: tuple[Tick, ...]
-    kinds: tuple[tuple[str, str], ...]
-    """Kinds and their colors."""
+    rows: list[OperatorRow]
+    peaks: dict[str, float]
+    bandwidth: float
+    x: Axis
+    y: Axis
     width: int = WIDTH
     height: int = HEIGHT
     left: int = LEFT
     bottom: int = HEIGHT - BOTTOM
 
+    @property
+    def kinds(self) -> list[str]:
+        """Return the kinds of the operators."""
+        return list(dict.fromkeys(row.kind for row in self.rows))
+
+    def point(self, row: OperatorRow) -> tuple[float, float, float]:
+        """Return the place of an operator and its radius."""
+        radius = round(max(SMALLEST, LARGEST * math.sqrt(row.share)), 1)
+        return self.x(_intensity(row)), self.y(row.roof.rate or 1.0), radius
+
+    def roof(self, peak: float) -> str:
+        """Return the line that operators cannot exceed: bandwidth times intensity up to the peak, then level."""
+        begin = max(self.x.low, self.y.low / self.bandwidth)
+        ridge = max(begin, peak / self.bandwidth)
+        corners = ((begin, min(peak, begin * self.bandwidth)), (ridge, peak), (self.x.high, peak))
+        return " ".join(f"{self.x(intensity)},{self.y(rate)}" for intensity, rate in corners)
+
 
 def roofline(table: OperatorTable) -> RooflineChart | None:
-    """Return operators by operations per byte and rate, below what the GPU can do; both axes are logarithmic.
+    """Return operators by operations per byte and rate, below what the GPU can do.
 
     None if fewer than two operators have operations and bytes, or if the peaks are unknown.
     """
@@ -101,44 +109,15 @@ def roofline(table: OperatorTable) -> RooflineChart | None:
         for each in sorted({row.arithmetic or "" for row in rows if row.kind in TENSOR_KINDS} | {"fp32"})
         if (rate := peak_rate(table.peaks, each))
     }
-    bandwidth = table.peaks.bandwidth
-    x = _Scale(*_ends([_intensity(row) for row in rows] + [max(peaks.values()) / bandwidth]), LEFT, WIDTH - RIGHT)
-    y = _Scale(*_ends([row.roof.rate or 1.0 for row in rows] + [max(peaks.values())]), HEIGHT - BOTTOM, TOP)
-    points = tuple(
-        Point(
-            x=x(_intensity(row)),
-            y=y(row.roof.rate or 1.0),
-            radius=round(max(SMALLEST, LARGEST * math.sqrt(row.share)), 1),
-            color=COLORS.get(row.kind, OTHER),
-            title=f"{row.name}: {seconds(row.seconds)}, {digits((row.roof.rate or 0.0) * 1e-12)} TFLOP/s, "
-            f"{share(row.roof.share or 0.0)} of the roofline",
-        )
-        for row in rows
-    )
-    kinds = dict.fromkeys(row.kind for row in rows)
-    return RooflineChart(
-        points=points,
-        roofs=tuple(_roof(label, peak, bandwidth, x, y) for label, peak in peaks.items()),
-        across=tuple(Tick(x(each), f"{each:g}") for each in x.powers),
-        up=tuple(Tick(y(each), f"{each * 1e-12:g}") for each in y.powers),
-        kinds=tuple((kind, COLORS.get(kind, OTHER)) for kind in kinds),
-    )
+    bandwidth, highest = table.peaks.bandwidth, max(peaks.values())
+    x = Axis(*_ends([*map(_intensity, rows), highest / bandwidth]), LEFT, WIDTH - RIGHT)
+    y = Axis(*_ends([*(row.roof.rate or 1.0 for row in rows), highest]), HEIGHT - BOTTOM, TOP)
+    return RooflineChart(rows, peaks, bandwidth, x, y)
 
 
-class _Scale:
-    """A logarithmic axis: from a value to its place in pixels."""
-
-    def __init__(self, low: float, high: float, begin: int, end: int) -> None:
-        self.low, self.high, self._begin, self._end = low, high, begin, end
-
-    def __call__(self, value: float) -> float:
-        part = math.log(value / self.low) / math.log(self.high / self.low)
-        return round(self._begin + part * (self._end - self._begin), 1)
-
-    @property
-    def powers(self) -> list[float]:
-        first, last = (round(math.log10(each)) for each in (self.low, self.high))
-        return [10.0**power for power in range(first, last + 1)]
+def color(kind: str) -> str:
+    """Return the color of a kind of operators."""
+    return COLORS.get(kind, OTHER)
 
 
 def _ends(values: list[float]) -> tuple[float, float]:
@@ -148,15 +127,6 @@ def _ends(values: list[float]) -> tuple[float, float]:
 
 def _intensity(row: OperatorRow) -> float:
     return (row.roof.rate or 1.0) / (row.roof.bandwidth or 1.0)
-
-
-def _roof(label: str, peak: float, bandwidth: float, x: _Scale, y: _Scale) -> Roof:
-    """Return the roof: bandwidth times intensity up to the peak, then level."""
-    begin = max(x.low, y.low / bandwidth)
-    ridge = max(begin, peak / bandwidth)
-    corners = ((begin, min(peak, begin * bandwidth)), (ridge, peak), (x.high, peak))
-    points = " ".join(f"{x(intensity)},{y(rate)}" for intensity, rate in corners)
-    return Roof(points, f"{label} {digits(peak * 1e-12)} TFLOP/s", x(x.high) - 4, y(peak) - 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +167,10 @@ def icicle(table: OperatorTable) -> Icicle | None:
         return None
     root = _Node()
     for row in table.rows:
-        node, color = root, COLORS.get(row.kind, OTHER)
+        node, own = root, color(row.kind)
         for name in dict.fromkeys(filter(None, [row.phase, *row.path[:DEEPEST], row.name, row.kernel])):
             place = name == row.phase or (name in row.path and _is_place(name))
-            node = node.inside.setdefault(name, _Node(PLACE if place else color))
+            node = node.inside.setdefault(name, _Node(PLACE if place else own))
             node.seconds += row.seconds
     parts = tuple(_parts(root, 0.0, 0, table.seconds))
     return Icicle(height=max((part.y for part in parts), default=0.0) + LEVEL, parts=parts)

@@ -16,7 +16,7 @@ from advisor import units
 from advisor.report import pages, wording
 from advisor.report.quantities import brief, meaning
 from advisor.report.render import operators_view, view
-from advisor.report.render.operator_charts import icicle, roofline
+from advisor.report.render.operator_charts import color, icicle, roofline
 from advisor.report.render.tried import bands, details, outcome
 from profiler.printable import printable
 from profiler.version import __version__
@@ -114,6 +114,7 @@ def environment() -> Environment:
         "prose": _prose,
         "roofline": roofline,
         "icicle": icicle,
+        "kind_color": color,
         "bands": bands,
         "details": details,
         "outcome": outcome,

@@ -64,11 +64,11 @@ def test_the_chart_holds_what_has_operations_and_bytes():
     report = golden()
     found = roofline(report.operators)
 
-    assert len(found.points) == 2
-    assert [roof.label for roof in found.roofs] == ["fp32 19.5 TFLOP/s"]
-    for point in found.points:
-        assert found.left <= point.x <= found.width
-        assert 0 <= point.y <= found.bottom
+    assert len(found.rows) == 2
+    assert found.peaks == {"fp32": 19.5e12}
+    for x, y, _ in map(found.point, found.rows):
+        assert found.left <= x <= found.width
+        assert 0 <= y <= found.bottom
 
 
 def test_no_chart_without_peaks():
