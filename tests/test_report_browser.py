@@ -76,7 +76,7 @@ def pages(tmp_path_factory):
         "tried": tried(),
         "empty": empty(),
         "unmeasured": replace(
-            golden(), memory=(), what_if=None, charts=(), memory_missing="It was not sampled. Record for longer."
+            golden(), memory={}, what_if=None, charts=(), memory_missing="It was not sampled. Record for longer."
         ),
         "hostile": hostile("<script>window.owned = 1</script>"),
         "long": hostile("model.layers." * 25),

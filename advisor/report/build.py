@@ -24,7 +24,6 @@ from advisor.report.ranks import FEW, Ranks, ranks
 from advisor.report.report import (
     CONTRACT_PHASES,
     NOTHING,
-    MemoryPart,
     Note,
     Overhead,
     Phase,
@@ -223,20 +222,16 @@ def _recommendation(finding: Finding, verified: Verified | None, past: str, stac
     )
 
 
-def _memory(metrics: Metrics) -> tuple[MemoryPart, ...]:
+def _memory(metrics: Metrics) -> dict[str, float]:
     """Return the parts of the peak that were measured."""
-    parts = (
-        ("params", "Parameters", memory.mem_params),
-        ("grads", "Gradients", memory.mem_grads),
-        ("optim", "Optimizer state", memory.mem_optim),
-        ("activations", "Activations and the rest", memory.mem_activations),
-        ("nontorch", "Outside PyTorch", memory.mem_nontorch),
-    )
-    return tuple(
-        MemoryPart(name=name, label=label, bytes=value)
-        for name, label, one in parts
-        if (value := metrics.get(one)) is not None
-    )
+    parts = {
+        "params": memory.mem_params,
+        "grads": memory.mem_grads,
+        "optim": memory.mem_optim,
+        "activations": memory.mem_activations,
+        "nontorch": memory.mem_nontorch,
+    }
+    return {name: value for name, one in parts.items() if (value := metrics.get(one)) is not None}
 
 
 def _what_if(metrics: Metrics) -> tuple[WhatIf | None, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -145,15 +146,6 @@ class Recommendation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryPart:
-    """Some of the device's memory at the peak of a step."""
-
-    name: str
-    label: str
-    bytes: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
     """Something the recording could not do, and how often."""
 
@@ -220,7 +212,8 @@ class Report:
     """The same with the plan followed, information left aside."""
     checked: tuple[RuleVerdict, ...] = ()
     quantities: tuple[Quantity, ...] = ()
-    memory: tuple[MemoryPart, ...] = ()
+    memory: Mapping[str, float] = field(default_factory=dict)
+    """Bytes of the device's memory at the peak of a step, by part, where they were measured."""
     memory_total: float | None = None
     what_if: WhatIf | None = None
     """What may be asked of that memory; None where its parts were not measured."""

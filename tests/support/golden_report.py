@@ -22,7 +22,6 @@ from advisor.report.quantities import Quantity
 from advisor.report.ranks import OfRank, Ranks
 from advisor.report.report import (
     CONTRACT_PHASES,
-    MemoryPart,
     Note,
     Overhead,
     Phase,
@@ -155,13 +154,13 @@ def golden() -> Report:
                 remedy="Record a run with several ranks.",
             ),
         ),
-        memory=(
-            MemoryPart(name="params", label="Parameters", bytes=1.4 * GIB),
-            MemoryPart(name="grads", label="Gradients", bytes=1.4 * GIB),
-            MemoryPart(name="optim", label="Optimizer state", bytes=2.8 * GIB),
-            MemoryPart(name="activations", label="Activations and the rest", bytes=21.5 * GIB),
-            MemoryPart(name="nontorch", label="Outside PyTorch", bytes=0.6 * GIB),
-        ),
+        memory={
+            "params": 1.4 * GIB,
+            "grads": 1.4 * GIB,
+            "optim": 2.8 * GIB,
+            "activations": 21.5 * GIB,
+            "nontorch": 0.6 * GIB,
+        },
         memory_total=79.1 * GIB,
         what_if=_what_if(),
         operations=Operations(

@@ -17,7 +17,7 @@ from advisor.report import pages, wording
 from advisor.report.quantities import brief, meaning
 from advisor.report.render import operators_view, view
 from advisor.report.render.operator_charts import color, icicle, roofline
-from advisor.report.render.tried import bands, details, outcome
+from advisor.report.render.tried import details, outcome, scale
 from profiler.printable import printable
 from profiler.version import __version__
 
@@ -115,7 +115,7 @@ def environment() -> Environment:
         "roofline": roofline,
         "icicle": icicle,
         "kind_color": color,
-        "bands": bands,
+        "scale": scale,
         "details": details,
         "outcome": outcome,
     }

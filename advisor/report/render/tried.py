@@ -1,4 +1,4 @@
-"""Describe the outcome of advice that was tried, in words and as two bands on one scale."""
+"""Describe the outcome of advice that was tried, in words and as two intervals on one scale."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,22 +20,15 @@ WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
-    """An interval, in percent of the scale's width."""
+class Scale:
+    """From a share of the step time to a place, in percent of the scale's width."""
 
-    name: str
-    left: float
-    width: float
-    tick: float
-    """The most likely value in it."""
+    least: float
+    most: float
 
-
-@dataclass(frozen=True, slots=True)
-class Bands:
-    """Intervals on a common scale, and the place of zero."""
-
-    zero: float
-    bands: tuple[Band, ...]
+    def __call__(self, value: float) -> float:
+        """Return the place of a share; of one beyond the scale, its end."""
+        return round(100 * (min(max(value, self.least), self.most) - self.least) / (self.most - self.least), 2)
 
 
 def outcome(tried: Verified) -> str:
@@ -57,21 +50,12 @@ def details(tried: Verified) -> str:
     return " ".join(_details(tried))
 
 
-def bands(tried: Verified) -> Bands | None:
-    """Return predicted and measured shares of the step time; None if one of them is not known."""
+def scale(tried: Verified) -> Scale | None:
+    """Return a scale for the predicted and the measured share of the step time; None if one of them is not known."""
     if tried.predicted is None or tried.removed is None:
         return None
     least = max(-1.0, min(0.0, tried.predicted[0], tried.removed[0]))
-    most = max(1.0 if least == 0.0 else 0.0, tried.predicted[2], tried.removed[2])
-
-    def place(value: float) -> float:
-        return round(100 * (min(max(value, least), most) - least) / (most - least), 2)
-
-    named = (("predicted", tried.predicted), ("measured", tried.removed))
-    return Bands(
-        place(0.0),
-        tuple(Band(name, place(low), place(high) - place(low), place(middle)) for name, (low, middle, high) in named),
-    )
+    return Scale(least, max(1.0 if least == 0.0 else 0.0, tried.predicted[2], tried.removed[2]))
 
 
 def change(removed: Triple) -> str:

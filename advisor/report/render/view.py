@@ -62,6 +62,15 @@ NOTEBOOK = "ipykernel_launcher"
 CELL = "notebook cell"
 """How the agent begins the name of a cell, in the place of a file's."""
 
+MEMORY = {
+    "params": "Parameters",
+    "grads": "Gradients",
+    "optim": "Optimizer state",
+    "activations": "Activations and the rest",
+    "nontorch": "Outside PyTorch",
+}
+"""Parts of the device's memory."""
+
 MOST_PLACES = 15
 
 MOST_REGIONS = 5
@@ -361,7 +370,7 @@ def bar_text(parts: Iterable[BarPart]) -> str:
 
 def memory_parts(report: Report) -> list[BarPart]:
     """Return the device's memory, for a stacked bar; the free part comes last."""
-    parts = [BarPart(p.name, p.label, p.bytes, size(p.bytes)) for p in report.memory if p.bytes > 0]
+    parts = [BarPart(name, MEMORY[name], held, size(held)) for name, held in report.memory.items() if held > 0]
     free = (report.memory_total or 0.0) - sum(part.amount for part in parts)
     return [*parts, BarPart("free", "Free or cached", free, size(free))] if free > 0 else parts
 

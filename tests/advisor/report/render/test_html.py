@@ -197,7 +197,7 @@ def test_a_step_with_its_share_of_evaluation_is_called_that():
 
 
 def test_memory_that_was_not_measured_is_said_to_be_missing_and_has_no_controls():
-    report = replace(golden(), memory=(), what_if=None, memory_missing="It was not sampled. Record on.")
+    report = replace(golden(), memory={}, what_if=None, memory_missing="It was not sampled. Record on.")
     missing = Page(html.render(report))
 
     assert report.memory_missing in missing.text
@@ -205,7 +205,7 @@ def test_memory_that_was_not_measured_is_said_to_be_missing_and_has_no_controls(
 
 
 def test_a_run_without_a_gpu_has_no_section_on_its_memory():
-    cpu = html.render(replace(golden(), memory=(), what_if=None))
+    cpu = html.render(replace(golden(), memory={}, what_if=None))
 
     assert 'id="memory"' not in cpu
     assert 'href="#memory"' not in cpu

@@ -11,7 +11,7 @@ from rich.console import Console
 from advisor.judging.verdict import Verdict
 from advisor.report.render import html, markdown
 from advisor.report.render.terminal import summarize
-from advisor.report.render.tried import bands, change, details, outcome
+from advisor.report.render.tried import change, details, outcome, scale
 from advisor.verify.kept import Verified
 
 TRIED = Verified(rule="a", verdict=Verdict.INCONCLUSIVE, predicted=(-0.1, 0.2, 0.5), removed=(-0.02, 0.04, 0.09))
@@ -57,9 +57,9 @@ def test_details_leave_out_what_is_not_known():
 
 def test_bands_share_a_scale_with_zero():
     """From -10 % to 50 %."""
-    shown = bands(TRIED)
-    predicted, measured = shown.bands
+    at = scale(TRIED)
 
-    assert shown.zero == pytest.approx(100 / 6, abs=0.01)
-    assert (predicted.left, predicted.width, predicted.tick) == pytest.approx((0, 100, 50), abs=0.02)
-    assert (measured.left, measured.width) == pytest.approx((100 * 0.08 / 0.6, 100 * 0.11 / 0.6), abs=0.02)
+    assert at(0.0) == pytest.approx(100 / 6, abs=0.01)
+    assert list(map(at, TRIED.predicted)) == pytest.approx([0, 50, 100], abs=0.02)
+    low, _, high = map(at, TRIED.removed)
+    assert (low, high - low) == pytest.approx((100 * 0.08 / 0.6, 100 * 0.11 / 0.6), abs=0.02)
