@@ -19,7 +19,7 @@ from advisor.cli import main
 from advisor.compare.comparison import compare
 from advisor.models.anatomy import Anatomy, MemorySettings
 from advisor.models.memory import States
-from advisor.report.code import CallNode, CallTree, Code
+from advisor.report.code import CallNode, Code
 from advisor.report.render import html
 from advisor.report.render.compare_view import sections
 from advisor.report.render.section import Page
@@ -37,7 +37,7 @@ MOST_STOPS = 200
 
 
 def call(function, where, *calls, own=True, share=0.5):
-    return CallNode(function=function, where=where, own=own, share=share, calls=calls)
+    return CallNode(name=function, where=where, own=own, share=share, calls=calls)
 
 
 DEEP = call("batch", "train.py:9", call("tanh", "torch", call("sum", "torch", own=False), own=False))
@@ -45,13 +45,13 @@ CODE = Code(
     samples=450,
     places=(NORMALIZE,),
     trees=(
-        CallTree(
-            phase="other",
+        CallNode(
+            name="other",
             share=0.7,
             calls=(call("main", "train.py:5", call("normalize", "train.py:7", call("mean", "train.py:8", DEEP))),),
         ),
-        CallTree(
-            phase="forward",
+        CallNode(
+            name="forward",
             share=0.3,
             calls=(call("main", "train.py:6", call("Linear.forward", "torch", own=False)),),
         ),

@@ -24,7 +24,7 @@ from advisor.runs.source import is_cell, source
 from advisor.units import share
 from profiler.schema import BETWEEN, Stack
 
-__all__ = ["CallNode", "CallTree", "Code", "Heat", "HotLine", "HotPlace", "code", "evidence"]
+__all__ = ["CallNode", "Code", "Heat", "HotLine", "HotPlace", "code", "evidence"]
 
 SMALLEST = 0.01
 """Share of the step below which a call is left out."""
@@ -48,24 +48,15 @@ NAMED_LOW = 0.10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallNode:
-    """A function in the tree of one phase."""
+    """A phase, or a function in the tree of its calls."""
 
-    function: str
-    where: str
+    name: str
+    where: str = ""
     """File and line; of a library, its name."""
-    own: bool
+    own: bool = True
     """Whether it is the program's own code."""
     share: float
     calls: tuple[CallNode, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallTree:
-    """The calls of one phase."""
-
-    phase: str
-    share: float
-    calls: tuple[CallNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +89,8 @@ class Code:
     """The hottest places of a step."""
     workers: tuple[HotPlace, ...] = ()
     between: tuple[HotPlace, ...] = ()
-    trees: tuple[CallTree, ...] = ()
+    trees: tuple[CallNode, ...] = ()
+    """The calls of each phase."""
     heated: tuple[Heat, ...] = ()
 
     def hottest(self, *phases: str) -> HotPlace | None:
@@ -181,13 +173,13 @@ def _worth_reading(places: Sequence[HotPlace]) -> list[HotPlace]:
     return list(seen.values())[:MOST_HEATED]
 
 
-def _trees(rows: Sequence[Stack]) -> tuple[CallTree, ...]:
+def _trees(rows: Sequence[Stack]) -> tuple[CallNode, ...]:
     total = sum(row.total for row in rows)
     phases: dict[str, list[Stack]] = defaultdict(list)
     for row in rows:
         phases[row.phase].append(row)
     trees = [
-        CallTree(phase=phase, share=sum(row.total for row in held) / total, calls=_calls(held, 0, total))
+        CallNode(name=phase, share=sum(row.total for row in held) / total, calls=_calls(held, 0, total))
         for phase, held in phases.items()
     ]
     return tuple(sorted((tree for tree in trees if tree.share >= SMALLEST), key=lambda tree: -tree.share))
@@ -210,7 +202,7 @@ def _calls(rows: Sequence[Stack], depth: int, total: float) -> tuple[CallNode, .
         line = max(lines, key=lambda number: lines[number])
         found.append(
             CallNode(
-                function=function,
+                name=function,
                 where=f"notebook cell, line {line}" if is_cell(file) else f"{file}:{line}",
                 own=not library,
                 share=seconds / total,

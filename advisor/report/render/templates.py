@@ -100,13 +100,8 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
-        "seconds": units.seconds,
-        "share": units.share,
-        "size": units.size,
-        "money": units.money,
-        "digits": units.digits,
+        **{name: getattr(units, name) for name in ("seconds", "share", "size", "money", "digits", "utc")},
         "counted": units.count,
-        "utc": units.utc,
         "opening": lambda text: f"{text[:1].upper()}{text[1:]}",
         "meaning": meaning,
         "brief": brief,

@@ -26,8 +26,8 @@ def test_calls_are_nested_and_small_ones_left_out():
     outer, inner = ("t.py", 1, "main", ""), ("torch/a.py", 2, "tanh", "torch")
     (tree,) = _trees([stack(outer, inner, total=0.7), stack(outer, total=0.295), stack(inner, total=0.005)])
     (main,) = tree.calls
-    assert (main.function, main.own, main.share) == ("main", True, pytest.approx(0.995))
-    assert [(call.function, call.own, call.share) for call in main.calls] == [("tanh", False, pytest.approx(0.7))]
+    assert (main.name, main.own, main.share) == ("main", True, pytest.approx(0.995))
+    assert [(call.name, call.own, call.share) for call in main.calls] == [("tanh", False, pytest.approx(0.7))]
 
 
 def test_source_is_shown_only_as_it_ran(tmp_path):
