@@ -12,7 +12,6 @@ from typing import TypeVar
 from advisor.metrics.base import Metrics, Missing, Need, Threshold, metric
 from advisor.metrics.settings import UNTIMED, gpu_need, is_trace, primary_rank, untimed, world_size
 from advisor.metrics.weighted import measured, quantile, quantile_of_run, weighted_mean
-from advisor.runs.profile import latest
 from advisor.stats import significance
 from profiler.schema import (
     BETWEEN,
@@ -441,13 +440,6 @@ def modeled_phases(m: Metrics) -> dict[str, float]:
     if "backward" in seconds:
         return seconds
     return {"forward" if phase == "other" else phase: part for phase, part in seconds.items()}
-
-
-@metric(None)
-def phase_seconds_by_rank(m: Metrics) -> dict[int, dict[str, float]]:
-    """Seconds of each measured phase in the mean steady step, by rank; only ranks that made steps."""
-    found = latest(rank for rank in m.profile.ranks if rank.steps)
-    return {number: mean_phases(steady(rank.steps)) for number, rank in found.items()}
 
 
 def mean_phases(steps: Sequence[Step]) -> dict[str, float]:

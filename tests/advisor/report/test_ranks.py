@@ -3,7 +3,6 @@
 import pytest
 from profiles import metrics, rank, steps
 
-from advisor.metrics.step import phase_seconds_by_rank
 from advisor.report.ranks import MOST_ROWS, Spread, ranks
 from profiler.schema import TAG_FIRST, MemoryFact
 from profiler.store import Stretches
@@ -46,11 +45,7 @@ def test_nobody_counts_up_to_a_number_of_ranks_that_no_job_has(monkeypatch):
 def test_a_rank_that_was_started_anew_counts_once():
     found = of(one(0, 0.3, 2), one(0, 0.2, 2), one(1, 0.2, 2))
     assert [(row.rank, row.step_time) for row in found.rows] == [(0, 0.3), (1, 0.2)]
-
-
-def test_the_phases_of_a_rank_that_was_started_anew_are_those_of_its_last_process():
-    found = metrics(one(0, 0.3, 2), one(0, 0.2, 2), one(1, 0.2, 2))[phase_seconds_by_rank]
-    assert [phases["forward"] for phases in found.values()] == [pytest.approx(0.25), pytest.approx(0.15)]
+    assert [row.phases["forward"] for row in found.rows] == [pytest.approx(0.25), pytest.approx(0.15)]
 
 
 def test_what_was_not_measured_is_none():
