@@ -21,10 +21,7 @@ _CALLS = frozenset(("_call_impl", "_wrapped_call_impl"))
 _BACKWARD = "_engine_run_backward"
 
 # What of ours calls code of the program's or of torch's, and can be left alone until that returns.
-_CONSTRUCTORS = ("__init__", "set_context", "_patch_step_function")
-_SWITCHES = ("until_seen", "set_num_threads", "set_anomaly_enabled")
-_PASSES = ("__next__", "__iter__", "__call__", "run", "call", "save", "step", "fetch", "timed")
-_WRAPPERS = frozenset((*_CONSTRUCTORS, *_SWITCHES, *_PASSES))
+_WRAPPERS = frozenset(("__next__", "run", "call", "fetch", "timed", "observed"))
 
 
 def act(order: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """Keep torch.compile and TorchScript from noticing the agent's wrappers."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -34,13 +35,13 @@ def not_for_dynamo(torch: Any, function: Any, *, callees: bool = False) -> None:
         return
 
 
-def in_script(torch: Any, plain: Any, wrapper: Any) -> Callable[[], None]:
+def in_script(plain: Any, wrapper: Any) -> Callable[[], None]:
     """Let TorchScript compile calls of `wrapper` as those of `plain`; return the removal.
 
     It finds torch's functions by identity, in a table that is usually made while torch is imported. If it is made
     later, it holds the wrapper anyway.
     """
-    table = getattr(getattr(torch.jit, "_builtins", None), "_builtin_table", None)
+    table = getattr(sys.modules.get("torch.jit._builtins"), "_builtin_table", None)
     if type(table) is not dict or (name := table.get(id(plain))) is None:
         return lambda: None
     table[id(wrapper)] = name

@@ -10,7 +10,6 @@ watches for.
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import os
 import posix
@@ -20,7 +19,8 @@ from collections import deque
 from typing import Any, Callable  # noqa: UP035  the agent also runs on Python 3.9
 
 from .kineto import kept_subscribed, quiet
-from .patching import each_of, patch
+from .observe import observe
+from .patching import each_of
 from .session import Agent
 
 MARK = "profile-train step"
@@ -362,15 +362,13 @@ class Windows:
 
     def _watch(self, profiler: Any) -> None:
         """Detect that the program constructs `profiler`; the agent's own windows construct none."""
-        original = profiler.__init__
 
-        @functools.wraps(original)
-        def init(instance: Any, *args: Any, **kwargs: Any) -> None:
-            original(instance, *args, **kwargs)
-            if getattr(instance, "enabled", True):
+        def made(instance: Any, result: None, failed: bool) -> None:
+            if not failed and getattr(instance, "enabled", True):
                 self._give_way()
 
-        self._watched.append(patch("__init__", original, init, profiler))
+        undo = observe(self._agent, "windows", "__init__", lambda instance, *_, **__: instance, profiler, after=made)
+        self._watched.append(undo)
 
     def _unwatch(self) -> None:
         each_of(self._watched)()

@@ -27,6 +27,7 @@ from ..look import (
     qualified_name_of,
     tensor,
 )
+from ..observe import observe, observer
 from ..outlet import clock
 from ..patching import each_of, patch
 from ..ring import BATCH, FETCH, ITER, MARK_FETCH_END, MARK_FETCH_START
@@ -54,22 +55,12 @@ def install(agent: Agent) -> Callable[[], None]:
     """Hook iterators, loaders and dataset fetchers. The program must have imported `torch.utils.data`."""
     loaders = _Loaders(agent)
     paddings = Paddings(agent)
-    for function in (
-        _Loaders.id,
-        _Loaders.iterated,
-        _Loaders.batch,
-        _Loaders.made,
-        _Loaders.look_into,
-        _waiting,
-        Arrival.has_come,
-        Arrival.was_late,
-        _was_ready,
-    ):
+    for function in (_waiting, Arrival.has_come, Arrival.was_late, _was_ready):
         not_for_dynamo(agent.torch, function, callees=True)
     undo = [
         _hook_next(agent, loaders, paddings),
         _hook_iter(agent, loaders),
-        _hook_construction(loaders),
+        _hook_construction(agent, loaders),
         _hook_fetchers(agent, loaders),
         loaders.fetches.uninstall,
     ]
@@ -407,64 +398,43 @@ def _hook_next(agent: Agent, loaders: _Loaders, paddings: Paddings) -> Callable[
     return patch("__next__", plain, __next__, base)
 
 
-@not_counted
 def _hook_iter(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
-    DataLoader = _module().DataLoader
-    plain = DataLoader.__iter__
+    def begins(loader: Any) -> tuple[Any, int, int]:
+        agent.loader = number = loaders.id(loader)  # the workers that are forked now inherit it
+        return loader, number, clock()
 
-    @functools.wraps(plain)
-    def __iter__(self: Any) -> Any:
-        try:
-            agent.loader = number = loaders.id(self)  # the workers that are forked now inherit it
-        except Exception as error:
-            agent.give_up("dataloader", error)
-            return plain(self)
-        begin = clock()
-        try:
-            iterator = plain(self)
-        except BaseException as error:
-            step_aside(error)
-            raise
-        try:
-            loaders.mark(iterator, number)
-            workers = _whole(dict_of(self).get("num_workers")) or 0
-            agent.put((ident(), ITER, begin, clock(), number, int(workers > 0)))
-            agent.flush()
-            agent.attend = 0  # its first batch is to be looked at
-            loaders.iterated(self, number)
-        except Exception as error:
-            agent.give_up("dataloader", error)
-        return iterator
+    def begun(begin: tuple[Any, int, int], iterator: Any, failed: bool) -> None:
+        if failed:
+            return
+        loader, number, start = begin
+        loaders.mark(iterator, number)
+        workers = _whole(dict_of(loader).get("num_workers")) or 0
+        agent.put((ident(), ITER, start, clock(), number, int(workers > 0)))
+        agent.flush()
+        agent.attend = 0  # its first batch is to be looked at
+        loaders.iterated(loader, number)
 
-    not_for_dynamo(agent.torch, __iter__)
-    return patch("__iter__", plain, __iter__, DataLoader)
+    return observe(agent, "dataloader", "__iter__", begins, _module().DataLoader, after=begun)
 
 
-@not_counted
-def _hook_construction(loaders: _Loaders) -> Callable[[], None]:
+def _hook_construction(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
     """Remember where each loader was made, by wrapping a property that its `__init__` sets.
 
     Nothing in that setter warns. A wrapper around `__init__`, or around the check that warns of too many workers, would
     make the warning point at the agent's code.
     """
-    DataLoader = _module().DataLoader
-    plain = DataLoader.__dict__.get("multiprocessing_context")
+    DataLoader, name = _module().DataLoader, "multiprocessing_context"
+    plain = DataLoader.__dict__.get(name)
     if not isinstance(plain, property) or plain.fset is None:
         return lambda: None
-    setter = plain.fset
 
-    def set_context(self: Any, context: Any) -> None:
+    def note(loader: Any, context: Any) -> None:
         try:
-            loaders.made(self)
+            loaders.made(loader)
         except Exception:  # a place is a nicety
             pass
-        try:
-            setter(self, context)
-        except BaseException as error:
-            step_aside(error)
-            raise
 
-    return patch("multiprocessing_context", plain, plain.setter(set_context), DataLoader)
+    return patch(name, plain, plain.setter(observer(agent, "dataloader", plain.fset, note)), DataLoader)
 
 
 def _count_opened() -> list[int]:
@@ -479,24 +449,17 @@ def _count_opened() -> list[int]:
     return files
 
 
-@not_counted
 def _hook_fetchers(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
     """Watch the fetcher that each worker makes once."""
+
+    def made(fetcher: Any, result: None, failed: bool) -> None:
+        if agent.is_worker and not failed:
+            # Attached, it would stay when the others have been taken out.
+            opened = _count_opened() if agent.lease is None else None
+            loaders.fetches.watch(fetcher, agent.loader, None, opened)
+
     base = sys.modules["torch.utils.data._utils.fetch"]._BaseDatasetFetcher
-    plain = base.__init__
-
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        plain(self, *args, **kwargs)
-        try:
-            if agent.is_worker:
-                # Attached, it would stay when the others have been taken out.
-                opened = _count_opened() if agent.lease is None else None
-                loaders.fetches.watch(self, agent.loader, None, opened)
-        except Exception as error:
-            agent.give_up("dataloader", error)
-
-    not_for_dynamo(agent.torch, __init__)
-    return patch("__init__", plain, __init__, base)
+    return observe(agent, "dataloader", "__init__", lambda fetcher, *_, **__: fetcher, base, after=made)
 
 
 class _Collation:

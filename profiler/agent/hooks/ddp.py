@@ -8,16 +8,14 @@ from __future__ import annotations
 import types
 import weakref
 from collections.abc import Callable, Iterator
-from functools import wraps
 from typing import Any
 
 from ..dynamo import not_for_dynamo
 from ..facts import WRAPPERS
 from ..look import ByIdentity, child, dict_of, is_a, name_of, parameters, tensor
-from ..patching import patch
+from ..observe import observe
 from ..session import Agent
 from ..stack import place
-from ..tracebacks import not_counted, step_aside
 
 # torch's Reducer times the first ten passes that reduce, then every hundredth (kDDPRuntimeLoggingSampleRate).
 FIRST_SAMPLES, SAMPLE_RATE = 10, 100
@@ -40,24 +38,16 @@ class Ddp:
         self._counts: dict[int, _Count] = {}
         """The counts, by number of the root."""
 
-    @not_counted
     def install(self) -> Callable[[], None]:
         """Remember where each module is made, and report each one at every tick."""
-        cls, plain, places = self._class, self._class.__init__, self._places
 
-        @wraps(plain)
-        def __init__(module: Any, *args: Any, **kwargs: Any) -> None:
+        def note(module: Any, *_: Any, **__: Any) -> None:
             try:
-                places.put(module, place())
+                self._places.put(module, place())
             except Exception:  # a place is a nicety
                 pass
-            try:
-                plain(module, *args, **kwargs)
-            except BaseException as error:
-                step_aside(error)
-                raise
 
-        back = patch("__init__", plain, __init__, cls)
+        back = observe(self._agent, "ddp", "__init__", note, self._class)
         self._agent.on_tick.append(self._tell)
 
         def undo() -> None:

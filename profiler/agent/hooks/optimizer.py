@@ -12,8 +12,9 @@ from typing import Any
 
 from ..dynamo import FLAG, compiling, not_for_dynamo
 from ..look import ByIdentity
+from ..observe import observe
 from ..outlet import clock
-from ..patching import each_of, patch
+from ..patching import each_of
 from ..ring import MARK_OPTIMIZER_END, MARK_OPTIMIZER_START, OPTIMIZER
 from ..session import Agent, ident
 from ..stack import callers, place
@@ -145,7 +146,7 @@ def install(
                 seen(optimizer, number_of(optimizer), made)
 
     agent.on_failure.append(failed)
-    return each_of([*(handle.remove for handle in handles), _hook_construction(places)])
+    return each_of([*(handle.remove for handle in handles), _hook_construction(agent, places)])
 
 
 def _numbered_apart(torch: Any, handle: Any) -> Any:
@@ -177,20 +178,17 @@ def _is_running(key: int) -> bool:
     return False
 
 
-def _hook_construction(places: Any) -> Callable[[], None]:
+def _hook_construction(agent: Agent, places: ByIdentity) -> Callable[[], None]:
     """Remember where each optimizer was made: its `__init__` calls `_patch_step_function` once."""
-    from torch.optim import Optimizer  # type: ignore[import-not-found,unused-ignore]
-
-    plain = getattr(Optimizer, "_patch_step_function", None)
-    if plain is None:
+    optimizer, name = agent.torch.optim.Optimizer, "_patch_step_function"
+    if not hasattr(optimizer, name):
         return lambda: None
 
-    def _patch_step_function(self: Any) -> Any:
+    def note(instance: Any) -> None:
         try:
-            if places.get(self) is None:
-                places.put(self, {"place": place(), "callers": callers()})
+            if places.get(instance) is None:
+                places.put(instance, {"place": place(), "callers": callers()})
         except Exception:  # a place is a nicety
             pass
-        return plain(self)
 
-    return patch("_patch_step_function", plain, _patch_step_function, Optimizer)
+    return observe(agent, "optimizer", name, note, optimizer)

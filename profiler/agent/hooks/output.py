@@ -3,7 +3,8 @@
 The time leading up to an output is measured, too.
 """
 
-import functools
+from __future__ import annotations
+
 import logging
 import os
 import sys
@@ -12,11 +13,11 @@ from typing import Any
 
 from ..dynamo import not_for_dynamo
 from ..files import contents
+from ..observe import observe
 from ..outlet import clock
-from ..patching import each_of, in_place_of, patch
+from ..patching import each_of
 from ..ring import SAVE
 from ..session import Agent, ident
-from ..tracebacks import step_aside
 
 
 class Output:
@@ -37,50 +38,36 @@ class Output:
         self._steps_before = agent.steps
 
     def install(self) -> Callable[[], None]:
-        """Time log records and syncs to disk: patch `logging.Handler.handle` and `os.fsync`."""
+        """Time log records and syncs to disk: observe `logging.Handler.handle` and `os.fsync`."""
+        code = getattr(logging.Handler.handle, "__code__", None)
         posix = sys.modules.get(os.fsync.__module__)  # the name it is pickled by
         undo = [self._time("handle", logging.Handler), self._time("fsync", *filter(None, (os, posix)))]
+        if code is not None:  # logging knows its own frames from the program's by their file
+            handle: Any = logging.Handler.handle
+            handle.__code__ = handle.__code__.replace(co_filename=code.co_filename)
+            not_for_dynamo(self._agent.torch, handle)
         self._agent.on_tick.append(self._at_tick)
 
         return each_of(undo)
 
     def _time(self, name: str, *owners: Any) -> Callable[[], None]:
-        plain = getattr(owners[0], name)
+        return observe(self._agent, "output", name, self._before, *owners, after=self._after)
 
-        @functools.wraps(plain)
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            mine = self._begins()
-            begin = clock()
-            try:
-                return plain(*args, **kwargs)
-            except BaseException as error:
-                step_aside(error)
-                raise
-            finally:
-                if mine:
-                    self._count(begin, clock())
-
-        code = getattr(plain, "__code__", None)
-        if code is not None:  # logging knows its own frames from the program's by their file
-            function: Any = timed
-            function.__code__ = function.__code__.replace(co_filename=code.co_filename)
-        not_for_dynamo(self._agent.torch, timed)
-        return patch(name, plain, in_place_of(plain, timed), *owners)
-
-    def _begins(self) -> bool:
-        """Return whether this call is output of the step.
+    def _before(self, *_: Any, **__: Any) -> int | None:
+        """Return the time if this call is output of the step.
 
         Output of other threads delays nobody. Output within other output is part of that. A sync during a checkpoint or
         after it belongs to the checkpoint.
         """
         if ident() != self._thread or self._inside or self._thread in self._agent.in_save:
-            return False
+            return None
         self._seen, kind = self._agent.last_seen()
         self._inside = kind != SAVE
-        return self._inside
+        return clock() if self._inside else None
 
-    def _count(self, begin: int, end: int) -> None:
+    def _after(self, begin: int, *_: Any) -> None:
         self._inside = False
+        end = clock()
         self._seconds_ns += end - begin
         self._leading_up_ns += max(0, begin - max(self._last, self._seen))
         self._last = end

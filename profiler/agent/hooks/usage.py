@@ -3,24 +3,22 @@
 They are autocast, GradScaler, activation checkpointing, packed sequences, and who set the number of threads.
 """
 
-import functools
 import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from ..dynamo import in_script, not_for_dynamo
 from ..look import dict_of
-from ..patching import each_of, in_place_of, patch, undoing
+from ..observe import observe, observer
+from ..patching import each_of, undoing
 from ..session import Agent
-from ..tracebacks import not_counted, step_aside
 
 _ANOMALY_MODE = "torch.autograd.anomaly_mode"
 
 
 def _for_torch_itself() -> bool:
     """Return whether torch itself switches anomaly detection, as it does while it compiles."""
-    frame: Any = sys._getframe(2)
+    frame: Any = sys._getframe(3)  # past the two functions that observe it
     while frame is not None and frame.f_globals.get("__name__") == _ANOMALY_MODE:
         frame = frame.f_back
     return frame is not None and str(frame.f_globals.get("__name__")).startswith("torch.")
@@ -67,29 +65,22 @@ class Usage:
 
         return self._until_seen(self._agent.torch.amp.autocast_mode.autocast, "__enter__", seen)
 
-    @not_counted
     def _scaler(self) -> Callable[[], None]:
         cls = getattr(self._agent.torch.amp, "GradScaler", None)
         if cls is None:
             return lambda: None
-        plain = cls.step
 
-        @functools.wraps(plain)
-        def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            before = self._agent.steps
-            try:
-                return plain(scaler, optimizer, *args, **kwargs)
-            except BaseException as error:
-                step_aside(error)
-                raise
-            finally:
-                if dict_of(scaler).get("_enabled") is not False:
-                    self.flags["grad_scaler"] = True
-                    self.scaler_steps += 1
-                    self.scaler_applied += self._agent.steps > before
+        def before(scaler: Any, *_: Any, **__: Any) -> tuple[Any, int]:
+            return scaler, self._agent.steps
 
-        not_for_dynamo(self._agent.torch, step)
-        return patch("step", plain, step, cls)
+        def after(begun: tuple[Any, int], *_: Any) -> None:
+            scaler, steps = begun
+            if dict_of(scaler).get("_enabled") is not False:
+                self.flags["grad_scaler"] = True
+                self.scaler_steps += 1
+                self.scaler_applied += self._agent.steps > steps
+
+        return observe(self._agent, "usage", "step", before, cls, after=after)
 
     def _checkpointing(self) -> Callable[[], None]:
         """Detect checkpointing: reentrant or not, it first asks for the autocast settings to recompute under."""
@@ -110,15 +101,13 @@ class Usage:
         """Call `seen` with the first argument of each call of a function, until it returns True."""
         plain = getattr(owner, name)
 
-        @functools.wraps(plain)  # TorchScript reads its annotations
-        def until_seen(*args: Any, **kwargs: Any) -> Any:
+        def look(*args: Any, **_: Any) -> None:
             if seen(*args[:1]):
                 undo()
-            return plain(*args, **kwargs)
 
-        not_for_dynamo(self._agent.torch, until_seen)
-        undo = undoing(name, vars(owner)[name], until_seen, owner)
-        setattr(owner, name, until_seen)
+        ours = observer(self._agent, "usage", plain, look)
+        undo = undoing(name, vars(owner)[name], ours, owner)
+        setattr(owner, name, ours)
         return undo
 
     def profiled_throughout(self) -> bool:
@@ -143,28 +132,17 @@ class Usage:
 
     def _anomaly(self) -> Callable[[], None]:
         torch = self._agent.torch
-        plain = torch.set_anomaly_enabled
 
-        @functools.wraps(plain)
-        def set_anomaly_enabled(*args: Any, **kwargs: Any) -> Any:
+        def look(*args: Any, **kwargs: Any) -> None:
             mode = args[0] if args else kwargs.get("mode")
             if (torch.is_anomaly_enabled() or mode is True) and not _for_torch_itself():
                 self._anomaly_step = self._agent.steps
-            return plain(*args, **kwargs)
 
-        not_for_dynamo(torch, set_anomaly_enabled)
-        ours = in_place_of(plain, set_anomaly_enabled)
-        return patch("set_anomaly_enabled", plain, ours, torch, undone=in_script(torch, plain, ours))
+        return observe(self._agent, "usage", "set_anomaly_enabled", look, torch)
 
     def _threads(self) -> Callable[[], None]:
-        torch = self._agent.torch
-        plain = torch.set_num_threads
-
-        @functools.wraps(plain)
-        def set_num_threads(*args: Any, **kwargs: Any) -> Any:
+        def look(*_: Any, **__: Any) -> None:
             self.flags["threads_from"] = "program"
-            return plain(*args, **kwargs)
 
-        ours = in_place_of(plain, set_num_threads)
         # To the end, as it is not called often: the program may compare it.
-        return patch("set_num_threads", plain, ours, torch, undone=in_script(torch, plain, ours))
+        return observe(self._agent, "usage", "set_num_threads", look, self._agent.torch)
