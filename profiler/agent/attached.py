@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import posix
 import sys
 import threading
 from typing import Any
 
-from .lease import Lease
+from .files import is_folder
 from .ranks import worker_info
 from .tracebacks import is_ours
 
@@ -64,7 +65,7 @@ def _begin(settings: dict[str, Any]) -> dict[str, Any]:
         other = getattr(module, "active", None)
         if other is None:
             continue
-        if "recorder" not in other.settings or not Lease(other.settings).is_over:
+        if not is_abandoned(other.settings):
             return {"state": "recorded", "recorder": other.settings.get("recorder")}
     if _steps_are_compiled(sys.modules["torch"]):
         return {"state": "compiled"}
@@ -73,6 +74,19 @@ def _begin(settings: dict[str, Any]) -> dict[str, Any]:
     start.end()  # of an agent whose recorder was killed
     start.begin_or_leave(settings)
     return {"state": "in"}
+
+
+def is_abandoned(settings: dict[str, Any]) -> bool:
+    """Return whether the command that attached the hooks has exited or has removed its folder of rings."""
+    if "recorder" not in settings:
+        return False
+    try:
+        posix.kill(settings["recorder"], 0)
+    except ProcessLookupError:
+        return True
+    except OSError:  # it is somebody else's by now, as after sudo
+        pass
+    return not is_folder(settings["rings"])
 
 
 def _steps_are_compiled(torch: Any) -> bool:

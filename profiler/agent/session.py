@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from .attached import is_abandoned
 from .outlet import Outlet, clock
 from .ranks import worker_info
 from .ring import BACKWARD, BATCH, FETCH, FORWARD, ITER, OPTIMIZER, REGION, SAVE, STEP
@@ -89,10 +90,12 @@ class Agent:
         """The DataLoader being iterated; 0 if unknown, as in spawned workers."""
         self.failed = False
         """Whether an uncaught exception ended the program."""
-        self.leave: Callable[[], None] | None = None
-        """Removes all hooks; set once the attaching command is gone, and called by the next hook that can."""
-        self.lease: Any = None
-        """The lease of hooks attached to a running program; else None."""
+        self.attached = "recorder" in settings
+        """Whether the hooks were attached to a running program, and stay only as long as the command that did it."""
+        self.abandoned = False
+        """Whether that command is gone: the next hook that can calls `leave`."""
+        self.leave: Callable[[], None] = lambda: None
+        """Removes all hooks."""
         self._finalizer: Any = None
         self.on_model: list[Callable[[Any], None]] = []
         """Called with each root module, once it is known to be one."""
@@ -166,7 +169,7 @@ class Agent:
         try:
             outlet = self.outlet = Outlet(self.folder, worker=self.is_worker)
         except Exception as error:  # an audit hook of the program may forbid it by any
-            self.check_lease()
+            self.abandoned = is_abandoned(self.settings)
             self._no_room(error)
             return None
         self._muted = False
@@ -193,11 +196,6 @@ class Agent:
                 posix.symlink(report, f"{self.folder}/{posix.getpid()}.problem")
             except Exception:
                 return
-
-    def check_lease(self) -> None:
-        """Have the next hook that can remove all of them, if the command that attached them is gone."""
-        if self.lease is not None and self.lease.is_over:
-            self.leave = self.lease.end
 
     @property
     def is_worker(self) -> bool:
@@ -328,6 +326,7 @@ class Agent:
             return
         begin = clock()
         self._call(self.on_tick)
+        self.abandoned = is_abandoned(self.settings)
         if self.windows is not None:
             outlet.windows_ns = int(self.windows.cost * 1e9)
         outlet.measured_ns += clock() - begin

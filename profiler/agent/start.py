@@ -27,7 +27,6 @@ from .hooks import (
     usage,
 )
 from .importing import forget, when_imported
-from .lease import Lease
 from .look import parameters, tensor
 from .outlet import clock
 from .ring import MARK_STEP, REGION, STEP
@@ -98,7 +97,7 @@ def begin(settings: dict[str, Any]) -> Agent | None:
     def opened() -> None:
         agent.fact("process", facts.process(torch))
         # Ranks wait for each other, so every rank's windows would cost all of them; `attach` chooses whose.
-        if not agent.is_worker and (agent.lease is not None or ranks.numbers()["rank"] == 0):
+        if not agent.is_worker and (agent.attached or ranks.numbers()["rank"] == 0):
             agent.windows = _windows(agent, seen)
 
     agent.on_open.append(opened)
@@ -110,9 +109,7 @@ def begin(settings: dict[str, Any]) -> Agent | None:
     peaks: dict[int, dict[str, int]] = {}
     agent.on_tick.append(lambda: _tell_memory(agent, seen, peaks))
 
-    if "recorder" in settings:
-        agent.lease = Lease(settings, lambda: _leave(agent))
-        agent.on_tick.append(agent.check_lease)
+    agent.leave = lambda: end() if agent is active else None
     agent.compiled = _graphs
     atexit.register(agent.finish)
     return agent
@@ -330,11 +327,6 @@ def region(name: str, begin_ns: int, end_ns: int) -> None:
             agent.fact("region", {"id": number, "name": name})
     except Exception as error:
         agent.problem("region", error)
-
-
-def _leave(agent: Agent) -> None:
-    if agent is active:
-        end()
 
 
 def end() -> None:

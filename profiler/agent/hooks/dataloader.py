@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from ..attached import is_abandoned
 from ..dynamo import FLAG, compiling, not_for_dynamo
 from ..files import contents
 from ..look import (
@@ -380,7 +381,7 @@ def _hook_next(agent: Agent, loaders: _Loaders, paddings: Paddings) -> Callable[
         return batch
 
     def attend(iterator: Any, number: int, batch: Any, end: int) -> None:
-        if agent.lease is not None and iterators.get(iterator) is None:
+        if agent.attached and iterators.get(iterator) is None:
             number = loaders.adopt(iterator)
         if number not in loaders.described:
             loaders.batch(number, batch)
@@ -455,7 +456,7 @@ def _hook_fetchers(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
     def made(fetcher: Any, result: None, failed: bool) -> None:
         if agent.is_worker and not failed:
             # Attached, it would stay when the others have been taken out.
-            opened = _count_opened() if agent.lease is None else None
+            opened = None if agent.attached else _count_opened()
             loaders.fetches.watch(fetcher, agent.loader, None, opened)
 
     base = sys.modules["torch.utils.data._utils.fetch"]._BaseDatasetFetcher
@@ -583,10 +584,10 @@ class _Fetches:
             agent.flush()
             if agent.outlet is not None:
                 agent.outlet.publish()
-            if agent.lease is not None and end >= agent.next_tick:
+            if agent.attached and end >= agent.next_tick:
                 agent.next_tick = end + TICK_NS
-                if agent.lease.is_over:
-                    agent.lease.end()
+                if is_abandoned(agent.settings):
+                    agent.leave()
 
 
 def _put(cls: type, name: str, ours: Any) -> Callable[[], None]:

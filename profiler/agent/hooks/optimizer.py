@@ -105,7 +105,7 @@ def install(
                 return
             put((thread, OPTIMIZER, begin, end, number, 0 if agent.own_steps else agent.end_step(end)))
             agent.after_step(end)
-            if agent.leave is not None and next(reversed(_global_optimizer_post_hooks)) == handles[1].id:
+            if agent.abandoned and next(reversed(_global_optimizer_post_hooks)) == handles[1].id:
                 agent.leave()  # torch is in its loop over these hooks, which may lose its last one
                 return
             if counts[number] in (1, 3):
