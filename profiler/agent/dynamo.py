@@ -16,6 +16,12 @@ def compiling(torch: Any) -> tuple[Callable[[], bool], Callable[[str], Any]]:
     return torch.compiler.is_dynamo_compiling, vars(torch.compiler).get
 
 
+def compiled_graphs() -> int:
+    """Return the number of graphs that torch.compile has compiled; 0 while the program does not use it."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    return int(counters["stats"]["unique_graphs"]) if counters else 0
+
+
 def not_for_dynamo(torch: Any, function: Any, *, callees: bool = False) -> None:
     """Make Dynamo skip frames of `function`, as it skips torch's own.
 

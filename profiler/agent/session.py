@@ -11,12 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from .attached import is_abandoned
+from .dynamo import compiled_graphs
 from .outlet import Outlet, clock
 from .ranks import worker_info
 from .ring import BACKWARD, BATCH, FETCH, FORWARD, ITER, OPTIMIZER, REGION, SAVE, STEP
-
-# What torch.compile imports as it is first used.
-_DYNAMO = "torch._dynamo.utils"
 
 # As in profiler.schema, which the agent cannot import.
 TAG_WINDOW = 8
@@ -71,8 +69,6 @@ class Agent:
 
         In long steps every flush comes just before a fetch.
         """
-        self._window_steps = 0
-        """The steps that the windows know of."""
         self._muted = False
         self._turn: list[None] = [None]
         """A token held by the thread that moves events to the ring."""
@@ -108,9 +104,8 @@ class Agent:
         self.windows: Any = None
         self.window_open = False
         self._window_just_closed = False
-        self.compiled: Callable[[], int] | None = None
-        """Returns how many graphs torch.compile has compiled."""
         self._graphs = 0
+        """How many graphs torch.compile had compiled when the last step ended."""
         self.mark: Any = None
         """Records a CUDA event at a boundary (ring.MARK_*); None if torch was built without CUDA."""
         self.capturing: list[int] = []
@@ -287,13 +282,11 @@ class Agent:
             if self.window_open or self._window_just_closed:
                 tags |= TAG_WINDOW
             self._window_just_closed = self.window_open
-            self.window_open = self.windows.at_step_boundary(now, self.steps - self._window_steps)
-            self._window_steps = self.steps
-        if _DYNAMO in sys.modules and self.compiled is not None:
-            graphs = self.compiled()
-            if graphs != self._graphs:
-                self._graphs = graphs
-                tags |= TAG_COMPILE
+            self.window_open = self.windows.at_step_boundary(now, self.steps)
+        graphs = compiled_graphs()
+        if graphs != self._graphs:
+            self._graphs = graphs
+            tags |= TAG_COMPILE
         if self.captured:
             self.captured = False
             tags |= TAG_COMPILE
@@ -320,7 +313,7 @@ class Agent:
         return due if self.windows is None else min(due, self.windows.due)
 
     def tick(self) -> None:
-        """Refresh the rare facts; the time counts as the agent's cost."""
+        """Refresh the rare facts."""
         outlet = self.outlet
         if outlet is None:
             return
@@ -329,26 +322,25 @@ class Agent:
         self.abandoned = is_abandoned(self.settings)
         if self.windows is not None:
             outlet.windows_ns = int(self.windows.cost * 1e9)
-        outlet.measured_ns += clock() - begin
+        self.account(begin)
         outlet.publish()
+
+    def account(self, begin: int) -> None:
+        """Count the time since `begin` (ns) as the agent's cost: its rare and expensive work."""
+        if self.outlet is not None:
+            self.outlet.measured_ns += clock() - begin
 
     # ---- ends ----
 
     def after_fork(self) -> None:
         """Reset the state in a forked child, whose first event opens an outlet of its own."""
-        self._events.clear()
-        self._unreported.clear()
+        windows = self.windows
+        for held in (self._events, self._unreported, self.capturing, self.in_backward, self.in_forward, self.in_save):
+            held.clear()
         self._turn[:] = [None]
-        self.outlet = None
-        self.flushed = self.attend = self._window_steps = 0
-        windows, self.windows = self.windows, None
+        self.outlet = self.windows = self.mark = None
         self.window_open = self._window_just_closed = False
-        self.mark = None
-        self.capturing.clear()
-        self.steps = 0
-        self.in_backward.clear()
-        self.in_forward.clear()
-        self.in_save.clear()
+        self.flushed = self.attend = self.steps = 0
         if windows is not None:
             windows.after_fork()
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import facts, ranks, stack, tracebacks, yama
-from .dynamo import not_for_dynamo
+from .dynamo import compiled_graphs, not_for_dynamo
 from .hooks import (
     anomaly,
     backward,
@@ -110,7 +110,6 @@ def begin(settings: dict[str, Any]) -> Agent | None:
     agent.on_tick.append(lambda: _tell_memory(agent, seen, peaks))
 
     agent.leave = lambda: end() if agent is active else None
-    agent.compiled = _graphs
     atexit.register(agent.finish)
     return agent
 
@@ -194,7 +193,7 @@ class _Reported:
 def _tell_flags(agent: Agent, seen: _Reported, used: usage.Usage) -> None:
     wrappers = {name for fact in seen.models.values() for name in fact["wrappers"]}
     classes = {name for fact in seen.models.values() for name in fact["modules"]}
-    compiled = any(fact["compiled"] for fact in seen.models.values()) or _graphs() > 0
+    compiled = any(fact["compiled"] for fact in seen.models.values()) or compiled_graphs() > 0
     agent.fact(
         "flags",
         facts.flags(
@@ -266,16 +265,6 @@ def _tell_memory(agent: Agent, seen: _Reported, peaks: dict[int, dict[str, int]]
         agent.fact("allocator", {"device": device, **sizes, **counts})
         free, total = (None, None) if agent.is_capturing() else cuda.mem_get_info(device)
         agent.fact("memory", {**sizes, **most, "free": free, "total": total})
-
-
-def _graphs() -> int:
-    """Return the number of graphs torch.compile has compiled; 0 if it is unused.
-
-    It is called at the end of each step.
-    """
-    dynamo = sys.modules.get("torch._dynamo.utils")
-    counters = getattr(dynamo, "counters", None)
-    return int(counters["stats"]["unique_graphs"]) if counters else 0
 
 
 def _windows(agent: Agent, seen: _Reported) -> Any:

@@ -126,18 +126,18 @@ class Windows:
             self._watch(getattr(torch.autograd.profiler, name))
         self._watch(torch.profiler.profile)
 
-    def at_step_boundary(self, now_ns: int, steps: int = 1) -> bool:
+    def at_step_boundary(self, now_ns: int, steps: int) -> bool:
         """Open, advance or close a window at the end of a step; return whether one is open.
 
-        Call it in the thread that trains, with the clock time at the end of the step. Calls may be omitted until `due`;
-        `steps` is how many steps have ended since the last call.
+        Call it in the thread that trains, with the clock time at the end of the step and the number of steps so far.
+        Calls may be omitted until `due`.
 
         While a window is open, the step that begins here is not a steady one. Neither is the step after a window, which
         includes its saving.
         """
-        self._steps += steps
-        if steps > 1:
+        if steps > self._steps + 1:
             self._ends.clear()
+        self._steps = steps
         self._ends.append(now_ns)
         if now_ns < self.due:
             return False

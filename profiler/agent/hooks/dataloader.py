@@ -165,8 +165,7 @@ class _Loaders:
         fact = self._facts[number]
         fact["batch_bytes"], fact["batch_tensors"], fact["batch_device"] = _size(batch)
         self._agent.fact("loader", fact)
-        if self._agent.outlet is not None:
-            self._agent.outlet.measured_ns += clock() - begin
+        self._agent.account(begin)
 
     def rows(self, number: int) -> Any:
         """Return the samples in a batch, or None if the loader's settings do not say."""

@@ -112,8 +112,7 @@ def install(
                 agent.flush()
                 start = clock()
                 seen(optimizer, number, places.get(optimizer))
-                if agent.outlet is not None:
-                    agent.outlet.measured_ns += clock() - start
+                agent.account(start)
         except Exception as error:
             agent.give_up("optimizer", error)
 

@@ -66,12 +66,10 @@ class Paddings:
             self.due = agent.fetch_due = sys.maxsize
             agent.problem("padding", error)
             return
-        spent = clock() - now
-        self._spent += spent
+        agent.account(now)
+        self._spent += clock() - now
         self.due = self._begun + REST * (self._spent - FREE_NS)
         agent.fetch_due = self.due if self._fruitless.get(number, 0) < FRUITLESS else sys.maxsize
-        if agent.outlet is not None:
-            agent.outlet.measured_ns += spent
 
     def _count(self, number: int, batch: Any, rows: int | None) -> None:
         numpy = sys.modules.get("numpy")

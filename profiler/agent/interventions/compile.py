@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..dynamo import compiled_graphs
 from ._modification import Modification
 
 
@@ -12,17 +13,13 @@ def apply(change: Modification, mode: str | None = None) -> None:
 
     `mode` is that of torch.compile: None, "reduce-overhead", "max-autotune".
     """
-    agent = change.agent
     graphs: list[int] = []
     """Number of compiled graphs before each model was compiled."""
 
-    def compiled() -> int:
-        return agent.compiled() if agent.compiled else 0
-
     def act(model: Any) -> None:
-        graphs.append(compiled())
+        graphs.append(compiled_graphs())
         model.compile(mode=mode)
         change.undoing.append(lambda: setattr(model, "_compiled_call_impl", None))
 
-    agent.on_model.append(act)
-    change.expect("Nothing of a model was compiled.", lambda: graphs and compiled() > graphs[0])
+    change.agent.on_model.append(act)
+    change.expect("Nothing of a model was compiled.", lambda: graphs and compiled_graphs() > graphs[0])

@@ -279,8 +279,8 @@ class Windows:
         self.count = 0
         self.due = 0
 
-    def at_step_boundary(self, now, steps=1):
-        self.count += steps
+    def at_step_boundary(self, now, steps):
+        self.count = steps
         return self.count in self.open_at
 
     def close(self):
@@ -328,10 +328,13 @@ def test_some_things_need_attention_at_each_step(agent, reason):
 
 
 def test_steps_that_compile_are_tagged(agent, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", types.ModuleType("utils"))
-    graphs = iter([0, 1, 1, 3])
-    agent.compiled = lambda: next(graphs)
-    assert [agent.end_step(now) for now in range(4)] == [0, TAG_COMPILE, 0, TAG_COMPILE]
+    stats = {}
+    utils = SimpleNamespace(counters={"stats": stats})
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", utils)
+    tags = []
+    for stats["unique_graphs"] in (0, 1, 1, 3):
+        tags.append(agent.end_step(0))
+    assert tags == [0, TAG_COMPILE, 0, TAG_COMPILE]
 
 
 def test_events_are_flushed_and_facts_refreshed_no_more_often_than_set(agent, tmp_path):

@@ -19,7 +19,9 @@ class Watched:
 
     def __init__(self):
         self.facts, self.problems = {}, []
-        self.agent = SimpleNamespace(torch=torch, outlet=None, on_tick=[], fact=self._fact, problem=self._problem)
+        self.agent = SimpleNamespace(
+            torch=torch, account=lambda begin: None, on_tick=[], fact=self._fact, problem=self._problem
+        )
         self.paddings = Paddings(self.agent)
 
     def _fact(self, kind, body):

@@ -39,7 +39,7 @@ class Loop:
     """Steps on a clock that we hold, with a little real work for the profiler in each."""
 
     def __init__(self, folder, budget, tick=0.0, torch=torch):
-        self.now = 0
+        self.now = self.taken = 0
         self.tick = tick
         self.facts = []
         self.agent = agent_of(torch, self.facts)
@@ -54,7 +54,8 @@ class Loop:
         """True if a window is open as the next step begins."""
         self.x.mm(self.x)
         self.now += int(seconds * SECOND)
-        return self.windows.at_step_boundary(self.now)
+        self.taken += 1
+        return self.windows.at_step_boundary(self.now, self.taken)
 
     def steps(self, count, seconds=0.1):
         return [self.step(seconds) for _ in range(count)]
@@ -396,7 +397,7 @@ def test_another_thread_cannot_end_a_window(make):
 
     def elsewhere():
         for _ in range(10):
-            loop.windows.at_step_boundary(loop.now)
+            loop.windows.at_step_boundary(loop.now, loop.taken)
         loop.windows.at_fetch(loop.now + 60 * SECOND)
 
     thread = threading.Thread(target=elsewhere)
@@ -645,7 +646,7 @@ def test_where_a_window_would_do_harm_there_is_none_and_the_reason_is_kept(tmp_p
         monkeypatch.setenv(change["environment"], "1")
     agent = agent_of(cuda, [], uses_graphs="cuda" in change, mark=SimpleNamespace(device=1))
     windows = Windows(agent, str(tmp_path), 1.0, lambda: 0, lambda: True)
-    assert not any(windows.at_step_boundary(index * SECOND // 10) for index in range(200))
+    assert not any(windows.at_step_boundary(index * SECOND // 10, index + 1) for index in range(200))
     assert windows.state == {"reason": reason, "graph_times_wrong": False}
 
 
@@ -724,7 +725,7 @@ def test_a_torch_that_cannot_record_its_gpu_is_told(make, monkeypatch):
 
 
 TRAINING = """
-import os, sys, time
+import itertools, os, sys, time
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -742,7 +743,8 @@ data = TensorDataset(torch.randn(960, 16), torch.randint(0, 4, (960,)))
 model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
 optimizer = torch.optim.Adam(model.parameters())
 if sys.argv[1] != "plain":
-    optimizer.register_step_post_hook(lambda *_: windows.at_step_boundary(time.perf_counter_ns()))
+    steps = itertools.count(1)
+    optimizer.register_step_post_hook(lambda *_: windows.at_step_boundary(time.perf_counter_ns(), next(steps)))
 for epoch in range(2):
     for x, y in DataLoader(data, 8, shuffle=True, num_workers=2):
         optimizer.zero_grad()
