@@ -14,7 +14,7 @@ from .attached import is_abandoned
 from .dynamo import compiled_graphs
 from .outlet import Outlet, clock
 from .ranks import worker_info
-from .ring import BACKWARD, BATCH, FETCH, FORWARD, ITER, OPTIMIZER, REGION, SAVE, STEP
+from .ring import BACKWARD, BATCH, FETCH, FORWARD, ITER, MARK_STEP, OPTIMIZER, REGION, SAVE, STEP
 
 # As in profiler.schema, which the agent cannot import.
 TAG_WINDOW = 8
@@ -38,6 +38,10 @@ TICK_NS = 500_000_000
 SLOWEST_TICK_NS = 10_000_000_000
 
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+
+# Some programs make a name a pass: what we keep of them must not grow with the run.
+MOST_REGIONS = 1_000
+OTHERS = "other regions"
 
 # Far more than can gather between two flushes; a process that imports torch and never trains keeps no more.
 MOST_WAITING = 1 << 16
@@ -118,6 +122,8 @@ class Agent:
         """Non-empty once `torch._dynamo` is imported: only then can torch.compile be looking at a frame."""
         self._unreported: list[tuple[str, BaseException]] = []
         """Problems that occurred before there was an outlet."""
+        self._regions: dict[str, int] = {}
+        """The number of each named region."""
         self.uninstall: list[tuple[str, Callable[[], None]]] = []
         self.on_open: list[Callable[[], None]] = []
         self.on_step: list[Callable[[], None]] = []
@@ -232,6 +238,21 @@ class Agent:
         if self.outlet is not None:
             self.outlet.fact(kind, body)
 
+    def install(self, source: str, install: Callable[[], Callable[[], None]]) -> None:
+        """Install a hook, or another change; one that cannot be installed is reported."""
+        try:
+            self.uninstall.append((source, install()))
+        except Exception as error:
+            self.problem(source, error)
+
+    def change(self, changes: list[Callable[[Any], None]], module: Any) -> None:
+        """Make the changes of a trial to a root module."""
+        for act in changes:
+            try:
+                act(module)
+            except Exception as error:
+                self.problem("trial", error)
+
     def give_up(self, source: str, error: BaseException) -> None:
         """Remove a hook that has raised and report the error; training goes on."""
         for entry in list(self.uninstall):
@@ -292,6 +313,32 @@ class Agent:
             tags |= TAG_COMPILE
         return tags
 
+    def declare_step(self) -> None:
+        """End a step where the program has declared its end."""
+        try:
+            if self.mark is not None:
+                self.mark(MARK_STEP)
+            now = clock()
+            self.own_steps = True
+            self.put((ident(), STEP, now, now, 0, self.end_step(now)))
+            self.after_step(now)
+        except Exception as error:
+            self.problem("step", error)
+
+    def region(self, name: str, begin_ns: int, end_ns: int) -> None:
+        """Record a named region of the program that has ended."""
+        try:
+            if name not in self._regions and len(self._regions) >= MOST_REGIONS:
+                name = OTHERS
+            is_new = name not in self._regions
+            number = self._regions.setdefault(name, len(self._regions) + 1)
+            self.put((ident(), REGION, begin_ns, end_ns, number))
+            self.flush()
+            if is_new:
+                self.fact("region", {"id": number, "name": name})
+        except Exception as error:
+            self.problem("region", error)
+
     def after_step(self, now: int) -> None:
         """Do the deferred work once the step's event has been put, when it costs least."""
         if now - self.flushed > FLUSH_NS:
@@ -335,8 +382,11 @@ class Agent:
     def after_fork(self) -> None:
         """Reset the state in a forked child, whose first event opens an outlet of its own."""
         windows = self.windows
-        for held in (self._events, self._unreported, self.capturing, self.in_backward, self.in_forward, self.in_save):
+        # Facts the parent has written are in the parent's file.
+        for held in (self._events, self._unreported, self._regions, self.capturing):
             held.clear()
+        for threads in (self.in_backward, self.in_forward, self.in_save):
+            threads.clear()
         self._turn[:] = [None]
         self.outlet = self.windows = self.mark = None
         self.window_open = self._window_just_closed = False

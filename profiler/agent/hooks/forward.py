@@ -201,11 +201,7 @@ class Roots:
         except Exception as error:
             self._agent.give_up("forward", error)
             return 0
-        for act in self._agent.on_call:
-            try:
-                act(module)
-            except Exception as error:
-                self._agent.problem("trial", error)
+        self._agent.change(self._agent.on_call, module)
         return number
 
     def _forgetting(self, key: int) -> Callable[[Any], None]:

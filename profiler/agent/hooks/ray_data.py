@@ -20,8 +20,6 @@ BLOCKS = "Ray Data: fetch blocks"  # a region: Ray's threads do it in parallel w
 def install(agent: Agent) -> Callable[[], None]:
     """Patch the iterator of batches of Ray Data, whose module is imported."""
     batch_iterator = sys.modules[MODULE].BatchIterator
-    from ..start import region  # it imports the hooks
-
     plain = batch_iterator.__iter__
     plain_resolve: Any = getattr(batch_iterator, "_resolve_block_refs", None)  # of some versions
     put = agent.put
@@ -38,7 +36,7 @@ def install(agent: Agent) -> Callable[[], None]:
 
     def fetched(begin: int, *last: int) -> None:
         if not last:
-            region(BLOCKS, begin, clock())
+            agent.region(BLOCKS, begin, clock())
 
     def timed(items: Iterator[Any], record: Callable[..., None]) -> Iterator[Any]:
         while True:

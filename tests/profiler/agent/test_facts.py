@@ -250,15 +250,15 @@ def test_memory_is_told_of_every_gpu_in_use_and_its_peak_is_never_taken_back():
     handed = []
     statistics = {}
     agent = an_agent(lambda kind, body: handed.append((kind, body)), statistics)
-    seen, peaks = start._Reported(agent), {}
-    start._tell_memory(agent, seen, peaks)
+    seen = start._Reported(agent, None)
+    seen.memory()
     assert handed == []
     statistics[1] = {"reserved_bytes.all.peak": 9, "allocated_bytes.all.peak": 7, "allocated_bytes.all.current": 2}
-    start._tell_memory(agent, seen, peaks)
+    seen.memory()
     statistics[1] = {"reserved_bytes.all.peak": 3, "allocated_bytes.all.peak": 8, "allocated_bytes.all.current": 1}
     agent.is_capturing = lambda: True
     agent.torch.cuda.mem_get_info = pytest.fail
-    start._tell_memory(agent, seen, peaks)
+    seen.memory()
     first, second = [body for kind, body in handed if kind == "memory"]
     assert (first["id"], first["free"], first["total"]) == (1, 11, 20)
     assert (second["allocated_peak"], second["reserved_peak"], second["allocated"]) == (8, 9, 1)
@@ -275,17 +275,17 @@ def test_the_memory_fact_leaves_out_what_was_offloaded(on_gpu, counted, monkeypa
     monkeypatch.setattr(look, "tensor", lambda value: a_tensor(value.numel(), "cuda:1" if on_gpu else "cpu"))
     handed = {}
     agent = an_agent(lambda kind, body: handed.update({kind: body}), {1: {"reserved_bytes.all.peak": 5}})
-    seen = start._Reported(agent)
+    seen = start._Reported(agent, None)
     seen.optimizer(adam, 1, None)
-    peaks = {}
-    start._tell_memory(agent, seen, peaks)
+    seen.memory()
     assert (handed["memory"]["gradients"], handed["memory"]["optimizer"]) == counted
     assert handed["optimizer"]["state_bytes"] == 16 * 4
 
     del adam
-    start._tell_memory(agent, seen, peaks)
+    seen.memory()
     assert (handed["memory"]["gradients"], handed["memory"]["optimizer"]) == counted, "the peak was with it"
-    start._tell_memory(agent, seen, {})
+    seen._peaks.clear()
+    seen.memory()
     assert (handed["memory"]["gradients"], handed["memory"]["optimizer"]) == (0, 0), "it is gone"
 
 
@@ -426,8 +426,8 @@ def test_devices_and_memory_are_told_in_the_fields_of_their_kinds():
         assert set(fact) <= names(FACTS["device"])
     handed = {}
     agent = an_agent(lambda kind, body: handed.update({kind: set(body)}), {0: {"reserved_bytes.all.peak": 5}})
-    seen = start._Reported(agent)
-    start._tell_devices(agent, seen)
-    start._tell_memory(agent, seen, {})
+    seen = start._Reported(agent, None)
+    seen.devices()
+    seen.memory()
     assert handed["memory"] <= names(FACTS["memory"])
     assert {"device", "memory", "allocator"} == set(handed)

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from profiler.agent import attached, start
+from profiler.agent import attached
 from profiler.agent.hooks import ray_data
 from profiler.agent.ring import FETCH
 from profiler.agent.session import Agent, ident
@@ -44,10 +44,8 @@ def clock(set_clock):
 
 
 @pytest.fixture
-def regions(monkeypatch):
-    passed = []
-    monkeypatch.setattr(start, "region", lambda *region: passed.append(region))
-    return passed
+def regions():
+    return []
 
 
 @pytest.fixture
@@ -59,6 +57,7 @@ def events(tmp_path, clock, regions, monkeypatch):
     agent = Agent(None, {"rings": str(tmp_path)})
     put = []
     monkeypatch.setattr(agent, "put", put.append)
+    monkeypatch.setattr(agent, "region", lambda *region: regions.append(region))
     uninstall = ray_data.install(agent)
     yield put
     uninstall()
