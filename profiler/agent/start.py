@@ -27,7 +27,6 @@ from .hooks import (
 )
 from .importing import forget, when_imported
 from .look import ByIdentity, parameters, tensor
-from .outlet import clock
 from .session import Agent
 
 # Some programs make an optimizer a step: what we report and keep of them must not grow with the run.
@@ -232,14 +231,13 @@ class _Reported:
 
 
 def _windows(agent: Agent, seen: _Reported) -> Any:
-    folder = agent.settings.get("windows")
-    if not folder:
+    if not agent.settings.get("windows"):
         agent.fact("windows", {"reason": "off"})
         return None
     try:
         from .window import Windows
 
-        return Windows(agent, folder, agent.settings["budget"], clock, seen.are_sized)
+        return Windows(agent, seen.are_sized)
     except Exception as error:
         agent.problem("windows", error)
         return None

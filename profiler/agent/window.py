@@ -20,6 +20,7 @@ from typing import Any, Callable  # noqa: UP035  the agent also runs on Python 3
 
 from .kineto import kept_subscribed, quiet
 from .observe import observe
+from .outlet import clock
 from .patching import each_of
 from .session import Agent
 
@@ -83,10 +84,8 @@ NEVER = 2**63
 class Windows:
     """The windows of one process: when each opens and closes, and their total cost."""
 
-    def __init__(
-        self, agent: Agent, folder: str, budget: float, clock: Callable[[], int], may_read_shapes: Callable[[], bool]
-    ) -> None:
-        """Prepare to record windows into `folder`.
+    def __init__(self, agent: Agent, may_read_shapes: Callable[[], bool]) -> None:
+        """Prepare to record windows.
 
         `may_read_shapes()` says whether torch knows the shapes of all parameters without calling code of the program.
         """
@@ -104,14 +103,13 @@ class Windows:
         self.program_profiler = False
         """Whether the program uses a profiler of its own."""
         self._torch = torch = agent.torch
-        self._folder = folder
-        self._budget = budget
-        self._clock = clock
+        self._folder: str = agent.settings["windows"]
+        self._budget: float = agent.settings["budget"]
         self._born = clock()
         self._ends: deque[int] = deque(maxlen=2 * HALF + 1)
         self._steps = 0
         self._window: _Window | None = None
-        self._out = budget <= 0
+        self._out = self._budget <= 0
         if self._out:
             self.reason = "off"
         self.due = NEVER if self._out else 0
@@ -144,7 +142,7 @@ class Windows:
         try:
             self._attend(now_ns)
         except Exception as error:
-            self._retire(_message(error))
+            self._retire(error)
         return self._window is not None
 
     def at_fetch(self, now_ns: int) -> None:
@@ -163,7 +161,7 @@ class Windows:
                 window.share = window.recorded(now_ns)
                 self._finish(window, now_ns)
             except Exception as error:
-                self._retire(_message(error))
+                self._retire(error)
 
     @property
     def state(self) -> dict[str, Any]:
@@ -217,7 +215,7 @@ class Windows:
         steps = self._plan(step, 1 if shapes else STEPS, lead_in)
         if is_long:
             steps = max(steps, 1) if step <= MOST_LONG else 0
-        first = not self._cost_per_step
+        first = not self._count
         granted = ALLOWANCE if device == "cuda" else (now - self._born) / 1e9 * self._budget - FIRST_COST[device]
         if first and (is_long or steps * step * FIRST_SLOWER[device] > granted):
             steps = min(steps, self._plan(step, 1, lead_in) or 1) if steps else 0
@@ -228,11 +226,15 @@ class Windows:
         if now < self.due:
             self.reason = "budget"
             return
-        window = _Window(self._torch, device, steps, self._clock, self._steps, step, shapes, drain=is_long)
-        if window.failed:
-            self._end(window.waited)
-            return
-        self._window = window
+        waited = 0
+        if is_long:
+            began = clock()
+            is_drained = _is_drained(self._torch, step)
+            waited = clock() - began
+            if not is_drained:
+                self._end(waited / 1e9)
+                return
+        self._window = _Window(self._torch, device, steps, lead_in, self._steps, step, shapes, waited)
         self.due = 0
 
     def _finish(self, window: _Window, now: int) -> None:
@@ -261,9 +263,9 @@ class Windows:
             return "memory"
         return None
 
-    def _affordable(self, device: str, steps: int, step: float, shapes: bool = False) -> int:
+    def _affordable(self, device: str, steps: int, step: float, shapes: bool) -> int:
         """Return the clock time (ns) from which the budget covers a window of `steps` steps of `step` s."""
-        if not self._cost_per_step:
+        if not self._count:
             predicted = FIRST_COST[device] + steps * step * FIRST_SLOWER[device]
         elif shapes not in self._cost_per_step:
             predicted = steps * self._cost_per_step[not shapes] * SHAPES_SLOWER
@@ -309,7 +311,7 @@ class Windows:
             else:
                 self._end(window.abandon())
         except Exception as error:
-            self._retire(_message(error))
+            self._retire(error)
 
     def _save(self, window: _Window) -> None:
         path = os.path.join(self._folder, f"window-{posix.getpid()}-{self._count}.json")
@@ -343,10 +345,12 @@ class Windows:
         self._window = None
         self.cost += cost
         self._ends.clear()  # the steps of a window and the one that bears its saving are no measure of the others
-        self.due = NEVER if self._out else self._born + int((self._clock() - self._born) * SPREAD)
+        self.due = NEVER if self._out else self._born + int((clock() - self._born) * SPREAD)
 
-    def _retire(self, reason: str, code: str = "failed") -> None:
+    def _retire(self, reason: Exception | str, code: str = "failed") -> None:
         """Take no more windows in this process; the program continues."""
+        if isinstance(reason, Exception):
+            reason = f"{type(reason).__name__}: {reason}"
         window, self._window = self._window, None
         self.reason = code
         self._out, self.due = True, NEVER
@@ -384,7 +388,7 @@ class Windows:
             if self._window is not None and self._window.is_here():
                 self._end(self._window.abandon())
         except Exception as error:
-            self._retire(_message(error))
+            self._retire(error)
 
     def after_fork(self) -> None:
         """Disable windows in a forked child, mostly a DataLoader worker, and silence the copied one."""
@@ -402,27 +406,20 @@ class _Window:
         torch: Any,
         device: str,
         planned: int,
-        clock: Callable[[], int],
+        lead_in: int,
         first_step: int,
         step: float,
         shapes: bool,
-        *,
-        drain: bool = False,
+        waited: int,
     ) -> None:
-        """Start the recording.
-
-        With `drain` the GPU first finishes what is queued, instead of a lead-in step. That wait is bounded; `failed` is
-        set if the GPU did not finish.
-        """
+        """Start the recording; the program has `waited` ns for the GPU before."""
         began = clock()
-        self.lead_in = 0 if drain else LEAD_IN[device]
+        self.lead_in = lead_in
         self.share = 1.0
         """Fraction of a step that was recorded, 0 to 1."""
-        self._partial = drain and step > PARTIAL
         self.marks: list[int] = []
         """The clock time (ns) of each recorded step boundary."""
         self._torch = torch
-        self._clock = clock
         self._usual = step
         self._thread = threading.get_ident()
         self.device = device
@@ -432,15 +429,6 @@ class _Window:
         """Position of its first step among all steps, from 0."""
         self.shapes = shapes
         autograd = torch.autograd
-        asked = began
-        self.failed = False
-        if drain:
-            self.failed = not self._drained(began, LEAST_WAIT + step)
-            asked = clock()
-        self.waited = (asked - began) / 1e9
-        """Seconds the program waited until the GPU had finished its queue."""
-        if self.failed:
-            return
         activities = {autograd.ProfilerActivity.CPU}
         if device == "cuda":
             activities.add(autograd.ProfilerActivity.CUDA)
@@ -456,11 +444,12 @@ class _Window:
         with quiet():  # the first call has Kineto read its settings
             autograd._enable_profiler(config, activities)
         self.mark(clock())
-        self.opening = (self.marks[0] - asked) / 1e9
+        self.opening = (self.marks[0] - began) / 1e9
         """Seconds the profiler took to start; the first time on CUDA it loads CUPTI."""
         self.deadline = self.marks[0] + int(2 * max(MOST_SECONDS, step) * 1e9)
         """The clock time (ns) after which the window must end."""
-        self._opening = self.marks[0] - began
+        self._spent = self.marks[0] - began + waited
+        """Nanoseconds for starting the profiler and waiting for the GPU."""
 
     @property
     def steps(self) -> int:
@@ -476,7 +465,8 @@ class _Window:
 
     def may_end(self, now: int) -> bool:
         """Return whether enough of a long step is recorded to end it at a fetch."""
-        return self._partial and now - self.marks[0] > RECORD * 1e9
+        is_partial = self.device == "cuda" and self._usual > PARTIAL
+        return is_partial and now - self.marks[0] > RECORD * 1e9
 
     def recorded(self, now: int) -> float:
         """Return the fraction of a usual step that has passed since the window opened, at most 1."""
@@ -488,7 +478,7 @@ class _Window:
 
     def is_idle(self) -> bool:
         """Return whether the GPU has nothing left to do on this thread's stream."""
-        return self.device == "cpu" or bool(self._torch.cuda.current_stream().query())
+        return self.device == "cpu" or _is_idle(self._torch)
 
     def finish(self) -> bool:
         """Wait until the GPU has finished its queue, whose work would otherwise be missing.
@@ -498,26 +488,17 @@ class _Window:
         """
         if self.is_idle():
             return True
-        began = self._clock()
-        drained = self._drained(began, LEAST_WAIT + self.steps * self._usual)
-        self._opening += self._clock() - began
-        return drained
-
-    def _drained(self, began: int, seconds: float) -> bool:
-        now, patience = began, began + int(seconds * 1e9)
-        while not self.is_idle():
-            if now > patience:
-                return False
-            time.sleep(POLL)
-            now = self._clock()
-        return True
+        began = clock()
+        is_drained = _is_drained(self._torch, self.steps * self._usual)
+        self._spent += clock() - began
+        return is_drained
 
     def save(self, path: str) -> float:
         """End the recording and write it; return its cost in seconds.
 
         The cost includes slower steps and a slow file server.
         """
-        began = self._clock()
+        began = clock()
         # Where this fails we get an error; Kineto would write to the program's stderr. It writes into the second and
         # puts that in the place of the first: both exist already, so that nobody else can ever read them.
         for each in (path, path + ".tmp"):
@@ -527,18 +508,33 @@ class _Window:
         with contextlib.suppress(OSError):  # a Kineto that has no use for it
             posix.unlink(path + ".tmp")
         slower = (self.marks[-1] - self.marks[0]) / 1e9 - self.steps * self.share * self._usual
-        return (self._opening + self._clock() - began) / 1e9 + max(0.0, slower)
+        return (self._spent + clock() - began) / 1e9 + max(0.0, slower)
 
     def abandon(self) -> float:
         """End the recording and discard it; return the seconds that starting and ending cost."""
-        began = self._clock()
+        began = clock()
         with quiet():
             self._torch.autograd._disable_profiler()
-        return (self._opening + self._clock() - began) / 1e9
+        return (self._spent + clock() - began) / 1e9
 
     def silence(self) -> None:
         """Stop recording in a forked child without ending the profiler, which might touch the parent's GPU."""
         self._torch._C._autograd._enable_record_function(False)
+
+
+def _is_idle(torch: Any) -> bool:
+    """Return whether the GPU has nothing left to do on this thread's stream."""
+    return bool(torch.cuda.current_stream().query())
+
+
+def _is_drained(torch: Any, seconds: float) -> bool:
+    """Wait until the GPU has finished its queue; return False if that takes longer than LEAST_WAIT and `seconds`."""
+    end = clock() + int((LEAST_WAIT + seconds) * 1e9)
+    while not _is_idle(torch):
+        if clock() > end:
+            return False
+        time.sleep(POLL)
+    return True
 
 
 def _few_will_do(durations: list[float], waited: int) -> bool:
@@ -564,7 +560,3 @@ def _version(text: str | None, unknown: tuple[int, int]) -> tuple[int, int]:
         return int(major), int(minor)
     except ValueError:
         return unknown
-
-
-def _message(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"

@@ -25,13 +25,14 @@ WATCHED = (
 )
 
 
-def agent_of(torch, facts, **more):
+def agent_of(torch, facts, folder, budget=1.0, **more):
     """As much of the agent as Windows touches."""
 
     def is_capturing():
         return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
-    known = {"is_capturing": is_capturing, "uses_graphs": False, "mark": None, **more}
+    settings = {"windows": str(folder), "budget": budget}
+    known = {"settings": settings, "is_capturing": is_capturing, "uses_graphs": False, "mark": None, **more}
     return SimpleNamespace(torch=torch, fact=lambda kind, body: facts.append((kind, body)), **known)
 
 
@@ -42,8 +43,9 @@ class Loop:
         self.now = self.taken = 0
         self.tick = tick
         self.facts = []
-        self.agent = agent_of(torch, self.facts)
-        self.windows = Windows(self.agent, str(folder), budget, self.clock, lambda: True)
+        module.clock = self.clock
+        self.agent = agent_of(torch, self.facts, folder, budget)
+        self.windows = Windows(self.agent, lambda: True)
         self.x = ONES.clone()
 
     def clock(self):
@@ -85,7 +87,8 @@ def _steps_as_fast_as_ever(monkeypatch):
 
 
 @pytest.fixture
-def make(tmp_path):
+def make(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "clock", None)  # each loop sets its own
     loops = []
 
     def loop(*args, **kwargs):
@@ -644,8 +647,10 @@ def test_where_a_window_would_do_harm_there_is_none_and_the_reason_is_kept(tmp_p
     cuda.version.cuda = change.get("cuda", "12.8")
     if "environment" in change:
         monkeypatch.setenv(change["environment"], "1")
-    agent = agent_of(cuda, [], uses_graphs="cuda" in change, mark=SimpleNamespace(device=1))
-    windows = Windows(agent, str(tmp_path), 1.0, lambda: 0, lambda: True)
+    monkeypatch.setattr(module, "clock", lambda: 0)
+    windows = Windows(
+        agent_of(cuda, [], tmp_path, uses_graphs="cuda" in change, mark=SimpleNamespace(device=1)), lambda: True
+    )
     assert not any(windows.at_step_boundary(index * SECOND // 10, index + 1) for index in range(200))
     assert windows.state == {"reason": reason, "graph_times_wrong": False}
 
@@ -735,9 +740,9 @@ facts = []
 if sys.argv[1] != "plain":
     from profiler.agent.session import Agent
     from profiler.agent.window import Windows
-    agent = Agent(torch, {"rings": sys.argv[1]})
+    agent = Agent(torch, {"rings": sys.argv[1], "windows": sys.argv[1], "budget": 1.0})
     agent.fact = lambda kind, body: facts.append((kind, body))
-    windows = Windows(agent, sys.argv[1], 1.0, time.perf_counter_ns, lambda: True)
+    windows = Windows(agent, lambda: True)
     os.register_at_fork(after_in_child=windows.after_fork)
 data = TensorDataset(torch.randn(960, 16), torch.randint(0, 4, (960,)))
 model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
