@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 import weakref
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -119,7 +120,6 @@ class RingWriter:
             raise
         finally:
             posix.close(descriptor)
-        self.path = path
         self._sequence = itertools.count(1)
         self.write: Write = _writer(self._map, capacity, self._sequence)
 
@@ -216,7 +216,6 @@ class Reader:
             if not whole or os.fstat(file.fileno()).st_size < size:
                 raise ValueError(f"{path} is damaged or of another version")
             self._map = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
-        self.path = path
         self.cursor = cursor
         """The sequence number of the last record read or given up."""
         self.lost = 0
@@ -231,9 +230,9 @@ class Reader:
         """Return every whole record written since the last call, in order, up to about one ring of them."""
         events: list[Event] = []
         while len(events) < self.capacity:
-            last = self._last_of_run()
-            if last > self.cursor:
-                self._take(last, events)
+            following = self.cursor + 1
+            if self._number(following) == following:
+                self._take(self._last_of_run(), events)
             elif not self._skip():
                 break
         return events
@@ -246,18 +245,8 @@ class Reader:
 
     def _last_of_run(self) -> int:
         """Return the last record of the unbroken run after the cursor, in O(log capacity) look-ups."""
-        there, step = self.cursor, 1
-        while step < self.capacity and self._number(self.cursor + step) == self.cursor + step:
-            there = self.cursor + step
-            step *= 2
-        missing = self.cursor + (step if step < self.capacity else self.capacity + 1)
-        while missing - there > 1:
-            middle = (there + missing) // 2
-            if self._number(middle) == middle:
-                there = middle
-            else:
-                missing = middle
-        return there
+        ahead = range(self.cursor + 1, self.cursor + self.capacity + 1)
+        return self.cursor + bisect_left(ahead, True, key=lambda number: self._number(number) != number)
 
     def _take(self, last: int, events: list[Event]) -> None:
         """Copy the records after the cursor up to `last`. Those that a writer may have touched meanwhile are void."""
