@@ -198,12 +198,7 @@ def children(module: Any) -> list[Any]:
 
 def child(module: Any, name: str) -> Any:
     """Return the direct child with that name; None if there is none."""
-    held: Any = dict_of(module).get("_modules")
-    if is_a(held, dict):
-        return dict.get(held, name)
-    if module_of(type(held)) == "torch.jit._script" and name in held:
-        return held[name]
-    return None
+    return dict(_held(module, "_modules")).get(name)
 
 
 def modules(module: Any) -> list[Any]:
@@ -221,20 +216,7 @@ def modules(module: Any) -> list[Any]:
     return found
 
 
-def parameters(module: Any) -> list[Any]:
-    """Return the parameters of a module and of the modules inside it, each once."""
-    found: dict[int, Any] = {}
-    for each in modules(module):
-        for _, parameter in _held(each, "_parameters"):
-            found.setdefault(id(parameter), parameter)
+def parameters(module: Any, kind: str = "_parameters") -> list[Any]:
+    """Return the parameters (or "_buffers") of a module and of the modules inside it, each once."""
+    found = {id(value): value for each in modules(module) for _, value in _held(each, kind)}
     return list(found.values())
-
-
-def buffers(module: Any) -> list[Any]:
-    """Return the buffers of a module and of the modules inside it."""
-    return [buffer for each in modules(module) for _, buffer in _held(each, "_buffers")]
-
-
-def has_parameters(module: Any) -> bool:
-    """Return whether the module or one inside it has a parameter."""
-    return any(_held(each, "_parameters") for each in modules(module))

@@ -265,7 +265,7 @@ def gpus_of(torch: Any, module: Any) -> set[int]:
 
     If no parameter lies on a GPU, return those that hold its buffers.
     """
-    return _gpus(torch, look.parameters(module)) or _gpus(torch, look.buffers(module))
+    return _gpus(torch, look.parameters(module)) or _gpus(torch, look.parameters(module, "_buffers"))
 
 
 def _gpus(torch: Any, tensors: list[Any]) -> set[int]:

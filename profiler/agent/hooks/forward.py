@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..dynamo import FLAG, compiling, not_for_dynamo
-from ..look import class_dict_of, dict_of, has_parameters, module_of, mro_of
+from ..look import class_dict_of, dict_of, module_of, mro_of, parameters
 from ..outlet import clock
 from ..ring import FORWARD, MARK_FORWARD_END, MARK_FORWARD_START
 from ..session import Agent, ident
@@ -192,7 +192,7 @@ class Roots:
         if known is not None and known[0]() is module:
             return known[1]
         try:
-            if len(self._roots) >= MOST_ROOTS or not _is_open(type(module)) or not has_parameters(module):
+            if len(self._roots) >= MOST_ROOTS or not _is_open(type(module)) or not parameters(module):
                 return 0
             if "_is_replica" in dict_of(module):  # of DataParallel, for one pass
                 return 0
