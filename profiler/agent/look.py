@@ -52,11 +52,12 @@ class ByIdentity:
     """A mapping from living objects to values that holds its keys weakly and never hashes or compares them."""
 
     def __init__(self) -> None:
-        self._entries: dict[int, tuple[weakref.ref[Any], Any]] = {}
+        self.entries: dict[int, tuple[weakref.ref[Any], Any]] = {}
+        """By `id` of the key: a look-up there takes a third of the time, and is right as long as the key lives."""
 
     def get(self, key: Any, default: Any = None) -> Any:
         """Return the value of exactly this object."""
-        entry = self._entries.get(id(key))
+        entry = self.entries.get(id(key))
         return default if entry is None or entry[0]() is not key else entry[1]
 
     def put(self, key: Any, value: Any) -> None:
@@ -65,7 +66,7 @@ class ByIdentity:
         Raises:
             TypeError: the object takes no weak references.
         """
-        number, entries = id(key), self._entries
+        number, entries = id(key), self.entries
 
         def forget(reference: Any) -> None:
             entry = entries.get(number)
@@ -76,18 +77,18 @@ class ByIdentity:
 
     def drop(self, key: Any) -> None:
         """Remove an object and its value."""
-        self._entries.pop(id(key), None)
+        self.entries.pop(id(key), None)
 
     def clear(self) -> None:
         """Remove all objects and their values."""
-        self._entries.clear()
+        self.entries.clear()
 
     def __bool__(self) -> bool:
-        return bool(self._entries)
+        return bool(self.entries)
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """Yield the objects that are still alive, with their values."""
-        for reference, value in list(self._entries.values()):
+        for reference, value in list(self.entries.values()):
             key = reference()
             if key is not None:
                 yield key, value

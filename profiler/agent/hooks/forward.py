@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..dynamo import FLAG, compiling, not_for_dynamo
-from ..look import class_dict_of, dict_of, module_of, mro_of, parameters
+from ..look import ByIdentity, class_dict_of, dict_of, module_of, mro_of, parameters
 from ..outlet import clock
 from ..ring import FORWARD, MARK_FORWARD_END, MARK_FORWARD_START
 from ..session import Agent, ident
@@ -58,6 +58,15 @@ class _Slot:
         return type(None), ()
 
 
+class _Root:
+    """What is known of a root module."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.count: Count | None = None
+        self.is_reported = False
+
+
 class Roots:
     """The root modules of a program, and the hooks on them."""
 
@@ -84,11 +93,10 @@ class Roots:
         self._watched = 0
         """Steps since the watch began."""
         self._numbers = itertools.count(1)
-        self._roots: dict[int, tuple[weakref.ref[Any], int, Count | None]] = {}
-        """The roots, by `id` of the module; an entry is removed when its module dies."""
+        self._roots = ByIdentity()
+        """A `_Root` for each root."""
         self._classes: list[weakref.ref[type]] = []
         """The classes that carry the slot."""
-        self._reported: set[int] = set()
         self._largest = (0, 0, 0)
         """Rows, inputs and outputs of the largest matmul of a linear layer."""
         self._called = [False]
@@ -102,7 +110,7 @@ class Roots:
 
     def install(self) -> Callable[[], None]:
         """Start watching; return the function that removes all hooks."""
-        for function in (dict_of, module_of, _is_training, Roots._measure, Roots._root, Roots._is_outermost):
+        for function in (dict_of, module_of, _is_training, Roots._measure, Roots._is_root, Roots._is_outermost):
             not_for_dynamo(self._agent.torch, function, callees=True)
         not_for_dynamo(self._agent.torch, type(self._agent).is_recomputing, callees=True)
         self._watch()
@@ -153,7 +161,7 @@ class Roots:
                     return module.__dict__.get(NAME)
                 if frame_of(1).f_code is not torchs_call:  # the program looks at its model
                     return dict_of(module).get(NAME)
-                if roots._is_outermost() and roots._root(module):
+                if roots._is_outermost() and roots._is_root(module):
                     return bound(call, module)
                 if type(module) is linear:
                     return bound(product, module)
@@ -182,39 +190,25 @@ class Roots:
         except Exception:  # a layer that is called in a way of its own
             return
 
-    def _root(self, module: Any) -> int:
-        """Return the module's number, or 0 if it is not a root to watch.
+    def _is_root(self, module: Any) -> bool:
+        """Return whether the module is a root to watch; number it if it was not known.
 
         Modules without parameters (such as losses) are skipped, and so are modules that cannot be watched without a
         call of the program's own code.
         """
-        known = self._roots.get(id(module))
-        if known is not None and known[0]() is module:
-            return known[1]
+        if self._roots.get(module) is not None:
+            return True
         try:
-            if len(self._roots) >= MOST_ROOTS or not _is_open(type(module)) or not parameters(module):
-                return 0
+            if len(self._roots.entries) >= MOST_ROOTS or not _is_open(type(module)) or not parameters(module):
+                return False
             if "_is_replica" in dict_of(module):  # of DataParallel, for one pass
-                return 0
-            number = next(self._numbers)
-            self._roots[id(module)] = (weakref.ref(module, self._forgetting(id(module))), number, None)
+                return False
+            self._roots.put(module, _Root(next(self._numbers)))
         except Exception as error:
             self._agent.give_up("forward", error)
-            return 0
+            return False
         self._agent.change(self._agent.on_call, module)
-        return number
-
-    def _forgetting(self, key: int) -> Callable[[Any], None]:
-        """Return the callback that forgets a dead root before another module can get its id."""
-        roots, reported = self._roots, self._reported
-
-        def forget(reference: Any) -> None:
-            known = roots.get(key)
-            if known is not None and known[0] is reference:
-                del roots[key]
-                reported.discard(known[1])
-
-        return forget
+        return True
 
     def _at_step(self) -> None:
         self._watched += 1
@@ -235,11 +229,10 @@ class Roots:
         This runs once it is known which of them train; if the program fails earlier, it covers every root called so
         far.
         """
-        for reference, number, _ in list(self._roots.values()):
-            module = reference()
-            if module is not None and number not in self._reported:
-                self._reported.add(number)
-                self._seen(module, number)
+        for module, root in self._roots.items():
+            if not root.is_reported:
+                root.is_reported = True
+                self._seen(module, root.number)
 
     def _stop_watching(self) -> None:
         if class_dict_of(self._module).get(NAME) is self._slot_of_all:
@@ -253,12 +246,9 @@ class Roots:
 
         A root's class may change: `parametrize` and `fully_shard` derive new ones.
         """
-        for key, (reference, number, count) in list(self._roots.items()):
-            module = reference()
-            if module is None:
-                continue
-            if count is None:
-                self._roots[key] = reference, number, self._counting(module, number)
+        for module, root in self._roots.items():
+            if root.count is None:
+                root.count = self._counting(module, root.number)
             cls = type(module)
             if not any(class_dict_of(each).get(NAME) is self._slot for each in mro_of(cls)) and _is_open(cls):
                 type.__setattr__(cls, NAME, self._slot)  # whatever the metaclass makes of an assignment
@@ -273,7 +263,7 @@ class Roots:
         dynamo = self._agent.dynamo
         in_forward, in_backward = self._agent.in_forward, self._agent.in_backward
         is_outermost = self._is_outermost
-        roots, call = self._roots, self._call
+        roots, call = self._roots.entries, self._call
         bound, held_by = types.MethodType, self._held_by
         frame_of, torchs_call = sys._getframe, self._torchs_call
 
@@ -302,7 +292,7 @@ class Roots:
         grad = agent.torch.is_grad_enabled
         mark = agent.mark
         put = agent.put
-        roots = self._roots
+        roots = self._roots.entries
         called = self._called
         held_by = self._held_by
 
@@ -314,10 +304,10 @@ class Roots:
             known = roots.get(id(self))
             if known is None:  # taken out since the slot was read
                 return plain(*args, **kwargs)
-            _, number, count = known
+            root = known[1]
             thread = ident()
-            if count is not None:
-                count(_is_training(self, held), grad())
+            if root.count is not None:
+                root.count(_is_training(self, held), grad())
             if mark is not None:
                 mark(MARK_FORWARD_START, self)
             begin = clock()
@@ -335,7 +325,7 @@ class Roots:
                 training = held.get("training")
                 if training is not True and training is not False:
                     training = _is_training(self, held)
-                put((thread, FORWARD, begin, end, number, training, grad()))
+                put((thread, FORWARD, begin, end, root.number, training, grad()))
                 called[0] = True
 
         not_for_dynamo(agent.torch, call)
