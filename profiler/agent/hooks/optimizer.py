@@ -4,9 +4,10 @@ They cover every optimizer, created before or after the hooks, fused, foreach or
 outermost step ends a step of the run. All rare work of the agent happens there.
 """
 
+from __future__ import annotations
+
 import itertools
 import sys
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -39,10 +40,9 @@ def install(
     dynamo = agent.dynamo
     mark = agent.mark
     put = agent.put
-    known: dict[int, int] = {}
-    """The optimizers' numbers, by `id`: a look-up by weak key costs a microsecond."""
-    alive: dict[int, weakref.ref[Any]] = {}
-    counts: dict[int, int] = {}
+    known = ByIdentity()
+    """For each optimizer its number, and how many of its steps were attended to."""
+    entries = known.entries
     numbers = itertools.count(1)
     open_steps: list[tuple[int, int, int]] = []
     """Running steps as `id` of the optimizer, ns, thread; outer steps first.
@@ -77,13 +77,13 @@ def install(
         end = clock()
         key = id(optimizer)
         if agent.capturing:  # nothing is updated yet
-            agent.capturing[-1] = known.get(key) or number_of(optimizer)
+            agent.capturing[-1] = known_of(optimizer)[0]
             return
         if end < agent.attend and len(open_steps) == 1 and open_steps[0][0] == key:
-            number = known.get(key)
-            if number is not None:
+            entry = entries.get(key)
+            if entry is not None:
                 agent.steps += 1
-                put((ident(), OPTIMIZER, open_steps.pop(0)[1], end, number))
+                put((ident(), OPTIMIZER, open_steps.pop(0)[1], end, entry[1][0]))
                 return
         try:
             thread = ident()
@@ -98,8 +98,9 @@ def install(
                 begin = each[1]
                 if each[0] == key:
                     break
-            number = known.get(key) or number_of(optimizer)
-            counts[number] += 1
+            counted = known_of(optimizer)
+            number = counted[0]
+            counted[1] += 1
             if mine:
                 put((thread, OPTIMIZER, begin, end, number, 0, 1))
                 return
@@ -108,7 +109,7 @@ def install(
             if agent.abandoned and next(reversed(_global_optimizer_post_hooks)) == handles[1].id:
                 agent.leave()  # torch is in its loop over these hooks, which may lose its last one
                 return
-            if counts[number] in (1, 3):
+            if counted[1] in (1, 3):
                 agent.flush()
                 start = clock()
                 seen(optimizer, number, places.get(optimizer))
@@ -116,20 +117,15 @@ def install(
         except Exception as error:
             agent.give_up("optimizer", error)
 
-    def number_of(optimizer: Any) -> int:
-        """Number an optimizer not seen before; it is forgotten when it dies, before another can get its id."""
-        key = id(optimizer)
-
-        def forget(_: Any) -> None:
-            alive.pop(key, None)
-            counts.pop(known.pop(key, 0), None)
-
-        alive[key] = weakref.ref(optimizer, forget)
-        number = known[key] = next(numbers)
-        counts[number] = 0
-        if number > 1:
-            another()
-        return number
+    def known_of(optimizer: Any) -> list[int]:
+        """Return what is known of an optimizer; number it if it was not seen before."""
+        found: list[int] | None = known.get(optimizer)
+        if found is None:
+            found = [next(numbers), 0]
+            known.put(optimizer, found)
+            if found[0] > 1:
+                another()
+        return found
 
     for hook in (before, after):
         not_for_dynamo(agent.torch, hook, callees=True)
@@ -141,8 +137,8 @@ def install(
     def failed() -> None:
         """Report the optimizers that have not stepped: the first step may be what failed."""
         for optimizer, made in places.items():
-            if id(optimizer) not in known:
-                seen(optimizer, number_of(optimizer), made)
+            if known.get(optimizer) is None:
+                seen(optimizer, known_of(optimizer)[0], made)
 
     agent.on_failure.append(failed)
     return each_of([*(handle.remove for handle in handles), _hook_construction(agent, places)])
