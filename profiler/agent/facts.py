@@ -257,10 +257,8 @@ def process(torch: Any) -> dict[str, Any]:
     }
 
 
-def _cpus() -> Any:
+def _cpus() -> str:
     """Return the cores this process may run on, in Linux list format: "0-15,32-47"."""
-    if not hasattr(os, "sched_getaffinity"):
-        return None
     ranges: list[list[int]] = []
     for core in sorted(os.sched_getaffinity(0)):
         if ranges and core == ranges[-1][1] + 1:

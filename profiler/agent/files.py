@@ -8,7 +8,7 @@ import os
 import posix
 import stat
 
-_READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
+_READ = os.O_RDONLY | os.O_CLOEXEC
 
 
 def contents(path: str, size: int = 16384) -> bytes:

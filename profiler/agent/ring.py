@@ -108,7 +108,7 @@ class RingWriter:
             raise ValueError("capacity must be a power of two")
         size = HEADER_SIZE + capacity * RECORD.size
         unfinished = path + ".new"  # a reader that looks into the folder must not meet a ring without its header
-        descriptor = posix.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
+        descriptor = posix.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             _reserve(descriptor, size)
             self._map = _mapped(descriptor, size)
@@ -147,10 +147,7 @@ def _mapped(descriptor: int, size: int) -> Any:
 def _reserve(descriptor: int, size: int) -> None:
     if size > _file_size_limit():  # to try would be the end of a program that lets SIGXFSZ be
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
-    if hasattr(posix, "posix_fallocate"):
-        posix.posix_fallocate(descriptor, 0, size)
-    else:  # macOS: write the zeros, which allocates as well
-        posix.write(descriptor, bytes(size))
+    posix.posix_fallocate(descriptor, 0, size)
 
 
 def _file_size_limit() -> float:

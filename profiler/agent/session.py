@@ -37,7 +37,7 @@ FLUSH_NS = 20_000_000
 TICK_NS = 500_000_000
 SLOWEST_TICK_NS = 10_000_000_000
 
-_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 # Some programs make a name a pass: what we keep of them must not grow with the run.
 MOST_REGIONS = 1_000

@@ -79,11 +79,9 @@ def _poll(pipe: Any) -> Callable[[int], Any]:
 def _cpu_times(held: dict[str, Any]) -> tuple[int, int, int] | None:
     """Return the CPU clock of the worker that makes the next batch, and two CPU times in ns.
 
-    The times are those of this thread and of the worker. Returns None if they cannot be read: not on Linux, or the
-    epoch or the worker has ended.
+    The times are those of this thread and of the worker. Returns None if they cannot be read: the epoch or the
+    worker has ended.
     """
-    if sys.platform != "linux":
-        return None
     try:
         maker = held["_workers"][held["_task_info"][held["_rcvd_idx"]][0]]
         worker = ~maker.pid << 3 | 2  # as clock_getcpuclockid(3) has it

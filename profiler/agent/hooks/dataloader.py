@@ -291,7 +291,7 @@ def _size(value: Any, depth: int = 0) -> tuple[int, int, Any]:
 
 
 NO_WORKERS = -1
-UNKNOWN = -2  # macOS: the queue does not tell its length
+UNKNOWN = -2  # a queue of the program's own
 _QUEUES = ("multiprocessing.", "torch.multiprocessing.", "queue", "_queue")
 
 
@@ -301,10 +301,7 @@ def _waiting(arrivals: ByIdentity, iterator: Any, held: dict[str, Any]) -> tuple
     queue = held.get("_data_queue")
     if queue is None or not module_of(type(queue)).startswith(_QUEUES):  # one of the program's own is not asked
         return NO_WORKERS if queue is None else UNKNOWN, 0, False
-    try:
-        queued: int = queue.qsize()
-    except NotImplementedError:
-        return UNKNOWN, 0, False
+    queued: int = queue.qsize()
     if queued:
         arrival = arrivals.get(iterator)
         if arrival is None:
