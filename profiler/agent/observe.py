@@ -16,11 +16,11 @@ After = Callable[[Any, Any, bool], None]
 
 def observe(
     agent: Any, source: str, name: str, before: Callable[..., Any], *owners: Any, after: After = lambda *_: None
-) -> Callable[[], None]:
-    """Replace a function by its `observer` where `owners` hold it under `name`; return the undo function."""
+) -> None:
+    """Replace a function by its `observer` where `owners` hold it under `name`, until the hook `source` is removed."""
     plain = getattr(owners[0], name)
     ours = in_place_of(plain, observer(agent, source, plain, before, after))
-    return patch(name, plain, ours, *owners, undone=in_script(plain, ours))
+    agent.uninstall.append((source, patch(name, plain, ours, *owners, undone=in_script(plain, ours))))
 
 
 @not_counted

@@ -35,6 +35,16 @@ def undoing(
     return undo
 
 
+def taking_out(entry: Any, entries: list[Any]) -> Callable[[], None]:
+    """Return the function that takes an entry out of a list, if it is still there."""
+
+    def undo() -> None:
+        if entry in entries:
+            entries.remove(entry)
+
+    return undo
+
+
 def each_of(undo: Iterable[Callable[[], None]]) -> Callable[[], None]:
     """Return the function that calls each of `undo`, including those added by then."""
 

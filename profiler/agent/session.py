@@ -125,6 +125,7 @@ class Agent:
         self._regions: dict[str, int] = {}
         """The number of each named region."""
         self.uninstall: list[tuple[str, Callable[[], None]]] = []
+        """What removes each hook, in parts, with the hook's name."""
         self.on_open: list[Callable[[], None]] = []
         self.on_step: list[Callable[[], None]] = []
         self.on_tick: list[Callable[[], None]] = []
@@ -238,12 +239,12 @@ class Agent:
         if self.outlet is not None:
             self.outlet.fact(kind, body)
 
-    def install(self, source: str, install: Callable[[], Callable[[], None]]) -> None:
-        """Install a hook, or another change; one that cannot be installed is reported."""
+    def install(self, source: str, install: Callable[[], None]) -> None:
+        """Install a hook; one that cannot be installed is left out and reported."""
         try:
-            self.uninstall.append((source, install()))
+            install()
         except Exception as error:
-            self.problem(source, error)
+            self.give_up(source, error)
 
     def change(self, changes: list[Callable[[Any], None]], module: Any) -> None:
         """Make the changes of a trial to a root module."""
@@ -255,6 +256,11 @@ class Agent:
 
     def give_up(self, source: str, error: BaseException) -> None:
         """Remove a hook that has raised and report the error; training goes on."""
+        self.remove(source)
+        self.problem(source, error)
+
+    def remove(self, source: str) -> None:
+        """Remove a hook."""
         for entry in list(self.uninstall):
             if entry[0] == source:
                 self.uninstall.remove(entry)
@@ -262,7 +268,6 @@ class Agent:
                     entry[1]()
                 except Exception:
                     pass
-        self.problem(source, error)
 
     def problem(self, source: str, error: BaseException) -> None:
         """Report what could not be measured, as soon as there is an outlet."""

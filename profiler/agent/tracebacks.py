@@ -3,7 +3,6 @@
 import os
 import sys
 import types
-from collections.abc import Callable
 from typing import Any
 
 from .look import module_of, qualified_name_of
@@ -44,7 +43,7 @@ def _renamed(code: types.CodeType) -> types.CodeType:
     return code.replace(co_filename=f"<{code.co_filename} (importlib, _bootstrap)>", co_consts=inner)
 
 
-def install(agent: Any) -> Callable[[], None]:
+def install(agent: Any) -> None:
     """Run before the hook that prints uncaught exceptions, which prints as usual."""
     plain = sys.excepthook
 
@@ -59,7 +58,7 @@ def install(agent: Any) -> Callable[[], None]:
             pass
         plain(kind, value, traceback)
 
-    return patch("excepthook", plain, excepthook, sys)
+    agent.uninstall.append(("tracebacks", patch("excepthook", plain, excepthook, sys)))
 
 
 def _tell(agent: Any, error: BaseException) -> None:

@@ -21,7 +21,6 @@ from typing import Any, Callable  # noqa: UP035  the agent also runs on Python 3
 from .kineto import kept_subscribed, quiet
 from .observe import observe
 from .outlet import clock
-from .patching import each_of
 from .session import Agent
 
 MARK = "profile-train step"
@@ -118,8 +117,6 @@ class Windows:
         self._events_per_step = 0.0
         self._cost_per_step: dict[bool, float] = {}
         """Seconds per step of the last window without shapes (False) and with shapes (True)."""
-        self._watched: list[Callable[[], None]] = []
-        """What undoes each watch."""
         for name in ("profile", "emit_nvtx", "emit_itt"):
             self._watch(getattr(torch.autograd.profiler, name))
         self._watch(torch.profiler.profile)
@@ -177,7 +174,7 @@ class Windows:
             with kept_subscribed():
                 self._stop(window)
         self._out, self.due = True, NEVER
-        self._unwatch()
+        self._agent.remove("windows")
 
     # ---- deciding ----
 
@@ -371,19 +368,14 @@ class Windows:
             if not failed and getattr(instance, "enabled", True):
                 self._give_way()
 
-        undo = observe(self._agent, "windows", "__init__", lambda instance, *_, **__: instance, profiler, after=made)
-        self._watched.append(undo)
-
-    def _unwatch(self) -> None:
-        each_of(self._watched)()
-        self._watched.clear()
+        observe(self._agent, "windows", "__init__", lambda instance, *_, **__: instance, profiler, after=made)
 
     def _give_way(self) -> None:
         """End the open window before the program's profiler starts, and never open another."""
         self._out, self.program_profiler, self.reason = True, True, "program_profiler"
         self.due = NEVER if self._window is None else 0
         try:
-            self._unwatch()
+            self._agent.remove("windows")
             # A window of another thread can only be ended there: at its next step boundary.
             if self._window is not None and self._window.is_here():
                 self._end(self._window.abandon())

@@ -5,7 +5,6 @@ Anomaly detection shows where the forward pass was when a gradient goes wrong.
 
 import functools
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from ..dynamo import not_for_dynamo
@@ -14,12 +13,12 @@ from ..session import Agent
 from ..tracebacks import OURS
 
 
-def install(agent: Agent) -> Callable[[], None]:
+def install(agent: Agent) -> None:
     """Wrap the function that autograd calls for each operator's stack while anomaly detection is on."""
     module: Any = sys.modules.get("torch.fx.traceback")
     plain = getattr(module, "format_stack", None)
     if plain is None:
-        return lambda: None
+        return
 
     ours = (f'File "{OURS}', f'File "<{OURS}')
 
@@ -28,4 +27,4 @@ def install(agent: Agent) -> Callable[[], None]:
         return [entry for entry in plain(*args, **kwargs) if not entry.lstrip().startswith(ours)]
 
     not_for_dynamo(agent.torch, format_stack)
-    return patch("format_stack", plain, format_stack, module)
+    agent.uninstall.append(("anomaly", patch("format_stack", plain, format_stack, module)))

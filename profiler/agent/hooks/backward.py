@@ -5,7 +5,6 @@ because TorchScript and Dynamo recognize them by identity.
 """
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 from ..dynamo import FLAG, compiling, not_for_dynamo
@@ -19,7 +18,7 @@ ENGINE = "_engine_run_backward"
 
 
 @not_counted
-def install(agent: Agent) -> Callable[[], None]:
+def install(agent: Agent) -> None:
     """Replace the name by which `torch.autograd` calls the engine."""
     autograd = agent.torch.autograd
     plain = getattr(autograd, ENGINE)
@@ -55,4 +54,4 @@ def install(agent: Agent) -> Callable[[], None]:
             put((thread, BACKWARD, begin, end, 0, code))
 
     not_for_dynamo(agent.torch, run)
-    return patch(ENGINE, plain, run, autograd)
+    agent.uninstall.append(("backward", patch(ENGINE, plain, run, autograd)))

@@ -6,24 +6,19 @@ calls in every thread (cudaStreamCaptureModeGlobal in CUDA's documentation of st
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ..look import ByIdentity
 from ..observe import observe
 from ..outlet import clock
-from ..patching import each_of
 from ..ring import MARK_OPTIMIZER_END, OPTIMIZER
 from ..session import Agent, ident
 
 
-def install(agent: Agent) -> Callable[[], None]:
+def install(agent: Agent) -> None:
     """Observe the start and the end of a capture, and the replay."""
     updates = ByIdentity()
     """The last optimizer that ran while a graph was captured, by graph."""
-
-    def hook(name: str, before: Callable[..., Any], after: Callable[..., None]) -> Callable[[], None]:
-        return observe(agent, "cuda_graphs", name, before, agent.torch.cuda.CUDAGraph, after=after)
 
     def begins(graph: Any, *_: Any, **__: Any) -> Any:
         agent.capturing.append(0)
@@ -56,11 +51,8 @@ def install(agent: Agent) -> Callable[[], None]:
         agent.put((ident(), OPTIMIZER, start, now, optimizer, tags, 0, 1))
         agent.after_step(now)
 
-    return each_of(
-        (
-            hook("capture_begin", begins, begun),
-            hook("capture_end", lambda graph: graph, ended),
-            hook("replay", replays, replayed),
-            agent.capturing.clear,
-        )
-    )
+    cls = agent.torch.cuda.CUDAGraph
+    observe(agent, "cuda_graphs", "capture_begin", begins, cls, after=begun)
+    observe(agent, "cuda_graphs", "capture_end", lambda graph: graph, cls, after=ended)
+    observe(agent, "cuda_graphs", "replay", replays, cls, after=replayed)
+    agent.uninstall.append(("cuda_graphs", agent.capturing.clear))

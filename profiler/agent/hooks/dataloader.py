@@ -52,20 +52,17 @@ Asking the kernel how long a thread waited for a core takes some 10 us, twice pe
 MOST_LOADERS = 256
 
 
-def install(agent: Agent) -> Callable[[], None]:
+def install(agent: Agent) -> None:
     """Hook iterators, loaders and dataset fetchers. The program must have imported `torch.utils.data`."""
     loaders = _Loaders(agent)
     paddings = Paddings(agent)
     for function in (_waiting, Arrival.has_come, Arrival.was_late, _was_ready):
         not_for_dynamo(agent.torch, function, callees=True)
-    undo = [
-        _hook_next(agent, loaders, paddings),
-        _hook_iter(agent, loaders),
-        _hook_construction(agent, loaders),
-        _hook_fetchers(agent, loaders),
-        loaders.fetches.uninstall,
-    ]
-    return each_of(undo)
+    _hook_next(agent, loaders, paddings)
+    _hook_iter(agent, loaders)
+    _hook_construction(agent, loaders)
+    _hook_fetchers(agent, loaders)
+    agent.uninstall.append(("dataloader", loaders.fetches.uninstall))
 
 
 def _module() -> Any:
@@ -330,7 +327,7 @@ def _was_ready(held: dict[str, Any], queued: int, put_by: int, next_put_by: bool
 
 
 @not_counted
-def _hook_next(agent: Agent, loaders: _Loaders, paddings: Paddings) -> Callable[[], None]:
+def _hook_next(agent: Agent, loaders: _Loaders, paddings: Paddings) -> None:
     base = _module()._BaseDataLoaderIter
     single = _module()._SingleProcessDataLoaderIter
     plain = base.__next__
@@ -392,10 +389,10 @@ def _hook_next(agent: Agent, loaders: _Loaders, paddings: Paddings) -> Callable[
 
     not_for_dynamo(agent.torch, __next__)
     not_for_dynamo(agent.torch, attend, callees=True)
-    return patch("__next__", plain, __next__, base)
+    agent.uninstall.append(("dataloader", patch("__next__", plain, __next__, base)))
 
 
-def _hook_iter(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
+def _hook_iter(agent: Agent, loaders: _Loaders) -> None:
     def begins(loader: Any) -> tuple[Any, int, int]:
         agent.loader = number = loaders.id(loader)  # the workers that are forked now inherit it
         return loader, number, clock()
@@ -411,19 +408,15 @@ def _hook_iter(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
         agent.attend = 0  # its first batch is to be looked at
         loaders.iterated(loader, number)
 
-    return observe(agent, "dataloader", "__iter__", begins, _module().DataLoader, after=begun)
+    observe(agent, "dataloader", "__iter__", begins, _module().DataLoader, after=begun)
 
 
-def _hook_construction(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
+def _hook_construction(agent: Agent, loaders: _Loaders) -> None:
     """Remember where each loader was made, by wrapping a property that its `__init__` sets.
 
     Nothing in that setter warns. A wrapper around `__init__`, or around the check that warns of too many workers, would
     make the warning point at the agent's code.
     """
-    DataLoader, name = _module().DataLoader, "multiprocessing_context"
-    plain = DataLoader.__dict__.get(name)
-    if not isinstance(plain, property) or plain.fset is None:
-        return lambda: None
 
     def note(loader: Any, context: Any) -> None:
         try:
@@ -431,7 +424,11 @@ def _hook_construction(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
         except Exception:  # a place is a nicety
             pass
 
-    return patch(name, plain, plain.setter(observer(agent, "dataloader", plain.fset, note)), DataLoader)
+    DataLoader, name = _module().DataLoader, "multiprocessing_context"
+    plain = DataLoader.__dict__.get(name)
+    if isinstance(plain, property) and plain.fset is not None:
+        ours = plain.setter(observer(agent, "dataloader", plain.fset, note))
+        agent.uninstall.append(("dataloader", patch(name, plain, ours, DataLoader)))
 
 
 def _count_opened() -> list[int]:
@@ -446,7 +443,7 @@ def _count_opened() -> list[int]:
     return files
 
 
-def _hook_fetchers(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
+def _hook_fetchers(agent: Agent, loaders: _Loaders) -> None:
     """Watch the fetcher that each worker makes once."""
 
     def made(fetcher: Any, result: None, failed: bool) -> None:
@@ -456,7 +453,7 @@ def _hook_fetchers(agent: Agent, loaders: _Loaders) -> Callable[[], None]:
             loaders.fetches.watch(fetcher, agent.loader, None, opened)
 
     base = sys.modules["torch.utils.data._utils.fetch"]._BaseDatasetFetcher
-    return observe(agent, "dataloader", "__init__", lambda fetcher, *_, **__: fetcher, base, after=made)
+    observe(agent, "dataloader", "__init__", lambda fetcher, *_, **__: fetcher, base, after=made)
 
 
 class _Collation:

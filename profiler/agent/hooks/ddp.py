@@ -14,6 +14,7 @@ from ..dynamo import not_for_dynamo
 from ..facts import WRAPPERS
 from ..look import ByIdentity, child, dict_of, is_a, name_of, parameters, tensor
 from ..observe import observe
+from ..patching import taking_out
 from ..session import Agent
 from ..stack import place
 
@@ -38,7 +39,7 @@ class Ddp:
         self._counts: dict[int, _Count] = {}
         """The counts, by number of the root."""
 
-    def install(self) -> Callable[[], None]:
+    def install(self) -> None:
         """Remember where each module is made, and report each one at every tick."""
 
         def note(module: Any, *_: Any, **__: Any) -> None:
@@ -47,15 +48,9 @@ class Ddp:
             except Exception:  # a place is a nicety
                 pass
 
-        back = observe(self._agent, "ddp", "__init__", note, self._class)
+        observe(self._agent, "ddp", "__init__", note, self._class)
         self._agent.on_tick.append(self._tell)
-
-        def undo() -> None:
-            back()
-            if self._tell in self._agent.on_tick:
-                self._agent.on_tick.remove(self._tell)
-
-        return undo
+        self._agent.uninstall.append(("ddp", taking_out(self._tell, self._agent.on_tick)))
 
     def counting(self, root: Any, number: int) -> Callable[[bool, bool], None] | None:
         """Return the function that counts the passes of a root. None if the root has no DistributedDataParallel."""

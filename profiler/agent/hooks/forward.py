@@ -20,6 +20,7 @@ from typing import Any
 from ..dynamo import FLAG, compiling, not_for_dynamo
 from ..look import ByIdentity, class_dict_of, dict_of, module_of, mro_of, parameters
 from ..outlet import clock
+from ..patching import taking_out
 from ..ring import FORWARD, MARK_FORWARD_END, MARK_FORWARD_START
 from ..session import Agent, ident
 from ..tracebacks import not_counted, step_aside
@@ -108,15 +109,15 @@ class Roots:
         self._slot = self._slot_of_roots()
         self._slot_of_all = self._slot_of_modules()
 
-    def install(self) -> Callable[[], None]:
-        """Start watching; return the function that removes all hooks."""
+    def install(self) -> None:
+        """Start watching."""
         for function in (dict_of, module_of, _is_training, Roots._measure, Roots._is_root, Roots._is_outermost):
             not_for_dynamo(self._agent.torch, function, callees=True)
         not_for_dynamo(self._agent.torch, type(self._agent).is_recomputing, callees=True)
         self._watch()
         self._agent.on_tick.append(self._at_tick)
         self._agent.on_failure.append(self._tell)
-        return self._uninstall
+        self._agent.uninstall.append(("forward", self._uninstall))
 
     def look_again(self) -> None:
         """Watch all modules again: the program may now train another model."""
@@ -342,9 +343,8 @@ class Roots:
         self._called[0] = False
 
     def _uninstall(self) -> None:
-        for callbacks, ours in ((self._agent.on_tick, self._at_tick), (self._agent.on_step, self._at_step)):
-            if ours in callbacks:
-                callbacks.remove(ours)
+        taking_out(self._at_tick, self._agent.on_tick)()
+        taking_out(self._at_step, self._agent.on_step)()
         if self._watching:
             self._stop_watching()
         for reference in self._classes:

@@ -1,11 +1,11 @@
 """Garbage collections that are long enough to matter."""
 
 import gc
-from collections.abc import Callable
 from typing import Any
 
 from ..dynamo import not_for_dynamo
 from ..outlet import clock
+from ..patching import taking_out
 from ..ring import GC
 from ..session import Agent, ident
 
@@ -13,7 +13,7 @@ from ..session import Agent, ident
 SHORTEST_NS = 50_000
 
 
-def install(agent: Agent) -> Callable[[], None]:
+def install(agent: Agent) -> None:
     """Add a callback to `gc.callbacks`."""
     begun = [0]
 
@@ -26,9 +26,4 @@ def install(agent: Agent) -> Callable[[], None]:
 
     not_for_dynamo(agent.torch, on_collection, callees=True)
     gc.callbacks.append(on_collection)
-
-    def undo() -> None:
-        if on_collection in gc.callbacks:
-            gc.callbacks.remove(on_collection)
-
-    return undo
+    agent.uninstall.append(("gc", taking_out(on_collection, gc.callbacks)))

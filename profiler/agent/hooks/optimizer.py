@@ -15,15 +15,12 @@ from ..dynamo import FLAG, compiling, not_for_dynamo
 from ..look import ByIdentity
 from ..observe import observe
 from ..outlet import clock
-from ..patching import each_of
 from ..ring import MARK_OPTIMIZER_END, MARK_OPTIMIZER_START, OPTIMIZER
 from ..session import Agent, ident
 from ..stack import callers, place
 
 
-def install(
-    agent: Agent, seen: Callable[[Any, int, Any], None], another: Callable[[], None] = lambda: None
-) -> Callable[[], None]:
+def install(agent: Agent, seen: Callable[[Any, int, Any], None], another: Callable[[], None] = lambda: None) -> None:
     """Register the optimizer hooks.
 
     `seen(optimizer, id, made)` is called at an optimizer's first step and again at its third, when its state exists;
@@ -141,7 +138,8 @@ def install(
                 seen(optimizer, known_of(optimizer)[0], made)
 
     agent.on_failure.append(failed)
-    return each_of([*(handle.remove for handle in handles), _hook_construction(agent, places)])
+    agent.uninstall += [("optimizer", handle.remove) for handle in handles]
+    _hook_construction(agent, places)
 
 
 def _numbered_apart(torch: Any, handle: Any) -> Any:
@@ -173,11 +171,8 @@ def _is_running(key: int) -> bool:
     return False
 
 
-def _hook_construction(agent: Agent, places: ByIdentity) -> Callable[[], None]:
+def _hook_construction(agent: Agent, places: ByIdentity) -> None:
     """Remember where each optimizer was made: its `__init__` calls `_patch_step_function` once."""
-    optimizer, name = agent.torch.optim.Optimizer, "_patch_step_function"
-    if not hasattr(optimizer, name):
-        return lambda: None
 
     def note(instance: Any) -> None:
         try:
@@ -186,4 +181,6 @@ def _hook_construction(agent: Agent, places: ByIdentity) -> Callable[[], None]:
         except Exception:  # a place is a nicety
             pass
 
-    return observe(agent, "optimizer", name, note, optimizer)
+    optimizer, name = agent.torch.optim.Optimizer, "_patch_step_function"
+    if hasattr(optimizer, name):
+        observe(agent, "optimizer", name, note, optimizer)

@@ -8,14 +8,12 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from ..dynamo import not_for_dynamo
 from ..files import contents
 from ..observe import observe
 from ..outlet import clock
-from ..patching import each_of
 from ..ring import SAVE
 from ..session import Agent, ident
 
@@ -37,21 +35,17 @@ class Output:
         self._writes_before = self._write_calls()
         self._steps_before = agent.steps
 
-    def install(self) -> Callable[[], None]:
+    def install(self) -> None:
         """Time log records and syncs to disk: observe `logging.Handler.handle` and `os.fsync`."""
         code = getattr(logging.Handler.handle, "__code__", None)
         posix = sys.modules.get(os.fsync.__module__)  # the name it is pickled by
-        undo = [self._time("handle", logging.Handler), self._time("fsync", *filter(None, (os, posix)))]
+        for name, owners in ("handle", [logging.Handler]), ("fsync", [os, posix] if posix else [os]):
+            observe(self._agent, "output", name, self._before, *owners, after=self._after)
         if code is not None:  # logging knows its own frames from the program's by their file
             handle: Any = logging.Handler.handle
             handle.__code__ = handle.__code__.replace(co_filename=code.co_filename)
             not_for_dynamo(self._agent.torch, handle)
         self._agent.on_tick.append(self._at_tick)
-
-        return each_of(undo)
-
-    def _time(self, name: str, *owners: Any) -> Callable[[], None]:
-        return observe(self._agent, "output", name, self._before, *owners, after=self._after)
 
     def _before(self, *_: Any, **__: Any) -> int | None:
         """Return the time if this call is output of the step.

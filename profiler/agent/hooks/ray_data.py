@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..outlet import clock
-from ..patching import each_of, patch
+from ..patching import patch
 from ..ring import FETCH
 from ..session import Agent, ident
 from ..tracebacks import not_counted, step_aside
@@ -17,7 +17,7 @@ BLOCKS = "Ray Data: fetch blocks"  # a region: Ray's threads do it in parallel w
 
 
 @not_counted
-def install(agent: Agent) -> Callable[[], None]:
+def install(agent: Agent) -> None:
     """Patch the iterator of batches of Ray Data, whose module is imported."""
     batch_iterator = sys.modules[MODULE].BatchIterator
     plain = batch_iterator.__iter__
@@ -52,7 +52,7 @@ def install(agent: Agent) -> Callable[[], None]:
             record(begin)
             yield item
 
-    undo = [patch("__iter__", plain, __iter__, batch_iterator)]
+    agent.uninstall.append(("ray_data", patch("__iter__", plain, __iter__, batch_iterator)))
     if plain_resolve is not None:
-        undo.append(patch("_resolve_block_refs", plain_resolve, _resolve_block_refs, batch_iterator))
-    return each_of(undo)
+        undo = patch("_resolve_block_refs", plain_resolve, _resolve_block_refs, batch_iterator)
+        agent.uninstall.append(("ray_data", undo))

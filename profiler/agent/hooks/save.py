@@ -1,13 +1,11 @@
 """The cost of checkpoints: calls of `torch.save` and of safetensors' `save_file`."""
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from ..importing import when_imported
 from ..observe import observe
 from ..outlet import clock
-from ..patching import each_of
 from ..ring import SAVE
 from ..session import Agent, ident
 
@@ -15,14 +13,14 @@ SAFETENSORS = "safetensors.torch"
 """The module with which Transformers and accelerate save models."""
 
 
-def install(agent: Agent) -> Callable[[], None]:
+def install(agent: Agent) -> None:
     """Observe `torch.save` and `safetensors.torch.save_file`.
 
     Code that imported one of them by name before that is not seen.
     """
 
-    def hook(name: str, *owners: Any) -> Callable[[], None]:
-        return observe(agent, "save", name, before, *owners, after=after)
+    def hook(name: str, *owners: Any) -> None:
+        observe(agent, "save", name, before, *owners, after=after)
 
     def before(*_: Any, **__: Any) -> tuple[int, int]:
         thread = ident()
@@ -35,16 +33,14 @@ def install(agent: Agent) -> Callable[[], None]:
         agent.put((thread, SAVE, begin, clock()))
 
     # In both places: a process that it is sent to looks for it in the module that it names.
-    undo = [hook("save", agent.torch, agent.torch.serialization)]
+    hook("save", agent.torch, agent.torch.serialization)
 
     def imported() -> None:
         try:
             module = sys.modules[SAFETENSORS]
             if hasattr(module, "save_file"):  # it may be in the middle of its import
-                undo.append(hook("save_file", module))
+                hook("save_file", module)
         except Exception as error:
             agent.problem("save", error)
 
     when_imported(SAFETENSORS, imported)
-
-    return each_of(undo)

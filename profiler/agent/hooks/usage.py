@@ -10,7 +10,7 @@ from typing import Any
 
 from ..look import dict_of
 from ..observe import observe, observer
-from ..patching import each_of, undoing
+from ..patching import undoing
 from ..session import Agent
 
 _ANOMALY_MODE = "torch.autograd.anomaly_mode"
@@ -49,26 +49,32 @@ class Usage:
         self._looks = self._recording = self._looked = 0
         """Number of looks at the program's own profiler, of those that found it recording, and the last step."""
 
-    def install(self) -> Callable[[], None]:
+    def install(self) -> None:
         """Patch the entry points; a patch that learns everything at its first call then removes itself."""
-        features = self._autocast, self._scaler, self._checkpointing, self._packing, self._threads, self._anomaly
-        return each_of([patched() for patched in features])
+        torch = self._agent.torch
+        self._until_seen(torch.amp.autocast_mode.autocast, "__enter__", self._autocast)
+        self._scaler()
+        checkpoint: Any = sys.modules.get("torch.utils.checkpoint")
+        # Reentrant or not, it first asks for the autocast settings to recompute under.
+        if hasattr(checkpoint, "_get_autocast_kwargs"):
+            self._until_seen(checkpoint, "_get_autocast_kwargs", lambda *_: self._note("checkpointing"))
+        self._until_seen(torch.nn.utils.rnn.PackedSequence, "__new__", lambda *_: self._note("packed"))
+        # To the end, as it is not called often: the program may compare it.
+        observe(self._agent, "usage", "set_num_threads", self._threads, torch)
+        observe(self._agent, "usage", "set_anomaly_enabled", self._anomaly, torch)
 
-    def _autocast(self) -> Callable[[], None]:
-        def seen(context: Any) -> bool:
-            held = dict_of(context)
-            if held.get("_enabled") is not True:
-                return False
-            self.flags["autocast"] = True
-            self.flags["autocast_dtype"] = str(held.get("fast_dtype")).replace("torch.", "")
-            return True
+    def _autocast(self, context: Any) -> bool:
+        held = dict_of(context)
+        if held.get("_enabled") is not True:
+            return False
+        self.flags["autocast"] = True
+        self.flags["autocast_dtype"] = str(held.get("fast_dtype")).replace("torch.", "")
+        return True
 
-        return self._until_seen(self._agent.torch.amp.autocast_mode.autocast, "__enter__", seen)
-
-    def _scaler(self) -> Callable[[], None]:
+    def _scaler(self) -> None:
         cls = getattr(self._agent.torch.amp, "GradScaler", None)
         if cls is None:
-            return lambda: None
+            return
 
         def before(scaler: Any, *_: Any, **__: Any) -> tuple[Any, int]:
             return scaler, self._agent.steps
@@ -80,24 +86,13 @@ class Usage:
                 self.scaler_steps += 1
                 self.scaler_applied += self._agent.steps > steps
 
-        return observe(self._agent, "usage", "step", before, cls, after=after)
-
-    def _checkpointing(self) -> Callable[[], None]:
-        """Detect checkpointing: reentrant or not, it first asks for the autocast settings to recompute under."""
-        module: Any = sys.modules.get("torch.utils.checkpoint")
-        if not hasattr(module, "_get_autocast_kwargs"):
-            return lambda: None
-        return self._until_seen(module, "_get_autocast_kwargs", lambda *_: self._note("checkpointing"))
-
-    def _packing(self) -> Callable[[], None]:
-        packed = self._agent.torch.nn.utils.rnn.PackedSequence
-        return self._until_seen(packed, "__new__", lambda *_: self._note("packed"))
+        observe(self._agent, "usage", "step", before, cls, after=after)
 
     def _note(self, flag: str) -> bool:
         self.flags[flag] = True
         return True
 
-    def _until_seen(self, owner: Any, name: str, seen: Callable[..., bool]) -> Callable[[], None]:
+    def _until_seen(self, owner: Any, name: str, seen: Callable[..., bool]) -> None:
         """Call `seen` with the first argument of each call of a function, until it returns True."""
         plain = getattr(owner, name)
 
@@ -108,7 +103,15 @@ class Usage:
         ours = observer(self._agent, "usage", plain, look)
         undo = undoing(name, vars(owner)[name], ours, owner)
         setattr(owner, name, ours)
-        return undo
+        self._agent.uninstall.append(("usage", undo))
+
+    def _threads(self, *_: Any, **__: Any) -> None:
+        self.flags["threads_from"] = "program"
+
+    def _anomaly(self, *args: Any, **kwargs: Any) -> None:
+        mode = args[0] if args else kwargs.get("mode")
+        if (self._agent.torch.is_anomaly_enabled() or mode is True) and not _for_torch_itself():
+            self._anomaly_step = self._agent.steps
 
     def profiled_throughout(self) -> bool:
         """Return whether the program's own profiler was recording at all looks, or all but one.
@@ -129,20 +132,3 @@ class Usage:
         if self._agent.torch.is_anomaly_enabled():
             self._anomaly_step = self._agent.steps
         return self._anomaly_step is not None and self._agent.steps - self._anomaly_step <= RECENT_STEPS
-
-    def _anomaly(self) -> Callable[[], None]:
-        torch = self._agent.torch
-
-        def look(*args: Any, **kwargs: Any) -> None:
-            mode = args[0] if args else kwargs.get("mode")
-            if (torch.is_anomaly_enabled() or mode is True) and not _for_torch_itself():
-                self._anomaly_step = self._agent.steps
-
-        return observe(self._agent, "usage", "set_anomaly_enabled", look, torch)
-
-    def _threads(self) -> Callable[[], None]:
-        def look(*_: Any, **__: Any) -> None:
-            self.flags["threads_from"] = "program"
-
-        # To the end, as it is not called often: the program may compare it.
-        return observe(self._agent, "usage", "set_num_threads", look, self._agent.torch)

@@ -189,7 +189,7 @@ def test_a_forked_child_that_trains_finds_its_roots(agent):
     """The watch began in the parent, before its first step."""
     seen = []
     roots = forward.Roots(agent, lambda module, number: seen.append(module))
-    agent.uninstall.append(("forward", roots.install()))
+    roots.install()
     agent.steps = 1000
     agent.after_fork()
     model = torch.nn.Linear(2, 2)
@@ -208,7 +208,7 @@ def test_a_root_called_while_the_watch_ends_is_timed(agent):
         models.append(number)
 
     roots = forward.Roots(agent, seen)
-    agent.uninstall.append(("forward", roots.install()))
+    roots.install()
     model = torch.nn.Linear(2, 2)
     for now in range(forward.WATCHED_STEPS):
         model(torch.ones(1, 2))
@@ -410,7 +410,7 @@ def test_finishing_never_raises(agent, monkeypatch, broken):
 def test_torchscript_compiles_a_call_of_torch_save(agent):
     table = torch.jit._builtins._get_builtin_table()
     before = len(table)
-    agent.uninstall.append(("save", save.install(agent)))
+    save.install(agent)
 
     @torch.jit.script
     def saved(x):
@@ -429,14 +429,10 @@ def test_stopping_takes_every_hook_out_and_leaves_torch_as_it_was(agent):
     from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
     hooks = len(_global_optimizer_pre_hooks), len(_global_optimizer_post_hooks)
-    for name, install in (
-        ("save", lambda: save.install(agent)),
-        ("backward", lambda: backward.install(agent)),
-        ("gc", lambda: gc.install(agent)),
-        ("optimizer", lambda: optimizer.install(agent, lambda *arguments: None)),
-        ("forward", forward.Roots(agent, lambda *arguments: None).install),
-    ):
-        agent.uninstall.append((name, install()))
+    for hook in (save, backward, gc):
+        hook.install(agent)
+    optimizer.install(agent, lambda *arguments: None)
+    forward.Roots(agent, lambda *arguments: None).install()
     assert torch.save is not before[0]
     assert vars(torch.nn.Module)["_compiled_call_impl"] is not None
     agent.stop()
@@ -449,7 +445,7 @@ def test_what_safetensors_saves_is_seen_too(agent, tmp_path, monkeypatch):
     module = types.ModuleType("safetensors.torch")
     module.save_file = plain = lambda tensors, name: (tensors, name)
     monkeypatch.setitem(sys.modules, "safetensors.torch", module)
-    agent.uninstall.append(("save", save.install(agent)))
+    save.install(agent)
     assert module.save_file({}, "model.safetensors") == ({}, "model.safetensors")
     put(agent, ring.BACKWARD)
     agent.flush()
@@ -478,7 +474,7 @@ def steps(agent):
     ended = []
     agent.end_step = lambda now: ended.append(now) or 0
     agent.after_step = lambda now: None  # so that every step is attended to
-    agent.uninstall.append(("optimizer", optimizer.install(agent, lambda *arguments: None)))
+    optimizer.install(agent, lambda *arguments: None)
     return ended
 
 

@@ -37,7 +37,7 @@ def put_in(tmp_path, graphs, monkeypatch):
     """Every hook on a torch whose CUDA graphs need no GPU; returns the agent."""
     monkeypatch.setattr(torch.cuda, "CUDAGraph", graphs)
     agent = start.begin({"rings": str(tmp_path)})
-    agent.uninstall.append(("cuda_graphs", cuda_graphs.install(agent)))
+    cuda_graphs.install(agent)
     yield agent
     start.end()
 
@@ -122,8 +122,8 @@ def test_the_hooks_come_out(tmp_path, graphs, monkeypatch):
     plain = Graph.replay
     monkeypatch.setattr(torch.cuda, "CUDAGraph", graphs)
     agent = start.begin({"rings": str(tmp_path)})
-    undo = cuda_graphs.install(agent)
+    cuda_graphs.install(agent)
     assert graphs.replay is not plain
-    undo()
+    agent.remove("cuda_graphs")
     start.end()
     assert graphs.replay is plain

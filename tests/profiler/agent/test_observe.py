@@ -3,6 +3,7 @@ from types import SimpleNamespace
 import pytest
 
 from profiler.agent.observe import observe
+from profiler.agent.session import Agent
 
 
 class Owner:
@@ -20,7 +21,7 @@ def seen():
 
 @pytest.fixture
 def agent(seen):
-    return SimpleNamespace(torch=None, give_up=lambda source, error: seen.append((source, str(error))))
+    return SimpleNamespace(torch=None, uninstall=[], give_up=lambda source, error: seen.append((source, str(error))))
 
 
 def fail(*_):
@@ -29,28 +30,28 @@ def fail(*_):
 
 def test_what_is_observed_does_as_before_and_passes_for_what_it_was(agent, seen):
     plain = Owner.call
-    undo = observe(agent, "hook", "call", lambda self, value: value, Owner, after=lambda *ended: seen.append(ended))
+    observe(agent, "hook", "call", lambda self, value: value, Owner, after=lambda *ended: seen.append(ended))
     assert Owner().call(3) == 6
     with pytest.raises(TypeError):
         Owner().call(None)
     assert seen == [(3, 6, False)], "a look before that returns None asks for none after"
     assert (Owner.call.__name__, Owner.call.__doc__) == (plain.__name__, plain.__doc__)
-    undo()
+    Agent.remove(agent, "hook")
     assert Owner.call is plain
 
 
 def test_a_call_that_fails_is_seen_and_its_traceback_is_as_without_us(agent, seen):
-    undo = observe(agent, "hook", "call", lambda *_: "state", Owner, after=lambda *ended: seen.append(ended))
+    observe(agent, "hook", "call", lambda *_: "state", Owner, after=lambda *ended: seen.append(ended))
     with pytest.raises(TypeError) as caught:
         Owner().call(None)
-    undo()
+    Agent.remove(agent, "hook")
     assert seen == [("state", None, True)]
     assert [entry.path.name for entry in caught.traceback] == ["test_observe.py"] * 2
 
 
 @pytest.mark.parametrize(("before", "after"), [(fail, None), (lambda *_: True, fail)])
 def test_a_look_that_fails_is_given_up_and_the_program_goes_on(agent, seen, before, after):
-    undo = observe(agent, "hook", "call", before, Owner, after=after)
+    observe(agent, "hook", "call", before, Owner, after=after)
     assert Owner().call(3) == 6
-    undo()
+    Agent.remove(agent, "hook")
     assert seen == [("hook", "surprise")]

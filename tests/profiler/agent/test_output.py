@@ -24,12 +24,12 @@ def agent_and_facts(tmp_path, clock):
     agent.flushed = 0
     facts = []
     agent.fact = lambda kind, body: facts.append(body)
-    uninstall = Output(agent).install()
+    Output(agent).install()
     tick(agent)  # the start is over
     agent.steps = 10
     tick(agent)
     yield agent, facts
-    uninstall()
+    agent.remove("output")
 
 
 @pytest.fixture

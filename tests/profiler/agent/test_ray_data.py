@@ -58,9 +58,9 @@ def events(tmp_path, clock, regions, monkeypatch):
     put = []
     monkeypatch.setattr(agent, "put", put.append)
     monkeypatch.setattr(agent, "region", lambda *region: regions.append(region))
-    uninstall = ray_data.install(agent)
+    ray_data.install(agent)
     yield put
-    uninstall()
+    agent.remove("ray_data")
     for method in (BatchIterator.__iter__, BatchIterator._resolve_block_refs):
         assert method.__code__.co_filename == __file__
 

@@ -33,13 +33,9 @@ def agent(tmp_path):
 def hooked(agent):
     """The hooks that stand between a program and what may raise."""
     roots = forward.Roots(agent, lambda module, number: None)
-    for source, install in (
-        ("save", lambda: save.install(agent)),
-        ("backward", lambda: backward.install(agent)),
-        ("dataloader", lambda: dataloader.install(agent)),
-        ("forward", roots.install),
-    ):
-        agent.uninstall.append((source, install()))
+    for hook in (save, backward, dataloader):
+        hook.install(agent)
+    roots.install()
     return agent
 
 
@@ -128,7 +124,7 @@ def raised(model):
 
 
 def test_the_end_by_an_error_is_noted_and_printed_as_ever(agent, excepthook):
-    agent.uninstall.append(("tracebacks", tracebacks.install(agent)))
+    tracebacks.install(agent)
     error = raised(Picky()) or ValueError("x")
     assert agent.failed is False
     sys.excepthook(type(error), error, error.__traceback__)
@@ -145,8 +141,8 @@ def test_a_wrapped_root_reads_as_a_plain_module(hooked, excepthook):
 
     agent = Agent(torch, {"rings": hooked.folder})
     roots = forward.Roots(agent, lambda module, number: None)
-    agent.uninstall.append(("forward", roots.install()))
-    agent.uninstall.append(("tracebacks", tracebacks.install(agent)))
+    roots.install()
+    tracebacks.install(agent)
     model = Picky()
     model(torch.ones(1))
     for now in range(forward.WATCHED_STEPS):
@@ -161,13 +157,14 @@ def test_a_wrapped_root_reads_as_a_plain_module(hooked, excepthook):
 
 
 def test_an_error_that_cannot_be_read_is_printed_all_the_same(agent, excepthook):
-    agent.uninstall.append(("tracebacks", tracebacks.install(agent)))
+    tracebacks.install(agent)
     sys.excepthook(KeyboardInterrupt, None, None)
     assert excepthook == [(KeyboardInterrupt, None, None)]
 
 
 def test_a_hook_that_was_put_over_ours_stays(agent, excepthook, monkeypatch):
-    undo = tracebacks.install(agent)
+    tracebacks.install(agent)
+    ((_, undo),) = agent.uninstall
     ours = sys.excepthook
     theirs = print
     sys.excepthook = theirs
@@ -179,7 +176,7 @@ def test_a_hook_that_was_put_over_ours_stays(agent, excepthook, monkeypatch):
 
 
 def test_the_forward_traceback_of_anomaly_detection_has_no_frame_of_ours(agent, hooked):
-    agent.uninstall.append(("anomaly", anomaly.install(agent)))
+    anomaly.install(agent)
     model = torch.nn.Linear(2, 2)
     with torch.autograd.set_detect_anomaly(True, check_nan=False):
         frames = model(torch.ones(1, 2)).grad_fn.metadata["traceback_"]

@@ -4,8 +4,10 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
+import torch
 
 from profiler.agent.hooks.usage import Usage
+from profiler.agent.session import Agent
 
 
 def looked(recording, *, steps=None, window_open=False):
@@ -43,23 +45,25 @@ def test_our_own_window_is_not_the_programs():
     assert looked([True] * 4, window_open=True) is False
 
 
-def test_the_number_of_threads_is_set_by_the_same_function_after_its_first_call():
-    import torch
+@pytest.fixture
+def agent(tmp_path):
+    made = Agent(torch, {"rings": str(tmp_path)})
+    yield made
+    made.stop()
 
-    agent = SimpleNamespace(torch=torch, settings={})
+
+def test_the_number_of_threads_is_set_by_the_same_function_after_its_first_call(agent):
     usage = Usage(agent)
-    undo = usage._threads()
-    try:
-        first = torch.set_num_threads
-        first(torch.get_num_threads())
-        assert torch.set_num_threads is first
-        assert usage.flags["threads_from"] == "program"
-    finally:
-        undo()
+    usage.install()
+    first = torch.set_num_threads
+    first(torch.get_num_threads())
+    assert torch.set_num_threads is first
+    assert usage.flags["threads_from"] == "program"
+    agent.remove("usage")
     assert torch.set_num_threads is not first
 
 
-def test_a_hook_that_takes_itself_back_may_be_called_as_soon_as_it_is_there(monkeypatch):
+def test_a_hook_that_takes_itself_back_may_be_called_as_soon_as_it_is_there(agent, monkeypatch):
     """By another thread of the program, before the agent's next statement."""
     called = []
 
@@ -75,9 +79,9 @@ def test_a_hook_that_takes_itself_back_may_be_called_as_soon_as_it_is_there(monk
     module = Checkpoint("torch.utils.checkpoint")
     module._get_autocast_kwargs = plain
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    usage = Usage(SimpleNamespace(torch=None, settings={}))
+    usage = Usage(agent)
 
-    usage._checkpointing()
+    usage.install()
 
     assert called == ["settings"]
     assert usage.flags["checkpointing"] is True

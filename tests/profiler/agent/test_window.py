@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ import torch
 from programs import PATIENCE, TORCH
 
 from profiler.agent import window as module
+from profiler.agent.session import Agent
 from profiler.agent.window import FEW, FIRST_COST, FIRST_SLOWER, HALF, MOST_STEPS, STEPS, UNSETTLED_AFTER, Windows
 from profiler.recorder.windows import parse
 
@@ -33,7 +35,9 @@ def agent_of(torch, facts, folder, budget=1.0, **more):
 
     settings = {"windows": str(folder), "budget": budget}
     known = {"settings": settings, "is_capturing": is_capturing, "uses_graphs": False, "mark": None, **more}
-    return SimpleNamespace(torch=torch, fact=lambda kind, body: facts.append((kind, body)), **known)
+    agent = SimpleNamespace(torch=torch, uninstall=[], fact=lambda kind, body: facts.append((kind, body)), **known)
+    agent.remove = partial(Agent.remove, agent)
+    return agent
 
 
 class Loop:
