@@ -75,19 +75,15 @@ class _Loaders:
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
-        self._base = _module()._BaseDataLoaderIter
         self.fetches = _Fetches(agent)
         self._ids = ByIdentity()
         self._places = ByIdentity()
-        self.described: set[int] = set()
         self._looked_into: set[int] = set()
         self._facts: dict[int, dict[str, Any]] = {}
         self._like: dict[str, tuple[int, weakref.ref[Any]]] = {}
         """The number and the last loader, by the loader's description."""
         self.iterators = ByIdentity()
         """The number of each iterator's loader."""
-        self.arrivals = ByIdentity()
-        """The `Arrival` of each iterator that has workers."""
 
     def made(self, loader: Any) -> None:
         where = place()
@@ -110,9 +106,9 @@ class _Loaders:
         return made[0] if len(made) == 1 else None
 
     def id(self, loader: Any) -> int:
-        known = self._ids.get(loader)
-        number: int = self._number(loader) if known is None else known
-        if known is None:
+        number: int | None = self._ids.get(loader)
+        if number is None:
+            number = self._number(loader)
             self._ids.put(loader, number)
         return number
 
@@ -138,7 +134,7 @@ class _Loaders:
             self._agent.fact("loader", self._facts[number])
 
     def mark(self, iterator: Any, number: int) -> None:
-        if is_a(iterator, self._base):
+        if is_a(iterator, _module()._BaseDataLoaderIter):
             self.iterators.put(iterator, number)
 
     def adopt(self, iterator: Any) -> int:
@@ -155,11 +151,10 @@ class _Loaders:
 
     def batch(self, number: int, batch: Any) -> None:
         """Complete the loader's fact with the size of its first batch."""
-        self.described.add(number)
-        if number not in self._facts:
+        fact = self._facts.get(number)
+        if fact is None or "batch_bytes" in fact:
             return
         begin = clock()
-        fact = self._facts[number]
         fact["batch_bytes"], fact["batch_tensors"], fact["batch_device"] = _size(batch)
         self._agent.fact("loader", fact)
         self._agent.account(begin)
@@ -333,7 +328,9 @@ def _hook_next(agent: Agent, loaders: _Loaders, paddings: Paddings) -> None:
     plain = base.__next__
     is_traced, flag = compiling(agent.torch)
     dynamo = agent.dynamo
-    iterators, arrivals = loaders.iterators, loaders.arrivals
+    iterators = loaders.iterators
+    arrivals = ByIdentity()
+    """The `Arrival` of each iterator that has workers."""
     mark = agent.mark
     put = agent.put
 
@@ -376,8 +373,7 @@ def _hook_next(agent: Agent, loaders: _Loaders, paddings: Paddings) -> None:
     def attend(iterator: Any, number: int, batch: Any, end: int) -> None:
         if agent.attached and iterators.get(iterator) is None:
             number = loaders.adopt(iterator)
-        if number not in loaders.described:
-            loaders.batch(number, batch)
+        loaders.batch(number, batch)
         if agent.window_open:
             agent.windows.at_fetch(end)
         if end - agent.flushed > FLUSH_NS:  # a loop without an optimizer ends no step
