@@ -57,6 +57,5 @@ def observer(
                 agent.give_up(source, error)
 
     not_for_dynamo(agent.torch, observed)
-    for function in (before, end):
-        not_for_dynamo(agent.torch, function, callees=True)
+    not_for_dynamo(agent.torch, before, end, after, callees=True)
     return observed

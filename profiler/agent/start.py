@@ -56,8 +56,8 @@ def begin(settings: dict[str, Any]) -> Agent | None:
     when_imported("torch._dynamo", lambda: agent.dynamo.append(True))
     if torch.version.cuda or torch.version.hip:
         agent.mark = cuda_events.Marks(agent)
-    for method in (Agent.flush, Agent.end_step, Agent.after_step, Agent.give_up, cuda_events.Marks.__call__):
-        not_for_dynamo(torch, method, callees=True)
+    called = agent.flush, agent.end_step, agent.after_step, agent.give_up, cuda_events.Marks.__call__
+    not_for_dynamo(torch, *called, callees=True)
     if settings.get("tracer"):
         yama.allow(settings["tracer"])
     if settings.get("trial"):

@@ -56,8 +56,9 @@ def install(agent: Agent) -> None:
     """Hook iterators, loaders and dataset fetchers. The program must have imported `torch.utils.data`."""
     loaders = _Loaders(agent)
     paddings = Paddings(agent)
-    for function in (_waiting, Arrival.has_come, Arrival.was_late, _was_ready):
-        not_for_dynamo(agent.torch, function, callees=True)
+    called = _Loaders.id, _Loaders.iterated, _Loaders.batch, _Loaders.made, _Loaders.look_into
+    asked = _waiting, Arrival.has_come, Arrival.was_late, _was_ready
+    not_for_dynamo(agent.torch, *called, *asked, callees=True)
     _hook_next(agent, loaders, paddings)
     _hook_iter(agent, loaders)
     _hook_construction(agent, loaders)

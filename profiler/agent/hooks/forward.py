@@ -111,9 +111,8 @@ class Roots:
 
     def install(self) -> None:
         """Start watching."""
-        for function in (dict_of, module_of, _is_training, Roots._measure, Roots._is_root, Roots._is_outermost):
-            not_for_dynamo(self._agent.torch, function, callees=True)
-        not_for_dynamo(self._agent.torch, type(self._agent).is_recomputing, callees=True)
+        called = dict_of, module_of, _is_training, self._measure, self._is_root, self._is_outermost
+        not_for_dynamo(self._agent.torch, *called, self._agent.is_recomputing, callees=True)
         self._watch()
         self._agent.on_tick.append(self._at_tick)
         self._agent.on_failure.append(self._tell)

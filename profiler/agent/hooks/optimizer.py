@@ -124,8 +124,7 @@ def install(agent: Agent, seen: Callable[[Any, int, Any], None], another: Callab
                 another()
         return found
 
-    for hook in (before, after):
-        not_for_dynamo(agent.torch, hook, callees=True)
+    not_for_dynamo(agent.torch, before, after, callees=True)
     handles = [
         _numbered_apart(agent.torch, register_optimizer_step_pre_hook(before)),
         _numbered_apart(agent.torch, register_optimizer_step_post_hook(after)),

@@ -49,11 +49,6 @@ def seconds(facts):
     return {name: round(facts[-1][name] * 1e9) for name in ("leading_up", "seconds")}
 
 
-@pytest.fixture(autouse=True)
-def no_torch(monkeypatch):
-    monkeypatch.setattr(output, "not_for_dynamo", lambda torch, function: None)
-
-
 def test_from_the_update_to_the_line_and_from_one_line_to_the_next(agent_and_facts, clock, log):
     agent, facts = agent_and_facts
     agent.put((ident(), OPTIMIZER, 50, 100, 1))
