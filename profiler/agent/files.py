@@ -1,4 +1,4 @@
-"""Read small files by system calls that the program cannot replace, as a test does with `mock.patch("builtins.open")`.
+"""Small files, by system calls that the program cannot replace, as a test does with `mock.patch("builtins.open")`.
 
 For the same reason the agent takes its other system calls from `posix` and not from `os`.
 """
@@ -25,6 +25,18 @@ def contents(path: str, size: int = 16384) -> bytes:
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path) from None
     try:
         return posix.read(file, size)
+    finally:
+        posix.close(file)
+
+
+def append(path: str, data: bytes, flags: int = 0) -> None:
+    """Append to a file by one call; `flags` say whether it may be created.
+
+    The file is not kept open: a program that closes all descriptors may then get that number for a file of its own.
+    """
+    file = posix.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
+    try:
+        posix.write(file, data)
     finally:
         posix.close(file)
 

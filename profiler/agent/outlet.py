@@ -8,13 +8,12 @@ import time
 from typing import Any
 
 from . import ring as wire
+from .files import append
 
 clock = time.perf_counter_ns
 _dumps = json.JSONEncoder(default=str).encode
 
 RANK_RECORDS = 32768  # 2 MiB: a fifth of a second of the fastest loops, twice the recorder's interval
-_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-
 WORKER_RECORDS = 2048  # 128 KiB: a worker writes one record a batch
 
 
@@ -41,7 +40,7 @@ class Outlet:
         """The agent's own write() calls, to be subtracted from the program's."""
         self._secrets = known_secrets(os.environ, sys.argv)
         self._redact = redact_values
-        posix.close(posix.open(self._facts, _APPEND | os.O_CREAT | os.O_EXCL, 0o600))
+        append(self._facts, b"", os.O_CREAT | os.O_EXCL)
         try:
             self._ring = wire.RingWriter(
                 os.path.join(folder, name + ".ring"), WORKER_RECORDS if worker else RANK_RECORDS
@@ -77,8 +76,7 @@ class Outlet:
     def fact(self, kind: str, body: dict[str, Any]) -> None:
         """Append one JSON line, unless the last fact of this kind and id was the same.
 
-        A full disk, or an audit hook that forbids the file, loses the fact but never disturbs the program. The file is
-        not kept open: a program that closes all descriptors may then get that number for a file of its own.
+        A full disk, or an audit hook that forbids the file, loses the fact but never disturbs the program.
         """
         text = _dumps(body)
         if self._last.get((kind, body.get("id"))) == text:
@@ -88,12 +86,8 @@ class Outlet:
         text = _dumps({name: self._redact(each, self._secrets) for name, each in body.items()})
         line = _dumps({"kind": kind, "t": clock()})[:-1] + (", " + text[1:] if body else "}") + "\n"
         try:
-            file = posix.open(self._facts, _APPEND)
-            try:
-                posix.write(file, line.encode())
-                self.writes += 1
-            finally:
-                posix.close(file)
+            append(self._facts, line.encode())
+            self.writes += 1
         except Exception:  # the hook's can be any
             return
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from .attached import is_abandoned
 from .dynamo import compiled_graphs
+from .files import append
 from .outlet import Outlet, clock
 from .ranks import worker_info
 from .ring import BACKWARD, BATCH, FETCH, FORWARD, ITER, MARK_STEP, OPTIMIZER, REGION, SAVE, STEP
@@ -36,8 +37,6 @@ FLUSH_NS = 20_000_000
 # run of days must not drown in them.
 TICK_NS = 500_000_000
 SLOWEST_TICK_NS = 10_000_000_000
-
-_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 # Some programs make a name a pass: what we keep of them must not grow with the run.
 MOST_REGIONS = 1_000
@@ -188,11 +187,7 @@ class Agent:
         what = error if isinstance(error, OSError) else type(error).__name__  # the words of others may be private
         report = f"{posix.getpid()} {clock()} {what}"
         try:
-            file = posix.open(f"{self.folder}/problems", _APPEND, 0o600)
-            try:
-                posix.write(file, report.encode(errors="replace") + b"\n")
-            finally:
-                posix.close(file)
+            append(f"{self.folder}/problems", report.encode(errors="replace") + b"\n", os.O_CREAT)
         except Exception:
             try:  # a link needs no descriptor, of which there may be none left, and its target can be any words
                 posix.symlink(report, f"{self.folder}/{posix.getpid()}.problem")
