@@ -8,6 +8,7 @@ with certainty is not reported.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -41,9 +42,10 @@ class Paddings:
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
-        self._facts: dict[int, dict[str, Any]] = {}
+        self._sums: dict[int, Counter[str]] = {}
         self._told_by: dict[int, tuple[str, Mark]] = {}
-        self._fruitless: dict[int, int] = {}
+        self._fruitless: Counter[int] = Counter()
+        """By loader: how many batches showed nothing."""
         self._begun = clock()
         self._spent = 0
         self.due = 0
@@ -56,7 +58,7 @@ class Paddings:
         `rows` is the number of samples in the batch, if known.
         """
         agent = self._agent
-        if not number or self._fruitless.get(number, 0) >= FRUITLESS:
+        if not number or self._fruitless[number] >= FRUITLESS:
             self.due = now + PAUSE_NS
             return
         try:
@@ -69,38 +71,37 @@ class Paddings:
         agent.account(now)
         self._spent += clock() - now
         self.due = self._begun + REST * (self._spent - FREE_NS)
-        agent.fetch_due = self.due if self._fruitless.get(number, 0) < FRUITLESS else sys.maxsize
+        agent.fetch_due = self.due if self._fruitless[number] < FRUITLESS else sys.maxsize
 
     def _count(self, number: int, batch: Any, rows: int | None) -> None:
         numpy = sys.modules.get("numpy")
         arrays = {} if numpy is None else dict(_arrays(self._agent.torch, numpy, batch, rows))
         told_by = self._told_by.get(number) or _find(arrays)
         if told_by is None or told_by[0] not in arrays:
-            self._fruitless[number] = self._fruitless.get(number, 0) + 1
+            self._fruitless[number] += 1
             return
         path, mark = self._told_by[number] = told_by
         real = mark(arrays[path])
         lengths = _lengths(real)
         if lengths is None:  # a batch that contradicts the others: then what they showed was no padding either
             self._fruitless[number] = FRUITLESS
-            self._facts[number] = {"id": number}
+            self._sums[number] = Counter()
             return
         count, padded = real.shape
         longest = int(lengths.max())
-        fact = self._facts.setdefault(number, {"id": number, "told_by": path})
-        for name, each in (
-            ("batches", 1),
-            ("real", int(lengths.sum())),
-            ("longest", count * longest),
-            ("padded", count * padded),
-            ("real_pairs", int((lengths.astype("int64") ** 2).sum())),
-            ("padded_pairs", count * padded**2),
-        ):
-            fact[name] = fact.get(name, 0) + each
+        self._sums.setdefault(number, Counter()).update(
+            batches=1,
+            real=int(lengths.sum()),
+            longest=count * longest,
+            padded=count * padded,
+            real_pairs=int((lengths.astype("int64") ** 2).sum()),
+            padded_pairs=count * padded**2,
+        )
 
     def _tell(self) -> None:
-        for fact in self._facts.values():
-            self._agent.fact("padding", fact)
+        for number, sums in self._sums.items():
+            told_by = {"told_by": self._told_by[number][0]} if sums else {}
+            self._agent.fact("padding", {"id": number, **told_by, **sums})
 
 
 def _arrays(torch: Any, numpy: Any, batch: Any, rows: int | None) -> Iterator[tuple[str, Any]]:
