@@ -88,7 +88,15 @@ def begin(settings: dict[str, Any]) -> Agent | None:
         agent.fact("process", facts.process(torch))
         # Ranks wait for each other, so every rank's windows would cost all of them; `attach` chooses whose.
         if not agent.is_worker and (agent.attached or ranks.numbers()["rank"] == 0):
-            agent.windows = _windows(agent, seen)
+            if settings.get("windows"):
+                agent.install("windows", open_windows)
+            else:
+                agent.fact("windows", {"reason": "off"})
+
+    def open_windows() -> None:
+        from .window import Windows
+
+        agent.windows = Windows(agent, seen.are_sized)
 
     agent.on_open.append(opened)
     # Apart from one another: what fails takes one fact with it.
@@ -228,19 +236,6 @@ class _Reported:
             "gradients": sum(gradients.get(device, 0) for gradients, _ in updated),
             "optimizer": sum(state.get(device, 0) for _, state in updated),
         }
-
-
-def _windows(agent: Agent, seen: _Reported) -> Any:
-    if not agent.settings.get("windows"):
-        agent.fact("windows", {"reason": "off"})
-        return None
-    try:
-        from .window import Windows
-
-        return Windows(agent, seen.are_sized)
-    except Exception as error:
-        agent.problem("windows", error)
-        return None
 
 
 def step() -> None:
