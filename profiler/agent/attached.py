@@ -15,6 +15,7 @@ from typing import Any
 
 from .files import is_folder
 from .ranks import worker_info
+from .stack import outwards
 from .tracebacks import is_ours
 
 # Of torch.nn.modules.module, and of torch.autograd.graph.
@@ -124,9 +125,8 @@ def _is_busy() -> bool:
     frames = sys._current_frames()
     frames[threading.get_ident()] = here
     for top in frames.values():
-        frame: Any = top
         busy = False
-        while frame is not None:
+        for frame in outwards(top):
             file, name = frame.f_code.co_filename, frame.f_code.co_name
             if file == optimizer and name == "wrapper":
                 return True
@@ -137,7 +137,6 @@ def _is_busy() -> bool:
                 busy = True
             elif file == loader and name in ("__next__", "__iter__"):
                 busy = False
-            frame = frame.f_back
         if busy:
             return True
     return False
@@ -148,9 +147,8 @@ def _program_frame() -> Any:
 
     It lies below the two frames of the injected lines that call the agent.
     """
-    frame: Any = sys._getframe()
-    while frame is not None and frame.f_code.co_filename != "<profile-train>":
-        frame = frame.f_back
+    lines = (frame for frame in outwards(sys._getframe()) if frame.f_code.co_filename == "<profile-train>")
+    frame = next(lines, None)
     return frame and frame.f_back and frame.f_back.f_back
 
 

@@ -40,7 +40,7 @@ def place() -> dict[str, Any] | None:
     """
     fallback = None
     via: list[str] = []
-    for frame in _outwards(sys._getframe(1)):
+    for frame in outwards(sys._getframe(1)):
         file = frame.f_code.co_filename
         if is_users(file):
             return {**_line(frame), "via": via} if via else _line(frame)
@@ -52,19 +52,19 @@ def place() -> dict[str, Any] | None:
 
 def callers() -> list[dict[str, Any]]:
     """Return up to MOST_CALLERS of the user's own lines on the stack, innermost first."""
-    users = (frame for frame in _outwards(sys._getframe(1)) if is_users(frame.f_code.co_filename))
+    users = (frame for frame in outwards(sys._getframe(1)) if is_users(frame.f_code.co_filename))
     return [_line(frame) for frame in islice(users, MOST_CALLERS)]
 
 
 def frameworks() -> list[str]:
     """Return the frameworks on the stack, outermost first; the first one drives the loop."""
     found: list[str] = []
-    for frame in _outwards(sys._getframe(1)):
+    for frame in outwards(sys._getframe(1)):
         _note(found, frame)
     return found
 
 
-def _outwards(frame: Any) -> Iterator[Any]:
+def outwards(frame: Any) -> Iterator[Any]:
     """Yield a frame and those that called it, innermost first."""
     while frame is not None:
         yield frame
@@ -76,13 +76,11 @@ def _note(found: list[str], frame: Any) -> None:
     module = dict.get(frame.f_globals, "__name__")
     if not isinstance(module, str) or module.partition(".")[0] not in _PACKAGES:
         return
-    for beginning, name in _FRAMEWORKS:
-        if module.startswith(beginning):
-            if name is not None:
-                if name in found:
-                    found.remove(name)
-                found.insert(0, name)
-            return
+    name = next((name for beginning, name in _FRAMEWORKS if module.startswith(beginning)), None)
+    if name is not None:
+        if name in found:
+            found.remove(name)
+        found.insert(0, name)
 
 
 def _line(frame: Any) -> dict[str, Any]:

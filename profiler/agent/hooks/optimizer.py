@@ -17,7 +17,7 @@ from ..observe import observe
 from ..outlet import clock
 from ..ring import MARK_OPTIMIZER_END, MARK_OPTIMIZER_START, OPTIMIZER
 from ..session import Agent, ident
-from ..stack import callers, place
+from ..stack import callers, outwards, place
 
 
 def install(agent: Agent, seen: Callable[[Any, int, Any], None], another: Callable[[], None] = lambda: None) -> None:
@@ -160,13 +160,11 @@ def _is_running(key: int) -> bool:
     """
     optim: Any = sys.modules["torch.optim.optimizer"]
     file = optim.Optimizer.profile_hook_step.__code__.co_filename
-    frame: Any = sys._getframe(1)
-    while frame is not None:
+    for frame in outwards(sys._getframe(1)):
         code = frame.f_code
         is_step = code.co_name == "wrapper" and code.co_filename == file
         if is_step and id(frame.f_locals.get("self")) == key:
             return True
-        frame = frame.f_back
     return False
 
 

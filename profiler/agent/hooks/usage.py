@@ -12,16 +12,15 @@ from ..look import dict_of
 from ..observe import observe, observer
 from ..patching import undoing
 from ..session import Agent
+from ..stack import outwards
 
 _ANOMALY_MODE = "torch.autograd.anomaly_mode"
 
 
 def _for_torch_itself() -> bool:
     """Return whether torch itself switches anomaly detection, as it does while it compiles."""
-    frame: Any = sys._getframe(3)  # past the two functions that observe it
-    while frame is not None and frame.f_globals.get("__name__") == _ANOMALY_MODE:
-        frame = frame.f_back
-    return frame is not None and str(frame.f_globals.get("__name__")).startswith("torch.")
+    modules = (frame.f_globals.get("__name__") for frame in outwards(sys._getframe(3)))  # past those who observe it
+    return str(next((module for module in modules if module != _ANOMALY_MODE), None)).startswith("torch.")
 
 
 # Anomaly detection that was on so many steps ago is on again in the next: a program has it around each of its steps, or
