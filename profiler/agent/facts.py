@@ -36,30 +36,22 @@ def model(module: Any, number: int) -> dict[str, Any]:
         inner = following
     dtypes: Counter[str] = Counter()
     devices: Counter[str] = Counter()
-    count = trainable = tensors = size = 0
-    sized = True
-    for parameter in map(look.tensor, look.parameters(module)):
-        if parameter is None:
-            sized = False
-            continue
-        elements = parameter.elements
-        count += elements
-        size += parameter.bytes
-        if parameter.trainable:
-            trainable += elements
-            tensors += 1
-        dtypes[parameter.dtype] += elements
-        devices[str(parameter.device)] += elements
+    parameters = look.parameters(module)
+    known = _tensors(parameters)
+    trained = [each for each in known if each.trainable]
+    for each in known:
+        dtypes[each.dtype] += each.elements
+        devices[str(each.device)] += each.elements
     classes = Counter(look.name_of(written(child)) for child in look.modules(inner))
     return {
         "id": number,
         "name": look.qualified_name_of(written(inner)),
         "wrappers": wrappers,
-        "parameters": count,
-        "trainable": trainable,
-        "tensors": tensors,
-        "bytes": size,
-        "sized": sized,
+        "parameters": sum(each.elements for each in known),
+        "trainable": sum(each.elements for each in trained),
+        "tensors": len(trained),
+        "bytes": sum(each.bytes for each in known),
+        "sized": len(known) == len(parameters),
         "dtypes": dtypes,
         "devices": devices,
         "modules": dict(sorted(classes.items(), key=lambda item: -item[1])[:40]),
@@ -94,14 +86,14 @@ def _block(module: Any) -> dict[str, Any]:
         for cls, children in by_class.items():
             if len(children) < 2 or look.module_of(cls) == "torch.nn.modules.container":
                 continue  # the stages of a ResNet are Sequentials: the blocks are in them
-            sizes = [sum(p.bytes for p in map(look.tensor, look.parameters(child)) if p) for child in children]
+            sizes = [sum(each.bytes for each in _tensors(look.parameters(child))) for child in children]
             if sum(sizes) > best[0] and look.children(children[0]):
                 block = {"block": look.name_of(cls), "blocks": len(children), "block_bytes": max(sizes)}
                 best = sum(sizes), block
     return best[1]
 
 
-def parameters(instance: Any) -> list[Any]:
+def _updated(instance: Any) -> list[Any]:
     """Return what an optimizer updates, as far as it keeps its groups as torch's own optimizers do."""
     return [each for group in _groups(instance) for each in look.values(group.get("params"))]
 
@@ -112,7 +104,7 @@ def _groups(instance: Any) -> list[dict[str, Any]]:
 
 def gradients(instance: Any) -> list[look.Tensor]:
     """Return the gradients of an optimizer's parameters that exist now."""
-    return _tensors(look.gradient(parameter) for parameter in parameters(instance))
+    return _tensors(look.gradient(parameter) for parameter in _updated(instance))
 
 
 def states(instance: Any) -> list[look.Tensor]:
@@ -140,7 +132,7 @@ def held_on_gpus(tensors: list[look.Tensor]) -> dict[int, int]:
 
 def optimizer(instance: Any, number: int, where: Any) -> dict[str, Any]:
     """Return the OptimizerFact, with the bytes of the state that exists so far, on any device."""
-    groups, updated = _groups(instance), parameters(instance)
+    groups, updated = _groups(instance), _updated(instance)
     known = _tensors(updated)
     first = groups[0] if groups else {}
     defaults = look.dict_of(instance).get("defaults")
