@@ -53,7 +53,8 @@ class ByIdentity:
 
     def __init__(self) -> None:
         self.entries: dict[int, tuple[weakref.ref[Any], Any]] = {}
-        """By `id` of the key: a look-up there takes a third of the time, and is right as long as the key lives."""
+        """Reference and value by `id` of the key. A look-up here takes a third of the time, and is right as long as the
+        key lives."""
 
     def get(self, key: Any, default: Any = None) -> Any:
         """Return the value of exactly this object."""
@@ -74,17 +75,6 @@ class ByIdentity:
                 del entries[number]
 
         entries[number] = weakref.ref(key, forget), value
-
-    def drop(self, key: Any) -> None:
-        """Remove an object and its value."""
-        self.entries.pop(id(key), None)
-
-    def clear(self) -> None:
-        """Remove all objects and their values."""
-        self.entries.clear()
-
-    def __bool__(self) -> bool:
-        return bool(self.entries)
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """Yield the objects that are still alive, with their values."""

@@ -510,7 +510,7 @@ class _Fetches:
         for undo in self._undo.values():
             undo()
         self._undo.clear()
-        self._watched.clear()
+        self._watched.entries.clear()
 
     @not_counted
     def _hook(self, cls: type) -> Callable[[], None]:
@@ -554,8 +554,8 @@ class _Fetches:
         if watched.left is not None:
             watched.left -= 1
             if watched.left <= 0:
-                self._watched.drop(fetcher)
-                if not self._watched:
+                self._watched.entries.pop(id(fetcher), None)
+                if not self._watched.entries:
                     self.uninstall()
         opened = watched.opened
         samples = 1

@@ -351,7 +351,7 @@ class Roots:
             if cls is not None and class_dict_of(cls).get(NAME) is self._slot:
                 type.__delattr__(cls, NAME)
         self._classes.clear()
-        self._roots.clear()
+        self._roots.entries.clear()
 
 
 def _is_training(module: Any, held: dict[str, Any]) -> bool:
