@@ -1,6 +1,7 @@
 """Observe the calls of a function of torch's or of the program's.
 
-What is called several times a step (fetches, forward and backward passes) has wrappers of its own, which do less.
+What may be called at every turn of a fast loop (fetches, forward and backward passes, replays of graphs) has wrappers
+of its own, which take half the time.
 """
 
 import functools
@@ -43,18 +44,19 @@ def observer(
         try:
             result = plain(*args, **kwargs)
         except BaseException as error:
-            end(state, None, True)
+            if state is not None:
+                end(state, None, True)
             step_aside(error)
             raise
-        end(state, result, False)
+        if state is not None:
+            end(state, result, False)
         return result
 
     def end(state: Any, result: Any, failed: bool) -> None:
-        if state is not None:
-            try:
-                after(state, result, failed)
-            except Exception as error:
-                agent.give_up(source, error)
+        try:
+            after(state, result, failed)
+        except Exception as error:
+            agent.give_up(source, error)
 
     not_for_dynamo(agent.torch, observed)
     not_for_dynamo(agent.torch, before, end, after, callees=True)

@@ -6,17 +6,24 @@ calls in every thread (cudaStreamCaptureModeGlobal in CUDA's documentation of st
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
+from ..dynamo import not_for_dynamo
 from ..look import ByIdentity
 from ..observe import observe
 from ..outlet import clock
+from ..patching import patch
 from ..ring import MARK_OPTIMIZER_END, OPTIMIZER
 from ..session import Agent, ident
+from ..tracebacks import not_counted, step_aside
 
 
+@not_counted
 def install(agent: Agent) -> None:
     """Observe the start and the end of a capture, and the replay."""
+    cls = agent.torch.cuda.CUDAGraph
+    plain = cls.replay
     updates = ByIdentity()
     """The last optimizer that ran while a graph was captured, by graph."""
 
@@ -35,24 +42,33 @@ def install(agent: Agent) -> None:
         if optimizer and not failed:
             updates.put(graph, optimizer)
 
-    def replays(graph: Any) -> tuple[int, int] | None:
-        agent.uses_graphs = True  # captured before we came, maybe
+    @functools.wraps(plain)
+    def run(graph: Any, *args: Any, **kwargs: Any) -> Any:
         optimizer = updates.get(graph)
-        return None if optimizer is None else (clock(), optimizer)
+        agent.uses_graphs = True  # captured before we came, maybe
+        start = clock()
+        try:
+            result = plain(graph, *args, **kwargs)
+        except BaseException as error:
+            step_aside(error)
+            raise
+        if optimizer is not None:
+            replayed(start, optimizer)
+        return result
 
-    def replayed(begin: tuple[int, int], result: Any, failed: bool) -> None:
-        if failed:
-            return
-        start, optimizer = begin
-        if agent.mark is not None:
-            agent.mark(MARK_OPTIMIZER_END)
-        now = clock()
-        tags = 0 if agent.own_steps else agent.end_step(now)
-        agent.put((ident(), OPTIMIZER, start, now, optimizer, tags, 0, 1))
-        agent.after_step(now)
+    def replayed(start: int, optimizer: int) -> None:
+        try:
+            if agent.mark is not None:
+                agent.mark(MARK_OPTIMIZER_END)
+            now = clock()
+            tags = 0 if agent.own_steps else agent.end_step(now)
+            agent.put((ident(), OPTIMIZER, start, now, optimizer, tags, 0, 1))
+            agent.after_step(now)
+        except Exception as error:
+            agent.give_up("cuda_graphs", error)
 
-    cls = agent.torch.cuda.CUDAGraph
     observe(agent, "cuda_graphs", "capture_begin", begins, cls, after=begun)
     observe(agent, "cuda_graphs", "capture_end", lambda graph: graph, cls, after=ended)
-    observe(agent, "cuda_graphs", "replay", replays, cls, after=replayed)
+    not_for_dynamo(agent.torch, run)
+    agent.uninstall.append(("cuda_graphs", patch("replay", plain, run, cls)))
     agent.uninstall.append(("cuda_graphs", agent.capturing.clear))
