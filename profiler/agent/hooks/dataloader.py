@@ -35,7 +35,7 @@ from ..ring import BATCH, FETCH, ITER, MARK_FETCH_END, MARK_FETCH_START
 from ..session import FLUSH_NS, TICK_NS, Agent, ident
 from ..stack import place
 from ..tracebacks import not_counted, step_aside
-from .arrival import TURN_NS, Arrival
+from .arrival import NO_WORKERS, Arrival
 from .padding import Paddings
 
 # In the training process itself a batch's making is on the step's path: it is looked into for the first ones, then for
@@ -57,7 +57,7 @@ def install(agent: Agent) -> None:
     loaders = _Loaders(agent)
     paddings = Paddings(agent)
     called = _Loaders.id, _Loaders.iterated, _Loaders.batch, _Loaders.made, _Loaders.look_into
-    asked = _waiting, Arrival.has_come, Arrival.was_late, _was_ready
+    asked = Arrival.__init__, Arrival.asked, Arrival.ready, Arrival._has_come, Arrival._was_late
     not_for_dynamo(agent.torch, *called, *asked, callees=True)
     _hook_next(agent, loaders, paddings)
     _hook_iter(agent, loaders)
@@ -283,45 +283,6 @@ def _size(value: Any, depth: int = 0) -> tuple[int, int, Any]:
     return total, tensors, device
 
 
-NO_WORKERS = -1
-UNKNOWN = -2  # a queue of the program's own
-_QUEUES = ("multiprocessing.", "torch.multiprocessing.", "queue", "_queue")
-
-
-def _waiting(arrivals: ByIdentity, iterator: Any, held: dict[str, Any]) -> tuple[int, int, bool]:
-    """Return the number of batches in the queue, of those that came out of order and were put by, and whether the next
-    one is among these. `held` is the iterator's dictionary."""
-    queue = held.get("_data_queue")
-    if queue is None or not module_of(type(queue)).startswith(_QUEUES):  # one of the program's own is not asked
-        return NO_WORKERS if queue is None else UNKNOWN, 0, False
-    queued: int = queue.qsize()
-    if queued:
-        arrival = arrivals.get(iterator)
-        if arrival is None:
-            arrival = Arrival(queue)
-            arrivals.put(iterator, arrival)
-        # Of more batches than workers one was put a batch's time ago, and has long been sent.
-        if (arrival.slow or queued <= held["_num_workers"]) and not arrival.has_come(held):
-            queued = 0
-    put_by = _put_by(held)
-    return queued, put_by, put_by > 0 and len(held["_task_info"].get(held["_rcvd_idx"], ())) == 2
-
-
-def _put_by(held: dict[str, Any]) -> int:
-    return sum(1 for info in held["_task_info"].values() if len(info) == 2)
-
-
-def _was_ready(held: dict[str, Any], queued: int, put_by: int, next_put_by: bool) -> int:
-    """Return how many batches were ready when the one returned now was requested.
-
-    Returns 0 if that one was not among them. Batches are handed out in order. If as many batches as lay in the queue
-    have since been set aside as out of order, the requested one was not there, however many others were.
-    """
-    if not next_put_by and (queued == 0 or _put_by(held) - put_by >= queued):
-        return 0
-    return queued + put_by
-
-
 @not_counted
 def _hook_next(agent: Agent, loaders: _Loaders, paddings: Paddings) -> None:
     base = _module()._BaseDataLoaderIter
@@ -331,7 +292,6 @@ def _hook_next(agent: Agent, loaders: _Loaders, paddings: Paddings) -> None:
     dynamo = agent.dynamo
     iterators = loaders.iterators
     arrivals = ByIdentity()
-    """The `Arrival` of each iterator that has workers."""
     mark = agent.mark
     put = agent.put
 
@@ -339,11 +299,14 @@ def _hook_next(agent: Agent, loaders: _Loaders, paddings: Paddings) -> None:
     def __next__(self: Any) -> Any:
         if dynamo and (is_traced() or flag(FLAG)):
             return plain(self)
-        queued, put_by, next_put_by = NO_WORKERS, 0, False
+        arrival, asked = None, (NO_WORKERS, 0, False)
         try:
             if type(self) is not single:  # without workers nothing can lie ready
-                held = dict_of(self)
-                queued, put_by, next_put_by = _waiting(arrivals, self, held)
+                arrival, held = arrivals.get(self), dict_of(self)
+                if arrival is None:
+                    arrival = Arrival(held)
+                    arrivals.put(self, arrival)
+                asked = arrival.asked(held)
             if mark is not None:
                 mark(MARK_FETCH_START)
         except Exception as error:
@@ -353,15 +316,13 @@ def _hook_next(agent: Agent, loaders: _Loaders, paddings: Paddings) -> None:
         try:
             batch = plain(self)
         except BaseException as error:
-            put((ident(), FETCH, begin, clock(), iterators.get(self, 0), queued, 1))
+            put((ident(), FETCH, begin, clock(), iterators.get(self, 0), asked[0], 1))
             step_aside(error)
             raise
         end = clock()
         try:
             number = iterators.get(self, 0)
-            ready = queued if queued < 0 else _was_ready(held, queued, put_by, next_put_by)
-            if queued > 0 and end - begin > TURN_NS and arrivals.get(self).was_late(end - begin):
-                ready = 0
+            ready = NO_WORKERS if arrival is None else arrival.ready(held, asked, end - begin)
             put((ident(), FETCH, begin, end, number, ready))
             if end >= agent.attend:
                 if mark is not None:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from profiler.agent.hooks.arrival import TURN_NS, Arrival
+from profiler.agent.hooks.arrival import NO_WORKERS, TURN_NS, UNKNOWN, Arrival
 
 
 @pytest.fixture
@@ -37,84 +37,147 @@ def pipe():
         yield SimpleNamespace(_reader=reader, send=writer.send, close=writer.close)
 
 
-def slow_fetch(arrival, iterator):
+class Queue:
+    """A queue into which a batch was put, and the pipe of multiprocessing's."""
+
+    __module__ = "multiprocessing.queues"
+
+    def __init__(self, pipe):
+        self._reader = pipe._reader
+
+    def qsize(self):
+        return 1
+
+
+class Fetching:
+    """The arrival of the batches of an iterator with this dictionary."""
+
+    def __init__(self, **held):
+        self.held = {"_num_workers": 1, "_task_info": {}, "_rcvd_idx": 0, **held}
+        self.arrival = Arrival(self.held)
+
+    def asked(self):
+        return self.arrival.asked(self.held)
+
+    def ready(self, asked, nanoseconds):
+        return self.arrival.ready(self.held, asked, nanoseconds)
+
+
+def arrival_of(pipe, iterator):
+    return Fetching(_data_queue=Queue(pipe), **iterator)
+
+
+def has_come(fetching):
+    return fetching.asked()[0] == 1
+
+
+def was_late(fetching):
+    return fetching.ready((1, 0, False), 2 * TURN_NS) == 0
+
+
+def slow_fetch(arrival):
     """A fetch after another slow one, until the worker computed for two turns or so many passed; was it late?"""
-    arrival.was_late(2 * TURN_NS)
-    arrival.has_come(iterator)
-    before = arrival._before
+    was_late(arrival)
+    has_come(arrival)
+    before = arrival.arrival._before
     begin = time.perf_counter_ns()
     while time.perf_counter_ns() - begin < 10 * TURN_NS:
         time.sleep(0.001)
         if before and time.clock_gettime_ns(before[0]) - before[2] > 2 * TURN_NS:
             break
-    return arrival.was_late(2 * TURN_NS)
+    return was_late(arrival)
 
 
 def test_a_batch_has_come_when_its_pipe_can_be_read(pipe):
-    arrival, iterator = Arrival(pipe), {}
+    arrival = arrival_of(pipe, {})
 
-    assert not arrival.has_come(iterator)
+    assert not has_come(arrival)
     pipe.send("a batch")
-    assert arrival.has_come(iterator)
+    assert has_come(arrival)
 
 
 def test_workers_that_are_gone_and_pipes_that_are_closed_are_no_reason_to_wait(pipe):
-    arrival, iterator = Arrival(pipe), {}
+    arrival = arrival_of(pipe, {})
     pipe.close()
-    assert arrival.has_come(iterator)
+    assert has_come(arrival)
     pipe._reader.close()
-    assert arrival.has_come(iterator)
+    assert has_come(arrival)
 
 
 def test_a_queue_of_this_process_holds_what_has_come():
-    arrival = Arrival(queue.Queue())
+    batches = queue.Queue()
+    batches.put("a batch")
+    arrival = Fetching(_data_queue=batches)
 
-    assert arrival.has_come(None)
-    assert not arrival.was_late(2 * TURN_NS)
+    assert has_come(arrival)
+    assert not was_late(arrival)
+    assert has_come(arrival)
+    assert not was_late(arrival)
+
+
+@pytest.mark.parametrize(("queue", "known"), [(None, NO_WORKERS), (SimpleNamespace(), UNKNOWN)])
+def test_no_queue_and_one_of_the_programs_own_are_not_asked(queue, known):
+    arrival = Fetching(_data_queue=queue)
+
+    assert arrival.ready(arrival.asked(), 2 * TURN_NS) == known
+
+
+def test_a_batch_that_came_while_it_was_waited_for_was_not_ready(pipe):
+    """It is the first; the one after it was put by meanwhile."""
+    pipe.send("a batch")
+    arrival = arrival_of(pipe, {"_task_info": (tasks := {0: (0,), 1: (0,)})})
+    asked = arrival.asked()
+    tasks[1] = 0, "a batch"
+
+    assert arrival.ready(asked, 0) == 0
+    assert arrival.ready((2, 0, False), 0) == 2
 
 
 @pytest.mark.process
 def test_a_slow_fetch_from_a_worker_that_computes_was_late(pipe, worker):
-    arrival, iterator = Arrival(pipe), worker("while True: pass")
+    arrival = arrival_of(pipe, worker("while True: pass"))
 
-    arrival.has_come(iterator)
-    assert not arrival.was_late(2 * TURN_NS)  # of the first nothing is known
-    assert slow_fetch(arrival, iterator)
+    pipe.send("a batch")
+    assert has_come(arrival)
+    assert not was_late(arrival)  # of the first nothing is known
+    assert slow_fetch(arrival)
 
 
 @pytest.mark.process
 def test_after_a_quick_fetch_nothing_is_known_of_the_next(pipe, worker):
-    arrival, iterator = Arrival(pipe), worker("while True: pass")
-    arrival.was_late(2 * TURN_NS)
-    arrival.has_come(iterator)
-    assert arrival.slow  # this one was quick
-    arrival.has_come(iterator)
-    assert not arrival.slow
+    arrival = arrival_of(pipe, worker("while True: pass"))
+    was_late(arrival)
+    has_come(arrival)
+    assert arrival.arrival._before  # this one was quick
+    has_come(arrival)
+    assert not arrival.arrival._before
+    assert not was_late(arrival)
 
 
 @pytest.mark.process
 def test_one_from_a_worker_that_sleeps_was_not(pipe, worker):
-    assert not slow_fetch(Arrival(pipe), worker("import time\nwhile True: time.sleep(1)"))
+    assert not slow_fetch(arrival_of(pipe, worker("import time\nwhile True: time.sleep(1)")))
 
 
 @pytest.mark.process
 def test_one_in_which_this_thread_computed_was_not(pipe, worker):
-    arrival, iterator = Arrival(pipe), worker("while True: pass")
-    arrival.was_late(2 * TURN_NS)
-    arrival.has_come(iterator)
+    arrival = arrival_of(pipe, worker("while True: pass"))
+    was_late(arrival)
+    has_come(arrival)
     begin = time.thread_time_ns()
     while time.thread_time_ns() - begin < 2 * TURN_NS:
         pass
-    assert not arrival.was_late(2 * TURN_NS)
+    assert not was_late(arrival)
 
 
 @pytest.mark.process
 def test_one_from_a_worker_that_ended_was_not(pipe, worker):
-    arrival, iterator = Arrival(pipe), worker("while True: pass")
-    arrival.was_late(2 * TURN_NS)
-    arrival.has_come(iterator)
+    iterator = worker("while True: pass")
+    arrival = arrival_of(pipe, iterator)
+    was_late(arrival)
+    has_come(arrival)
     (process,) = iterator["_workers"]
     process.kill()
     process.wait()
-    assert not arrival.was_late(2 * TURN_NS)
-    assert not slow_fetch(arrival, iterator)
+    assert not was_late(arrival)
+    assert not slow_fetch(arrival)
