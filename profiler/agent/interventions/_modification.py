@@ -3,6 +3,8 @@
 Without a target, the trial would measure the unchanged program.
 """
 
+from __future__ import annotations
+
 import atexit
 import functools
 import types
