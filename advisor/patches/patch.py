@@ -2,7 +2,7 @@
 
 import ast
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ WITHOUT_WORKERS: dict[str, object] = {"prefetch_factor": None, "persistent_worke
 SWITCHES = {"matmul_precision": "set_float32_matmul_precision", "threads": "set_num_threads"}
 """Settings that a function of torch sets."""
 
+UNKNOWN = "No line of the program can be found for it: make this change by hand."
 BY_HAND = {
     "environment": "It is a variable of the environment, which no line of the program holds.",
     "loader": "It also makes copies to the GPU non-blocking, which is no argument of the loader.",
@@ -62,16 +63,10 @@ def patch(change: Intervention, words: Sequence[str], cwd: str, since: float | N
             that Unix time.
     """
     settings = change.settings
-    if change.name == "loader" and not settings.get("non_blocking"):
-        return _patched(Path(cwd, str(settings["file"])), lambda source: _loader(source, settings), cwd, since)
-    if change.name == "fused_optimizer":
-        return _patched(_script(words, cwd), lambda source: _fused(source, str(settings["name"])), cwd, since)
-    if change.name == "flags":
-        return _patched(_script(words, cwd), lambda source: _flags(source, settings), cwd, since)
-    raise NoPatch(BY_HAND.get(change.name, "No line of the program can be found for it: make this change by hand."))
-
-
-def _patched(file: Path, edit: Callable[[SourceFile], SourceFile], cwd: str, since: float | None) -> Patch:
+    edit = {"loader": _loader, "fused_optimizer": _fused, "flags": _flags}.get(change.name)
+    if edit is None or settings.get("non_blocking"):
+        raise NoPatch(BY_HAND.get(change.name, UNKNOWN))
+    file = Path(cwd, str(settings["file"])) if "file" in settings else _script(words, cwd)
     try:
         file = file.resolve(strict=True)
         status = file.stat()
@@ -82,7 +77,7 @@ def _patched(file: Path, edit: Callable[[SourceFile], SourceFile], cwd: str, sin
         before = SourceFile(file.read_bytes())
     except (OSError, RuntimeError) as error:
         raise NoPatch(f"{file} cannot be read: {error}.") from None
-    after = edit(before)
+    after = edit(before, settings)
     if after.content == before.content:
         raise NoPatch(f"{file.name} is as it was advised already.")
     home = Path(cwd).resolve()
@@ -116,7 +111,8 @@ def _loader(source: SourceFile, settings: Mapping[str, Any]) -> SourceFile:
     return _checked(source, edits, "torch", "DataLoader")
 
 
-def _fused(source: SourceFile, name: str) -> SourceFile:
+def _fused(source: SourceFile, settings: Mapping[str, Any]) -> SourceFile:
+    name = str(settings["name"])
     found = calls(source.tree, "torch.optim", name)
     if len(found) != 1:
         raise NoPatch(
@@ -157,7 +153,7 @@ def _flags(source: SourceFile, settings: Mapping[str, Any]) -> SourceFile:
         if "cudnn.benchmark" in source.text:
             raise NoPatch("The script itself sets torch.backends.cudnn.benchmark.")
         return _after_imports(source, f"{{}}.backends.cudnn.benchmark = {value!r}")
-    raise NoPatch("No line of the program can be found for it: make this change by hand.")
+    raise NoPatch(UNKNOWN)
 
 
 def _without_anomaly(source: SourceFile) -> SourceFile:
@@ -179,25 +175,17 @@ def _without_anomaly(source: SourceFile) -> SourceFile:
 
 def _after_imports(source: SourceFile, code: str) -> SourceFile:
     """Return the source with a line after the imports that follow the one of torch; `{}` is torch's name there."""
-    body = source.tree.body
-    for number, node in enumerate(body):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.name == "torch" or (alias.name.startswith("torch.") and not alias.asname):
-                    return _inserted(source, body[number:], code.format(alias.asname or "torch"))
-    raise NoPatch("The script does not `import torch` at its top.")
-
-
-def _inserted(source: SourceFile, body: Sequence[ast.stmt], line: str) -> SourceFile:
-    last = next(
-        (
-            number
-            for number, node in enumerate(body)
-            if number + 1 == len(body) or not isinstance(body[number + 1], ast.Import | ast.ImportFrom)
-        )
-    )
-    end = body[last].end_lineno or body[last].lineno
-    if last + 1 < len(body) and body[last + 1].lineno == end:
-        raise NoPatch("Its imports share a line with other code.")
+    name, end = None, 0
+    for node in source.tree.body:
+        if name and not isinstance(node, ast.Import | ast.ImportFrom):
+            if node.lineno == end:
+                raise NoPatch("Its imports share a line with other code.")
+            break
+        for alias in node.names if isinstance(node, ast.Import) and not name else ():
+            if alias.name == "torch" or (alias.name.startswith("torch.") and not alias.asname):
+                name = name or alias.asname or "torch"
+        end = node.end_lineno or node.lineno
+    if not name:
+        raise NoPatch("The script does not `import torch` at its top.")
     at = source.line_end(end)
-    return source.edited([Edit(at, at, f"{source.newline}{source.newline}{line}")])
+    return source.edited([Edit(at, at, f"{source.newline * 2}{code.format(name)}")])
