@@ -71,15 +71,6 @@ _REASONS = {
 }
 
 
-class _MountAttributes(ctypes.Structure):
-    _fields_ = [
-        ("set", ctypes.c_uint64),
-        ("clear", ctypes.c_uint64),
-        ("propagation", ctypes.c_uint64),
-        ("namespace", ctypes.c_uint64),
-    ]
-
-
 def enter(scratch: Path, covered: Sequence[Path], writable: Sequence[Path], *, network: bool = False) -> None:
     """Move this process, which must have one thread, and what it will start into such a view; there is no way back.
 
@@ -318,16 +309,16 @@ def _mount(
 
 
 def _set_read_only(path: Path, on: bool) -> None:
-    attributes = _MountAttributes(**{"set" if on else "clear": _MOUNT_ATTR_RDONLY})
-    size = ctypes.sizeof(attributes)
+    # struct mount_attr: what to set, what to clear, propagation, a namespace
+    attributes = struct.pack("4Q", *((_MOUNT_ATTR_RDONLY, 0) if on else (0, _MOUNT_ATTR_RDONLY)), 0, 0)
     _call(
         _LIBC.syscall,
         ctypes.c_long(_SYS_MOUNT_SETATTR),
         ctypes.c_int(_AT_FDCWD),
         os.fsencode(path),
         ctypes.c_uint(_AT_RECURSIVE),
-        ctypes.byref(attributes),
-        ctypes.c_size_t(size),
+        attributes,
+        ctypes.c_size_t(len(attributes)),
     )
 
 
