@@ -123,11 +123,10 @@ class Tried:
     removed: Triple | None = None
     """The measured share with its 95 % interval; None if nothing could be measured."""
 
-    @property
-    def makes_sense(self) -> bool:
-        """Return whether shares ascend, and no more than all of the time goes."""
-        shares = [triple for triple in (self.predicted, self.removed) if triple is not None]
-        return all(list(triple) == sorted(triple) and triple[-1] <= 1 for triple in shares)
+    def __post_init__(self) -> None:
+        for triple in (self.predicted, self.removed):
+            if triple is not None and not (list(triple) == sorted(triple) and triple[-1] <= 1):
+                raise ValueError(f"the trial of {self.rule!r} makes no sense")
 
 
 @dataclass(frozen=True, slots=True)

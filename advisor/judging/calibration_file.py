@@ -47,8 +47,9 @@ def read(file: Path) -> tuple[Calibration, str]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        tried = _understood(line)
-        if tried is None:
+        try:
+            tried = msgspec.json.decode(line, type=_Line)
+        except (ValueError, msgspec.MsgspecError, RecursionError):
             broken.append(number)
         else:
             known.pop(tried.case, None)
@@ -91,14 +92,6 @@ class _Line(Tried):
     removed: Triple | None  # nothing was measured only where the line says so
 
 
-def _understood(line: bytes) -> _Line | None:
-    try:
-        tried = msgspec.json.decode(line, type=_Line)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    return tried if tried.makes_sense else None
-
-
 def _note(file: Path, broken: list[int]) -> str:
     if not broken:
         return ""
@@ -118,7 +111,5 @@ def _halve(file: Path) -> None:
 def _is_torn(file: Path) -> bool:
     """Return whether the last write was cut off within a line."""
     with open(file, "rb") as opened:
-        if opened.seek(0, os.SEEK_END) == 0:
-            return False
-        opened.seek(-1, os.SEEK_END)
-        return opened.read(1) != b"\n"
+        opened.seek(max(0, file.stat().st_size - 1))
+        return opened.read(1) not in (b"", b"\n")

@@ -37,6 +37,12 @@ class Verified(Tried):
     applied: bool = False
     """Whether the recording next to it was made with the change."""
 
+    def __post_init__(self) -> None:
+        Tried.__post_init__(self)  # which no super() finds where there are slots
+        fit = all(abs(number) < 2**63 for number in (self.steps, self.processes, self.memory or 0))  # into a column
+        if not fit or (self.seconds is not None and min(self.seconds) <= 0):
+            raise ValueError(f"the trial of {self.rule!r} makes no sense")
+
 
 @dataclass(frozen=True, slots=True)
 class _File:
@@ -62,10 +68,6 @@ def read(folder: Path) -> dict[str, Verified]:
         return {}
     except (OSError, ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise ProfilerError(f"{path} cannot be read: {error}.", "Remove it, or verify again.") from None
-    if absurd := next((each.rule for each in trials if not _makes_sense(each)), None):
-        raise ProfilerError(
-            f"{path} cannot be read: the trial of {absurd!r} makes no sense.", "Remove it, or verify again."
-        )
     return {each.rule: each for each in trials}
 
 
@@ -74,12 +76,3 @@ def write(folder: Path, trials: dict[str, Verified]) -> None:
     found = asdict(_File(SCHEMA, list(trials.values())))
     atomic_write.write(folder / FILE, json.dumps(found, indent=2, allow_nan=False, default=lambda of: of.value) + "\n")
     ours.add(folder / FILE)
-
-
-def _makes_sense(tried: Verified) -> bool:
-    """Return whether it can be shown: shares and seconds are possible, and numbers fit a column."""
-    return (
-        tried.makes_sense
-        and (tried.seconds is None or min(tried.seconds) > 0)
-        and all(abs(number) < 2**63 for number in (tried.steps, tried.processes, tried.memory or 0))
-    )
