@@ -98,7 +98,7 @@ class OwnLoop:
         instead = " instead of foreach=True" if fact.foreach else ""
         code = f"torch.optim.{fact.name}(..., fused=True)  # its other arguments as before{instead}\n"
         before = NOT_SET if fact.fused is None else repr(fact.fused)
-        return (self._optimizer(fact, code, CodeDifference("fused", before, "True")),)
+        return (python(code, _of_program(fact), [CodeDifference("fused", before, "True")]),)
 
     def eight_bit(self) -> tuple[Change, ...]:
         """Return an 8-bit optimizer that keeps the moments of embeddings in 32 bits.
@@ -107,7 +107,7 @@ class OwnLoop:
         """
         fact = self.m[optimizer]
         code = self._torchao(fact.name) if self.m[world_size] > 1 else self._bitsandbytes(fact.name)
-        return (self._optimizer(fact, code, CodeDifference("optimizer", fact.name, f"{fact.name}8bit")),)
+        return (python(code, _of_program(fact), [CodeDifference("optimizer", fact.name, f"{fact.name}8bit")]),)
 
     def learning_rate(self, factor: float, why: str) -> tuple[Change, ...]:
         """Return the optimizer call with the learning rate multiplied by `factor`; nothing if it is unknown."""
@@ -117,7 +117,7 @@ class OwnLoop:
         rate = fact.lr * factor
         name = fact.name if fact.name.isidentifier() else "Optimizer"  # it is to be copied
         code = f"torch.optim.{name}(..., lr={rate:.3g})  # was {fact.lr:.3g}; {why}\n"
-        return (self._optimizer(fact, code, CodeDifference("lr", f"{fact.lr:.3g}", f"{rate:.3g}")),)
+        return (python(code, _of_program(fact), [CodeDifference("lr", f"{fact.lr:.3g}", f"{rate:.3g}")]),)
 
     # ---- memory ----
 
@@ -255,9 +255,6 @@ class OwnLoop:
             if before.get(name) is not None and before[name] != each
         ]
         return python(code, _of_program(fact), differences)
-
-    def _optimizer(self, fact: OptimizerFact, code: str, difference: CodeDifference) -> Change:
-        return python(code, _of_program(fact), [difference])
 
     def _bf16(self) -> str:
         if "FSDPModule" in self._wrappers:
