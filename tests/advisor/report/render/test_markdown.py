@@ -8,7 +8,8 @@ from snapshots import same, scenes
 
 from advisor.judging.judge import Outcome
 from advisor.metrics.base import Need
-from advisor.report.render import markdown
+from advisor.report.render import html, markdown
+from advisor.rules.base import text
 
 
 def test_snapshot_of_reports():
@@ -21,6 +22,16 @@ def test_it_tells_how_to_look_into_much_that_no_phase_holds():
 
     assert "region(" in markdown.render(replace(golden(), phases=much))
     assert "region(" not in markdown.render(golden())
+
+
+@pytest.mark.parametrize("form", [markdown, html])
+def test_a_change_in_words_that_the_advice_ends_with_is_read_once(form):
+    first = golden().advice[0]
+    words = (text("Move the sleep elsewhere."), text("Then measure again."))
+    advice = replace(first.finding.advice, then="A line sleeps. Move the sleep elsewhere.", changes=words)
+    shown = form.render(replace(golden(), advice=(replace(first, finding=replace(first.finding, advice=advice)),)))
+
+    assert [shown.count(change.code) for change in words] == [1, 1]
 
 
 def test_what_takes_another_machine_is_asked_for_last():
