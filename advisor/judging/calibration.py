@@ -153,15 +153,10 @@ class Calibration:
             if each.predicted and each.removed and each.verdict in (*HITS, *MISSES)
         ]
 
-    def scale(self, rule: str) -> float:
-        """Return the factor for the sides of the rule's intervals."""
-        return scale(self.records(rule))
-
     def prediction(self, rule: str, modeled: Triple) -> Triple:
         """Return the model's prediction, widened or narrowed to match past trials."""
-        if len(self.records(rule)) < LEAST_RECORDS:
-            return untested(modeled)
-        return rescaled(modeled, self.scale(rule))
+        records = self.records(rule)
+        return untested(modeled) if len(records) < LEAST_RECORDS else rescaled(modeled, scale(records))
 
     def confidence(self, rule: str, prior: float) -> float:
         """Return the confidence in the model: the mean of its Beta distribution after the trials."""
@@ -190,7 +185,7 @@ class Calibration:
             parts.append(f"Predicted {_change(expected)} step time, measured {_change(observed)}{medians}.")
             since = "So" if len(records) >= LEAST_RECORDS else f"Until {LEAST_RECORDS} trials are measured,"
             least = "at least " if len(records) < LEAST_RECORDS else ""
-            parts.append(f"{since} its intervals are {least}{self.scale(rule):.3g} times as wide as its model's.")
+            parts.append(f"{since} its intervals are {least}{scale(records):.3g} times as wide as its model's.")
         return " ".join(parts)
 
 
