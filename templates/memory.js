@@ -83,8 +83,13 @@
 
   fill("now", now);
   group.addEventListener("input", answer);
-  group.addEventListener("reset", () => setTimeout(answer));
-  group.addEventListener("submit", (event) => event.preventDefault());
+  document.getElementById("what-if-reset").addEventListener("click", () => {
+    for (const one of controls) {
+      if (one.options) one.selectedIndex = Math.max(0, [...one.options].findIndex((option) => option.defaultSelected));
+      else one.value = one.defaultValue;
+    }
+    answer();
+  });
   group.hidden = false;
   answer();
 }
