@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from .look import class_dict_of, dict_of
+from .look import ByIdentity, class_dict_of, dict_of
 from .tracebacks import OURS
 
 # By the beginning of a module's name. What starts programs and runs no loop is left out.
@@ -54,6 +54,18 @@ def callers() -> list[dict[str, Any]]:
     """Return up to MOST_CALLERS of the user's own lines on the stack, innermost first."""
     users = (frame for frame in outwards(sys._getframe(1)) if is_users(frame.f_code.co_filename))
     return [_line(frame) for frame in islice(users, MOST_CALLERS)]
+
+
+class Places(ByIdentity):
+    """Where objects were made: the `place` and the `callers` of each."""
+
+    def note(self, instance: Any, *_: Any, **__: Any) -> None:
+        """Note the lines that make an object now; look at a function that its constructor calls."""
+        try:
+            if self.get(instance) is None:
+                self.put(instance, {"place": place(), "callers": callers()})
+        except Exception:  # a place is a nicety
+            pass
 
 
 def frameworks() -> list[str]:

@@ -69,7 +69,7 @@ def begin(settings: dict[str, Any]) -> Agent | None:
     parallel = ddp.Ddp(agent)
     roots = forward.Roots(agent, seen.model, parallel.counting)
     put_in = agent.install
-    put_in("optimizer", lambda: optimizer.install(agent, seen.optimizer, roots.look_again))
+    put_in("optimizer", lambda: optimizer.install(agent, seen.optimizer, roots.watch))
     put_in("backward", lambda: backward.install(agent))
     put_in("forward", roots.install)
     if agent.mark is not None:

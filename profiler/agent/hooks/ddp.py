@@ -12,11 +12,11 @@ from typing import Any
 
 from ..dynamo import not_for_dynamo
 from ..facts import WRAPPERS
-from ..look import ByIdentity, child, dict_of, is_a, name_of, parameters, tensor
+from ..look import child, dict_of, is_a, name_of, parameters, tensor
 from ..observe import observe
 from ..patching import taking_out
 from ..session import Agent
-from ..stack import place
+from ..stack import Places
 
 # torch's Reducer times the first ten passes that reduce, then every hundredth (kDDPRuntimeLoggingSampleRate).
 FIRST_SAMPLES, SAMPLE_RATE = 10, 100
@@ -35,20 +35,13 @@ class Ddp:
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._class = agent.torch.nn.parallel.DistributedDataParallel
-        self._places = ByIdentity()
+        self._places = Places()
         self._counts: dict[int, _Count] = {}
         """The counts, by number of the root."""
 
     def install(self) -> None:
         """Remember where each module is made, and report each one at every tick."""
-
-        def note(module: Any, *_: Any, **__: Any) -> None:
-            try:
-                self._places.put(module, place())
-            except Exception:  # a place is a nicety
-                pass
-
-        observe(self._agent, "ddp", "__init__", note, self._class)
+        observe(self._agent, "ddp", "__init__", self._places.note, self._class)
         self._agent.on_tick.append(self._tell)
         self._agent.uninstall.append(("ddp", taking_out(self._tell, self._agent.on_tick)))
 
@@ -60,7 +53,8 @@ class Ddp:
         try:
             # An optimizer may step in a backward pass, which holds the lock that torch's answer takes.
             logged = {} if self._agent.in_backward else _logged(module)
-            count = self._counts[number] = _Count(module, self._agent.steps, self._places.get(module), logged)
+            made = self._places.get(module, {"place": None})
+            count = self._counts[number] = _Count(module, self._agent.steps, made["place"], logged)
         except Exception as error:
             self._agent.give_up("ddp", error)
             return None

@@ -113,21 +113,18 @@ class Roots:
         """Start watching."""
         called = dict_of, module_of, _is_training, self._measure, self._is_root, self._is_outermost
         not_for_dynamo(self._agent.torch, *called, self._agent.is_recomputing, callees=True)
-        self._watch()
+        self.watch()
         self._agent.on_tick.append(self._at_tick)
         self._agent.on_failure.append(self._tell)
         self._agent.uninstall.append(("forward", self._uninstall))
 
-    def look_again(self) -> None:
-        """Watch all modules again: the program may now train another model."""
-        if not self._watching and self._watches < MOST_WATCHES:
-            self._watch()
-
     # ---- finding the roots ----
 
-    def _watch(self) -> None:
-        if class_dict_of(self._module).get(NAME) is not None:
-            return  # another tool is there
+    def watch(self) -> None:
+        """Watch all modules for some steps; again if the program may now train another model."""
+        is_taken = class_dict_of(self._module).get(NAME) is not None  # maybe by another tool
+        if self._watching or is_taken or self._watches >= MOST_WATCHES:
+            return
         self._watches += 1
         self._watched = 0
         self._watching = True
@@ -336,7 +333,7 @@ class Roots:
         if self._watching:
             return
         if not self._called[0]:
-            self.look_again()
+            self.watch()
         else:
             self._settle()
         self._called[0] = False

@@ -17,7 +17,10 @@ from ..observe import observe
 from ..outlet import clock
 from ..ring import MARK_OPTIMIZER_END, MARK_OPTIMIZER_START, OPTIMIZER
 from ..session import Agent, ident
-from ..stack import callers, outwards, place
+from ..stack import Places, outwards
+
+MADE = "_patch_step_function"
+"""What `Optimizer.__init__` calls once."""
 
 
 def install(agent: Agent, seen: Callable[[Any, int, Any], None], another: Callable[[], None] = lambda: None) -> None:
@@ -46,7 +49,7 @@ def install(agent: Agent, seen: Callable[[Any, int, Any], None], another: Callab
 
     A step that has failed stays here for a while, so an entry must not keep alive the optimizer that filled the memory.
     """
-    places = ByIdentity()
+    places = Places()
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
         if dynamo and (is_traced() or flag(FLAG)):
@@ -138,7 +141,8 @@ def install(agent: Agent, seen: Callable[[Any, int, Any], None], another: Callab
 
     agent.on_failure.append(failed)
     agent.uninstall += [("optimizer", handle.remove) for handle in handles]
-    _hook_construction(agent, places)
+    if hasattr(agent.torch.optim.Optimizer, MADE):
+        observe(agent, "optimizer", MADE, places.note, agent.torch.optim.Optimizer)
 
 
 def _numbered_apart(torch: Any, handle: Any) -> Any:
@@ -166,18 +170,3 @@ def _is_running(key: int) -> bool:
         if is_step and id(frame.f_locals.get("self")) == key:
             return True
     return False
-
-
-def _hook_construction(agent: Agent, places: ByIdentity) -> None:
-    """Remember where each optimizer was made: its `__init__` calls `_patch_step_function` once."""
-
-    def note(instance: Any) -> None:
-        try:
-            if places.get(instance) is None:
-                places.put(instance, {"place": place(), "callers": callers()})
-        except Exception:  # a place is a nicety
-            pass
-
-    optimizer, name = agent.torch.optim.Optimizer, "_patch_step_function"
-    if hasattr(optimizer, name):
-        observe(agent, "optimizer", name, note, optimizer)
