@@ -7,9 +7,12 @@ with certainty is not reported.
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from ..look import class_dict_of, inside, is_a
@@ -35,6 +38,9 @@ FEWEST_TOKENS = 8
 Arrays = dict[str, Any]
 Mark = Callable[[Any], Any]
 """Function from an array whose rows are sequences to a boolean array of the positions that are real."""
+
+_is_zero: Mark = partial(operator.eq, 0)
+_is_not_zero: Mark = partial(operator.ne, 0)
 
 
 class Paddings:
@@ -143,13 +149,6 @@ _CODES = {
 }
 
 
-class _View:
-    """An object from which numpy makes an array without a copy."""
-
-    def __init__(self, interface: dict[str, Any]) -> None:
-        self.__array_interface__ = interface
-
-
 def _array(torch: Any, numpy: Any, tensor: Any) -> Any:
     """Return a CPU tensor as an array without a copy; None for a dtype that numpy lacks.
 
@@ -160,17 +159,14 @@ def _array(torch: Any, numpy: Any, tensor: Any) -> Any:
     if code is None or tensor.is_conj() or tensor.is_neg():
         return None
     size = tensor.element_size()
-    return numpy.asarray(
-        _View(
-            {
-                "version": 3,
-                "data": (tensor.data_ptr(), True),
-                "shape": tuple(tensor.shape),
-                "strides": tuple(step * size for step in tensor.stride()),
-                "typestr": ("|" if size == 1 else "<") + code,
-            }
-        )
-    )
+    interface = {
+        "version": 3,
+        "data": (tensor.data_ptr(), True),
+        "shape": tuple(tensor.shape),
+        "strides": tuple(step * size for step in tensor.stride()),
+        "typestr": ("|" if size == 1 else "<") + code,
+    }
+    return numpy.asarray(SimpleNamespace(__array_interface__=interface))
 
 
 def _find(arrays: Arrays) -> tuple[str, Mark] | None:
@@ -221,14 +217,6 @@ def _goes_with(mask: Any, other: Any) -> bool:
 
 def _are_alike(values: Any) -> bool:
     return bool((values == values[:1]).all())
-
-
-def _is_zero(array: Any) -> Any:
-    return array == 0
-
-
-def _is_not_zero(array: Any) -> Any:
-    return array != 0
 
 
 def _is_triangle(real: Any) -> bool:
