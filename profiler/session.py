@@ -164,10 +164,10 @@ class profile:
         self._variables = set_variables(variables)  # for spawned workers and subprocesses, too
         self._pid = os.getpid()
         atexit.register(self._end_with_the_program)
-        from profiler.agent import start, wait
+        from profiler.agent import importing, start
 
         self._agent = start
-        wait.wait_for_torch(variables[launch.VARIABLE])
+        importing.wait_for_torch(variables[launch.VARIABLE])
 
     def _end_with_the_program(self) -> None:
         if os.getpid() == self._pid:

@@ -1,4 +1,8 @@
-"""Notice when the program has imported a module, without importing it."""
+"""Notice when the program has imported a module, without importing it.
+
+This is the only agent code that runs before the program imports torch. A process that never imports it pays for nothing
+more.
+"""
 
 from __future__ import annotations
 
@@ -82,6 +86,22 @@ def when_imported(name: str, callback: Callable[[], None]) -> None:
         # After finders that the program has put first, and before the one that finds what is on the path.
         places = [place for place, finder in enumerate(sys.meta_path) if finder is PathFinder]
         sys.meta_path.insert(places[0] if places else 0, _watch)
+
+
+def wait_for_torch(settings: str) -> None:
+    """Install the agent once the program has imported torch; `settings` is the launcher's JSON."""
+
+    def torch_is_there() -> None:
+        try:
+            import json
+
+            from . import start
+
+            start.begin_or_leave(json.loads(settings))
+        except Exception:  # `import torch` is the program's: it succeeds, with us or without
+            return
+
+    when_imported("torch", torch_is_there)
 
 
 def forget() -> None:

@@ -18,7 +18,7 @@ try:
     package = types.ModuleType("_profile_train_agent")
     package.__path__ = [os.path.dirname(here)]
     sys.modules["_profile_train_agent"] = package
-    from _profile_train_agent.wait import wait_for_torch
+    from _profile_train_agent.importing import wait_for_torch
 
     wait_for_torch(settings)
 except Exception:  # the program comes first
