@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler.importers.columns import ANNOTATION, CALL, COPY, Integers, Mask
+from profiler.importers.columns import ANNOTATION, CALL, COPY
+from profiler.importers.intervals import Integers, Mask, Spans, span, union
 from profiler.importers.kineto import Trace
-from profiler.importers.spans import Spans, difference, either, intersection, span, union, within
 from profiler.importers.work import COMMUNICATION, COMPUTE, MEMORY, NOWHERE, GpuWork
 
 SLOW_CALL = 50_000
@@ -51,25 +51,25 @@ class Breakdown:
 
 def breakdown(work: GpuWork, host: HostActivity, begin: int, end: int) -> Breakdown:
     """Return the breakdown of the time from `begin` to `end`."""
-    idle = difference(span(begin, end), work.spans())
+    idle = span(begin, end) - work.spans()
     return Breakdown(
         parts={name: spans.total for name, spans in parts_of(work, host, begin, end).items()},
-        communication=within(work.spans(work.kind == COMMUNICATION), begin, end).total,
-        longest_idle=int((idle.end - idle.start).max(initial=0)),
+        communication=work.spans(work.kind == COMMUNICATION).within(begin, end).total,
+        longest_idle=int(idle.length.max(initial=0)),
     )
 
 
 def parts_of(work: GpuWork, host: HostActivity, begin: int, end: int) -> dict[str, Spans]:
     """Return when each of PARTS was, from `begin` to `end`."""
     compute, collective, memory = (
-        within(work.spans(work.kind == kind), begin, end) for kind in (COMPUTE, COMMUNICATION, MEMORY)
+        work.spans(work.kind == kind).within(begin, end) for kind in (COMPUTE, COMMUNICATION, MEMORY)
     )
-    exposed = difference(collective, compute)
-    moving = difference(memory, either(compute, exposed))
+    exposed = collective - compute
+    moving = memory - compute - exposed
     active = work.spans()
-    idle = difference(span(begin, end), active)
-    data = intersection(idle, host.fetches)
-    why = why_idle(difference(idle, data), active, work, host, begin)
+    idle = span(begin, end) - active
+    data = idle & host.fetches
+    why = why_idle(idle - data, active, work, host, begin)
     return dict(zip(PARTS, (compute, exposed, moving, data, *why), strict=True))
 
 
@@ -95,7 +95,7 @@ def host_of(trace: Trace, work: GpuWork) -> HostActivity:
     staged = is_copy(trace, work, "Pageable -> Device") & (work.call_end - work.call_start > SLOW_CALL)
     blocking = copies & ((work.call_end >= work.end) | staged)
     return HostActivity(
-        trace.spans(annotated(trace, FETCH)),
+        ranges.spans(annotated(trace, FETCH)),
         union(
             np.concatenate((ranges.start[waiting], work.call_start[blocking])),
             np.concatenate((ranges.end[waiting], work.call_end[blocking])),
@@ -117,7 +117,7 @@ def why_idle(gaps: Spans, active: Spans, work: GpuWork, host: HostActivity, begi
     waited = (wait >= 0) & (np.append(host.waits.end, 0)[wait] >= dry)
     sync = ~queued & waited
     late = ~queued & ~waited
-    return tuple(Spans(gaps.start[chosen], gaps.end[chosen]) for chosen in (sync, late, queued))  # type: ignore[return-value]
+    return tuple(gaps.where(chosen) for chosen in (sync, late, queued))  # type: ignore[return-value]
 
 
 def named(trace: Trace, wanted: Callable[[str], bool]) -> Mask:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiler.importers.breakdown import annotated, named
-from profiler.importers.columns import MODULE, OPERATOR, Integers
+from profiler.importers.columns import MODULE, OPERATOR
+from profiler.importers.intervals import Integers, around
 from profiler.importers.kineto import Trace
-from profiler.importers.nesting import around
 from profiler.importers.work import GpuWork
 
 _NO_PLACE = ("ProfilerStep", "profile-train", "enumerate(DataLoader)", "nccl:", "gloo:")

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from profiler.importers.columns import Integers
+from profiler.importers.intervals import Integers
 from profiler.importers.kineto import Trace
-from profiler.importers.spans import difference, union
 from profiler.importers.work import COMMUNICATION, COMPUTE, GpuWork
 from profiler.schema import Exchange
 
@@ -108,14 +108,13 @@ def collectives(trace: Trace, work: GpuWork) -> tuple[Collectives, ...]:
     computing = work.spans(work.kind == COMPUTE)
     found = []
     for key, those in by_key.items():
-        at = np.array(those)
-        start, end = work.start[at], work.end[at]
+        mine = work.where(np.array(those))
         found.append(
             Collectives(
                 key=key,
-                durations=tuple((end - start).tolist()),
-                exposed=difference(union(start, end), computing).total,
-                bytes=_bytes(trace, work.collective[at]),
+                durations=tuple(mine.length.tolist()),
+                exposed=(mine.spans() - computing).total,
+                bytes=_bytes(trace, mine.collective),
             )
         )
     return tuple(sorted(found, key=lambda each: (-each.total, each.key)))
@@ -160,7 +159,7 @@ def _plain(name: str) -> str:
     return found[0] if found else bare[:40]
 
 
-def _bytes(trace: Trace, numbers: Integers) -> int | None:
+def _bytes(trace: Trace, numbers: npt.NDArray[np.int32]) -> int | None:
     total = 0
     for number, count in zip(*(each.tolist() for each in np.unique(numbers, return_counts=True)), strict=True):
         if number < 0:

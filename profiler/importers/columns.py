@@ -13,9 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.importers.events import Arguments, Range
-
-Integers = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+from profiler.importers.intervals import Integers, Intervals, Mask
 
 OPERATOR, ANNOTATION, MODULE, CALL, KERNEL, COPY, FILL = range(7)
 """Categories of a range: host operator, named host range, module's call, call into the GPU's runtime, GPU work."""
@@ -57,11 +55,9 @@ CATEGORIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class EventColumns:
+class EventColumns(Intervals):
     """The columns of a trace, one row per range; times are whole nanoseconds from the start of the first."""
 
-    start: Integers
-    end: Integers
     category: npt.NDArray[np.int8]
     name: npt.NDArray[np.int32]
     """Position in the trace's names; the other index columns refer to their own tables likewise."""
@@ -78,13 +74,6 @@ class EventColumns:
     """Of an operator, the number that joins forward and backward pass; -1 if there is none."""
     blocks: npt.NDArray[np.float32]
     """Of a kernel, for each multiprocessor; NaN where the trace does not tell."""
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    def where(self, chosen: Mask | Integers) -> EventColumns:
-        """Return all columns of the chosen rows."""
-        return EventColumns(*(getattr(self, each.name)[chosen] for each in fields(self)))
 
 
 class Collective(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from profiler.importers.breakdown import HostActivity
-from profiler.importers.spans import Spans, intersection
+from profiler.importers.intervals import span
 from profiler.importers.work import COMMUNICATION, COMPUTE, GpuWork
 
 Part = Literal["compute", "communication", "memory", "gpu_gap", "launch", "data", "host", "sync"]
@@ -105,10 +105,7 @@ class _Walk:
     def _host_links(self, start: int, end: int) -> None:
         """Add the host's time, with fetching as links of its own."""
         start = max(start, self._begin)
-        if end <= start:
-            return
-        fetches = intersection(self._host.fetches, Spans(np.array([start]), np.array([end])))
-        moment = end
+        fetches, moment = self._host.fetches & span(start, end), end
         for first, last in zip(fetches.start[::-1].tolist(), fetches.end[::-1].tolist(), strict=True):
             self._add("host", last, moment)
             self._add("data", first, last)

@@ -7,8 +7,8 @@ import numpy as np
 
 from profiler.importers.breakdown import HostActivity, is_copy, named, why_idle
 from profiler.importers.columns import CALL
+from profiler.importers.intervals import Intervals, Spans, span
 from profiler.importers.kineto import Trace
-from profiler.importers.spans import Spans, difference, either, intersection, span, within
 from profiler.importers.work import COMMUNICATION, GpuWork
 
 STALL = 1_000_000
@@ -38,23 +38,23 @@ def shares(trace: Trace, work: GpuWork, host: HostActivity, begin: int, end: int
     """Split the time from `begin` to `end`."""
     incoming, outgoing = is_copy(trace, work, "HtoD"), is_copy(trace, work, "DtoH")
     collective = work.kind == COMMUNICATION
-    running = within(work.spans(~incoming & ~outgoing & ~collective), begin, end)
-    sent = difference(within(work.spans(collective), begin, end), running)
-    idle = difference(difference(span(begin, end), running), sent)
-    data = intersection(idle, host.fetches)
-    idle = difference(idle, data)
-    h2d = intersection(idle, work.spans(incoming))
-    idle = difference(idle, h2d)
-    reading = intersection(idle, work.spans(outgoing))
-    sync, launch, queued = why_idle(difference(idle, reading), work.spans(), work, host, begin)
+    running = work.spans(~incoming & ~outgoing & ~collective).within(begin, end)
+    sent = work.spans(collective).within(begin, end) - running
+    idle = span(begin, end) - running - sent
+    data = idle & host.fetches
+    idle -= data
+    h2d = idle & work.spans(incoming)
+    idle -= h2d
+    reading = idle & work.spans(outgoing)
+    sync, launch, queued = why_idle(idle - reading, work.spans(), work, host, begin)
     return Shares(
         running=running,
         communication=sent,
         data=data,
         h2d=h2d,
-        sync=either(sync, intersection(reading, host.waits)),
+        sync=sync | (reading & host.waits),
         launch=launch,
-        other=either(queued, difference(reading, host.waits)),
+        other=queued | (reading - host.waits),
     )
 
 
@@ -66,22 +66,21 @@ def account(trace: Trace, work: GpuWork, parts: Shares, begin: int, end: int) ->
     """
     copies, pageable = is_copy(trace, work, "HtoD"), is_copy(trace, work, "Pageable")
     known = bool((pageable | is_copy(trace, work, "Pinned"))[copies].all())
-    gaps = parts.launch.end - parts.launch.start
-    kernels = within(Spans(work.start, work.end), begin, end)
-    idle = (parts.data, parts.sync, parts.launch, parts.other)
-    pieces = np.concatenate([each.end - each.start for each in (kernels, *idle)]).astype(np.float64)
+    gaps = parts.launch.length
+    pieces: list[Intervals] = [work.within(begin, end), parts.data, parts.sync, parts.launch, parts.other]
+    lengths = np.concatenate([each.length for each in pieces]).astype(np.float64)
     return {
         "busy": (parts.running.total + parts.communication.total) * 1e-9,
         "h2d": parts.h2d.total * 1e-9,
-        "h2d_pageable": intersection(parts.h2d, work.spans(copies & pageable)).total * 1e-9 if known else None,
+        "h2d_pageable": (parts.h2d & work.spans(copies & pageable)).total * 1e-9 if known else None,
         "idle_data": parts.data.total * 1e-9,
         "idle_sync": parts.sync.total * 1e-9,
         "idle_launch": parts.launch.total * 1e-9,
         "idle_stalled": int(gaps[gaps > STALL].sum()) * 1e-9,
-        "idle_allocating": intersection(parts.launch, _allocating(trace)).total * 1e-9,
-        "scatter": float(np.sqrt(np.square(pieces).sum())) / (end - begin),
+        "idle_allocating": (parts.launch & _allocating(trace)).total * 1e-9,
+        "scatter": float(np.sqrt(np.square(lengths).sum())) / (end - begin),
         "idle_other": parts.other.total * 1e-9,
-        "communication": within(work.spans(work.kind == COMMUNICATION), begin, end).total * 1e-9,
+        "communication": work.spans(work.kind == COMMUNICATION).within(begin, end).total * 1e-9,
         "communication_exposed": parts.communication.total * 1e-9,
     }
 
@@ -89,4 +88,4 @@ def account(trace: Trace, work: GpuWork, parts: Shares, begin: int, end: int) ->
 def _allocating(trace: Trace) -> Spans:
     """Return the time in calls that allocate or free device memory."""
     calls = trace.ranges.category == CALL
-    return trace.spans(calls & named(trace, lambda name: _ALLOCATION.match(name) is not None))
+    return trace.ranges.spans(calls & named(trace, lambda name: _ALLOCATION.match(name) is not None))

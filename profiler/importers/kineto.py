@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from profiler.errors import ProfilerError
-from profiler.importers.columns import Builder, Collective, EventColumns, Mask
-from profiler.importers.spans import Spans, union
+from profiler.importers.columns import Builder, Collective, EventColumns
 from profiler.importers.stream import NO_TRACE, Stream
 from profiler.schema import MOST_RANKS, DeviceFact
 
@@ -35,10 +34,6 @@ class Trace:
     """Whether the file ends too early, or a part of it is damaged."""
     problems: tuple[str, ...]
     """Sentences on everything that could not be read."""
-
-    def spans(self, chosen: Mask) -> Spans:
-        """Return the time in any of the chosen ranges."""
-        return union(self.ranges.start[chosen], self.ranges.end[chosen])
 
 
 def read(path: Path) -> Trace:

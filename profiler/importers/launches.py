@@ -3,7 +3,7 @@
 import numpy as np
 
 from profiler.importers.breakdown import SLOW_CALL
-from profiler.importers.columns import Integers
+from profiler.importers.intervals import Integers
 from profiler.importers.work import GpuWork
 from profiler.schema import Launching, Waiting
 
@@ -31,7 +31,7 @@ def costs(work: GpuWork) -> tuple[Integers, Integers, Integers]:
     """
     known = work.where(work.launched)
     first = known.where(np.unique(known.call, return_index=True)[1])
-    return (first.call_end - first.call_start, np.maximum(first.start - first.call_end, 0), first.end - first.start)
+    return (first.call_end - first.call_start, np.maximum(first.start - first.call_end, 0), first.length)
 
 
 def queue(work: GpuWork, begin: int, end: int) -> Waiting | None:

@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.importers.breakdown import HostActivity, named, parts_of
-from profiler.importers.columns import CALL, MODULE, MODULE_PREFIX, Integers, Numbers
+from profiler.importers.columns import CALL, MODULE, MODULE_PREFIX, Numbers
+from profiler.importers.intervals import Integers, Intervals, Spans, around, span
 from profiler.importers.kineto import Trace
-from profiler.importers.nesting import around
 from profiler.importers.phases import passes_of
-from profiler.importers.spans import Spans, span
 from profiler.importers.steps import MARK, PROFILER_STEP, Steps, numbers
 from profiler.importers.tables import shown
 from profiler.importers.work import GpuWork
@@ -34,12 +33,9 @@ _UNSEEN = (MARK, PROFILER_STEP)
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
-    """The pieces of one lane."""
+class _Pieces(Intervals):
+    """The pieces of a lane."""
 
-    name: str
-    start: Integers
-    end: Integers
     text: Integers
     kind: Integers
     level: Integers
@@ -66,18 +62,18 @@ def _look(
     ranges = trace.ranges
     host_rows = np.flatnonzero((ranges.category <= CALL) & (ranges.start < end) & (ranges.end > begin))
     host_rows = host_rows[~named(trace, lambda name: name.startswith(_UNSEEN))[host_rows]]
-    rows = [
-        *([_spans("GPU", parts, names, kinds)] if len(work) else []),
+    found = [
+        *([("GPU", _spans(parts, names, kinds))] if len(work) else []),
         *_streams(trace, near, names, kinds),
-        _spans("Host: pass", passes, names, kinds),
-        _spans("Host: waits", {"fetch": host.fetches, "wait": host.waits}, names, kinds),
+        ("Host: pass", _spans(passes, names, kinds)),
+        ("Host: waits", _spans({"fetch": host.fetches, "wait": host.waits}, names, kinds)),
         *_threads(trace, near, host_rows, names, kinds, (end - begin) // COLUMNS),
     ]
-    rows = [clipped for row in rows if len((clipped := _clipped(row, begin, end)).start)]
-    tick, lanes = 0, [_lane(row, begin, 0) for row in rows]
+    shown_ones = [(name, inside) for name, pieces in found if len(inside := pieces.within(begin, end))]
+    tick, lanes = 0, [_lane(name, pieces, begin, 0) for name, pieces in shown_ones]
     while sum(len(lane.items) for lane in lanes) > MOST:
         tick = 2 * tick or max(1, (end - begin) // COLUMNS)
-        lanes = [_lane(row, begin, tick) for row in rows]
+        lanes = [_lane(name, pieces, begin, tick) for name, pieces in shown_ones]
     return StepLook(
         which=which,
         number=numbers(trace, steps)[at] if steps.marked else None,
@@ -86,7 +82,7 @@ def _look(
         stretches=tuple(
             _longest(trace, host_rows, name, spans, begin)
             for name, spans in parts.items()
-            if name != "compute" and len(spans.start) and len(work)
+            if name != "compute" and len(spans) and len(work)
         ),
         tick=tick * 1e-9,
         names=tuple(names),
@@ -95,11 +91,10 @@ def _look(
     )
 
 
-def _spans(name: str, parts: dict[str, Spans], names: Numbers, kinds: Numbers) -> _Row:
-    """Return a lane of sets of time, named by their keys."""
-    sizes = [len(each.start) for each in parts.values()]
-    return _Row(
-        name,
+def _spans(parts: dict[str, Spans], names: Numbers, kinds: Numbers) -> _Pieces:
+    """Return sets of time, named by their keys."""
+    sizes = [len(each) for each in parts.values()]
+    return _Pieces(
         np.concatenate([each.start for each in parts.values()]),
         np.concatenate([each.end for each in parts.values()]),
         np.repeat([names[each] for each in parts], sizes).astype(np.int64),
@@ -108,25 +103,27 @@ def _spans(name: str, parts: dict[str, Spans], names: Numbers, kinds: Numbers) -
     )
 
 
-def _streams(trace: Trace, near: GpuWork, names: Numbers, kinds: Numbers) -> list[_Row]:
+def _streams(trace: Trace, near: GpuWork, names: Numbers, kinds: Numbers) -> list[tuple[str, _Pieces]]:
     streams, place = np.unique(near.stream, return_inverse=True)
-    busy = np.bincount(place.reshape(-1), near.end - near.start, minlength=len(streams))
+    busy = np.bincount(place.reshape(-1), near.length, minlength=len(streams))
     found = []
     for stream in sorted(streams[np.argsort(-busy, kind="stable")][:STREAMS].tolist()):
         mine = near.where(near.stream == stream)
         kind = np.array([kinds[each] for each in _KINDS])[mine.kind]
         text = _texts(trace, mine.name, names)
         level = np.zeros(len(mine), np.int64)
-        found.append(_Row(f"Stream {trace.streams[stream][1]}", mine.start, mine.end, text, kind, level))
+        found.append((f"Stream {trace.streams[stream][1]}", _Pieces(mine.start, mine.end, text, kind, level)))
     return found
 
 
-def _threads(trace: Trace, near: GpuWork, rows: Integers, names: Numbers, kinds: Numbers, least: int) -> list[_Row]:
+def _threads(
+    trace: Trace, near: GpuWork, rows: Integers, names: Numbers, kinds: Numbers, least: int
+) -> list[tuple[str, _Pieces]]:
     """Return the threads that launch most, with what they ran; of very many ranges those that can be seen."""
     ranges = trace.ranges
     rows = rows[ranges.category[rows] <= MODULE]
     if len(rows) > 20 * MOST:
-        rows = rows[ranges.end[rows] - ranges.start[rows] >= least]
+        rows = rows[ranges.length[rows] >= least]
     launching = np.bincount(near.thread[near.thread >= 0], minlength=int(ranges.thread.max(initial=0)) + 1)
     count = np.bincount(ranges.thread[rows], minlength=len(launching))
     found = []
@@ -140,7 +137,7 @@ def _threads(trace: Trace, near: GpuWork, rows: Integers, names: Numbers, kinds:
         mine, level = mine[level < LEVELS], level[level < LEVELS]
         kind = np.full(len(mine), kinds["operator"])
         text = _texts(trace, ranges.name[mine], names)
-        found.append(_Row("Host: thread", ranges.start[mine], ranges.end[mine], text, kind, level))
+        found.append(("Host: thread", _Pieces(ranges.start[mine], ranges.end[mine], text, kind, level)))
     return found
 
 
@@ -151,39 +148,33 @@ def _texts(trace: Trace, numbered: npt.NDArray[np.int32], names: Numbers) -> Int
     return np.array(texts, np.int64)[place.reshape(-1)]
 
 
-def _clipped(row: _Row, begin: int, end: int) -> _Row:
-    start, stop = np.maximum(row.start, begin), np.minimum(row.end, end)
-    some = stop > start
-    return _Row(row.name, start[some], stop[some], row.text[some], row.kind[some], row.level[some])
-
-
-def _lane(row: _Row, begin: int, tick: int) -> Lane:
+def _lane(name: str, pieces: _Pieces, begin: int, tick: int) -> Lane:
     """Return the lane; neighbors that are all shorter than `tick` become one piece per tick.
 
     It looks like the longest of them.
     """
-    order = np.lexsort((row.start, row.level))
-    start, end, level = row.start[order], row.end[order], row.level[order]
-    small = end - start < tick
+    pieces = pieces.where(np.lexsort((pieces.start, pieces.level)))
+    start, level = pieces.start, pieces.level
+    small = pieces.length < tick
     bucket = start // max(1, tick)
     alike = small[1:] & small[:-1] & (level[1:] == level[:-1]) & (bucket[1:] == bucket[:-1])
     first = np.flatnonzero(np.append(True, ~alike))
-    group = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(start))))
-    longest = order[np.lexsort((end - start, group))[np.append(first[1:], len(start)) - 1]]
     count = np.diff(np.append(first, len(start)))
-    reach = np.maximum.reduceat(end, first)
-    columns = (start[first] - begin, reach - start[first], row.text[longest], row.kind[longest], level[first], count)
+    group = np.repeat(np.arange(len(first)), count)
+    longest = pieces.where(np.lexsort((pieces.length, group))[np.append(first[1:], len(start)) - 1])
+    reach = np.maximum.reduceat(pieces.end, first)
+    columns = (start[first] - begin, reach - start[first], longest.text, longest.kind, level[first], count)
     items = tuple(zip(*(column.tolist() for column in columns), strict=True))
-    return Lane(name=row.name, levels=int(level.max(initial=0)) + 1, items=items)
+    return Lane(name=name, levels=int(level.max(initial=0)) + 1, items=items)
 
 
 def _longest(trace: Trace, rows: Integers, name: str, spans: Spans, begin: int) -> Stretch:
     """Return the longest stretch of a part, and what the host was in for most of it: the shortest such range."""
-    at = int((spans.end - spans.start).argmax())
+    at = int(spans.length.argmax())
     start, end = int(spans.start[at]), int(spans.end[at])
     ranges = trace.ranges
     from_, to = ranges.start[rows], ranges.end[rows]
     over = rows[2 * (np.minimum(to, end) - np.maximum(from_, start)) > end - start]
-    inside = over[(ranges.end[over] - ranges.start[over]).argmin()] if len(over) else -1
+    inside = over[ranges.length[over].argmin()] if len(over) else -1
     doing = shown(trace.names[ranges.name[inside]].removeprefix(MODULE_PREFIX))[:NAME] if inside >= 0 else ""
     return Stretch(part=name, start=(start - begin) * 1e-9, seconds=(end - start) * 1e-9, host=doing)

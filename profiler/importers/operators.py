@@ -12,8 +12,9 @@ import numpy as np
 
 from profiler.importers.arithmetic import NOTHING, Call, parse, work_of_call
 from profiler.importers.callers import Callers
-from profiler.importers.columns import CALL, LARGEST, MODULE_PREFIX, OPERATOR, Integers
+from profiler.importers.columns import CALL, LARGEST, MODULE_PREFIX, OPERATOR
 from profiler.importers.gpu_time import Shares
+from profiler.importers.intervals import Integers
 from profiler.importers.kernel_kinds import kernel_kind, operator_kind
 from profiler.importers.kineto import Trace
 from profiler.importers.phases import OPTIMIZER, PASSES, has_backward, pass_of
@@ -54,13 +55,13 @@ def on_gpu(trace: Trace, work: GpuWork, calling: Callers, parts: Shares | None, 
     distinct, group = _groups(*keys)
     size = len(distinct)
     _, first = np.unique(np.where(known, operator, -1 - np.arange(len(inside))), return_index=True)
-    total = np.bincount(group, inside.end - inside.start, minlength=size) * 1e-9
+    total = np.bincount(group, inside.length, minlength=size) * 1e-9
     kernels = np.bincount(group, minlength=size)
     made = np.bincount(group[first], minlength=size)
-    host = np.bincount(group[first], (ranges.end - ranges.start)[operator[first]], minlength=size) * 1e-9
+    host = np.bincount(group[first], ranges.length[operator[first]], minlength=size) * 1e-9
     runs = np.bincount(_begun(inside.asked, group), minlength=size)
     gaps = np.bincount(group, _gaps(inside, parts), minlength=size) * 1e-9 if parts else None
-    dearest = _dearest(inside.name.astype(np.int64), group, inside.end - inside.start)
+    dearest = _dearest(inside.name.astype(np.int64), group, inside.length)
     order = np.lexsort((np.arange(size), -total))
     kept = order if size <= MOST else order[: MOST - 1]
     rows = []
@@ -145,8 +146,7 @@ def _gaps(work: GpuWork, parts: Shares) -> Integers:
     """Return for each piece of work how long the GPU was idle before it because its launch came late."""
     found = np.zeros(len(work), np.int64)
     at = np.searchsorted(work.start, parts.launch.end, "left")
-    lengths = parts.launch.end - parts.launch.start
-    np.add.at(found, at[at < len(work)], lengths[at < len(work)])
+    np.add.at(found, at[at < len(work)], parts.launch.length[at < len(work)])
     return found
 
 

@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from profiler.importers.breakdown import FETCH, SLOW_CALL, HostActivity, annotated, named
 from profiler.importers.callers import is_backward
-from profiler.importers.columns import OPERATOR, Integers
+from profiler.importers.columns import OPERATOR
 from profiler.importers.gpu_time import Shares
+from profiler.importers.intervals import Integers, Spans, union
 from profiler.importers.kineto import Trace
-from profiler.importers.spans import Spans, covered, covers, difference, either, intersection, union
 from profiler.importers.steps import Steps, numbers
 from profiler.importers.tables import PID, optimizer_ranges
 from profiler.importers.work import GpuWork
@@ -45,10 +45,9 @@ def steps_on_gpu(trace: Trace, work: GpuWork, host: HostActivity, parts: Shares,
     during = passes_of(trace, steps, union(steps.host[:1], steps.host[-1:]))
     left, computing = parts.running, {}
     for name, number in PASSES.items():
-        mine = intersection(left, work.spans(asked == number))
-        left = difference(left, mine)
-        queued = Spans(parts.other.start[following == number], parts.other.end[following == number])
-        computing[name] = either(mine, either(queued, intersection(parts.launch, during[name])))
+        mine = left & work.spans(asked == number)
+        left -= mine
+        computing[name] = mine | parts.other.where(following == number) | (parts.launch & during[name])
     rows = _rows(trace, steps, steps.reached, waiting, computing)
     asking = _asking(work, host, steps)
     return tuple(replace(row, host_launch=float(each)) for row, each in zip(rows, asking, strict=False))
@@ -57,21 +56,21 @@ def steps_on_gpu(trace: Trace, work: GpuWork, host: HostActivity, parts: Shares,
 def steps_on_host(trace: Trace, steps: Steps) -> tuple[Step, ...]:
     """Return the steps, each from its mark to the next."""
     single = annotated(trace, SINGLE)
-    data = trace.spans(single)
-    rest = difference(union(steps.host[:-1], steps.host[1:]), data)
+    data = trace.ranges.spans(single)
+    rest = union(steps.host[:-1], steps.host[1:]) - data
     waiting: dict[str, Spans | None] = {"data_wait": data if single.any() else None}
     return _rows(trace, steps, steps.host, waiting, passes_of(trace, steps, rest))
 
 
 def passes_of(trace: Trace, steps: Steps, time: Spans) -> dict[str, Spans]:
     """Return when the host was in backward passes, forward passes and updates, within `time`."""
-    updating = intersection(time, optimizer_ranges(trace))
-    rest = difference(time, updating)
-    backward = intersection(rest, _backward(trace))
+    updating = time & optimizer_ranges(trace)
+    rest = time - updating
+    backward = rest & _backward(trace)
     ahead = union(steps.host[:-1], _last_backward(trace, steps))
     return {
         "backward": backward,
-        "forward": intersection(difference(rest, backward), ahead),
+        "forward": (rest - backward) & ahead,
         "optimizer": updating,
     }
 
@@ -84,14 +83,14 @@ def _asking(work: GpuWork, host: HostActivity, steps: Steps) -> npt.NDArray[np.f
     """
     known = work.where(work.launched)
     slow = known.call_end - known.call_start > SLOW_CALL
-    idle = either(either(host.fetches, host.waits), union(known.call_start[slow], known.call_end[slow]))
+    idle = host.fetches | host.waits | union(known.call_start[slow], known.call_end[slow])
     last = np.zeros(len(steps.host) - 1, np.int64)
     step = np.searchsorted(steps.host, known.call_start, "right") - 1
     inside = (step >= 0) & (step < len(last))
     np.maximum.at(last, step[inside], known.call_end[inside])
     begin = steps.host[:-1]
     end = np.clip(last, begin, steps.host[1:])
-    return (end - begin - (covered(idle, end) - covered(idle, begin))) * 1e-9
+    return (end - begin - (idle.covered(end) - idle.covered(begin))) * 1e-9
 
 
 def _rows(
@@ -100,15 +99,15 @@ def _rows(
     if not steps.marked:
         return ()
     if not has_backward(trace):
-        computing = {"optimizer": updating} if len((updating := computing["optimizer"]).start) else {}
+        computing = {"optimizer": updating} if len(updating := computing["optimizer"]) else {}
     known: dict[str, Any] = {
-        name: np.diff(covered(each, bounds)) * 1e-9 for name, each in (waiting | computing).items() if each is not None
+        name: np.diff(each.covered(bounds)) * 1e-9 for name, each in (waiting | computing).items() if each is not None
     }
     durations = np.diff(bounds) * 1e-9
     other = durations - sum(known.values(), np.zeros(len(durations)))
     fetched, fetching = _fetches(trace)
     batches = np.diff(np.searchsorted(fetched, steps.host))
-    in_fetch = np.diff(covered(fetching, steps.host)) * 1e-9
+    in_fetch = np.diff(fetching.covered(steps.host)) * 1e-9
     return tuple(
         Step(
             pid=PID,
@@ -128,14 +127,14 @@ def pass_of(moments: Integers, trace: Trace, steps: Steps) -> Integers:
     """Return the pass to which work launched at each moment belongs."""
     step = np.clip(np.searchsorted(steps.host, moments, "right") - 1, 0, len(steps.host) - 2)
     found = np.where(moments < _last_backward(trace, steps)[step], FORWARD, OTHER)
-    found[covers(_backward(trace), moments)] = BACKWARD
-    found[covers(optimizer_ranges(trace), moments)] = OPTIMIZER
+    found[_backward(trace).covers(moments)] = BACKWARD
+    found[optimizer_ranges(trace).covers(moments)] = OPTIMIZER
     return found
 
 
 def has_backward(trace: Trace) -> bool:
     """Return whether the trace holds a backward pass."""
-    return bool(len(_backward(trace).start))
+    return len(_backward(trace)) > 0
 
 
 def _last_backward(trace: Trace, steps: Steps) -> Integers:
@@ -147,8 +146,8 @@ def _last_backward(trace: Trace, steps: Steps) -> Integers:
 
 
 def _backward(trace: Trace) -> Spans:
-    found = trace.spans(named(trace, is_backward) & (trace.ranges.category == OPERATOR))
-    if not len(found.start):
+    found = trace.ranges.spans(named(trace, is_backward) & (trace.ranges.category == OPERATOR))
+    if not len(found):
         return found
     apart = found.start[1:] - found.end[:-1] > BETWEEN_NODES
     return Spans(found.start[np.append(True, apart)], found.end[np.append(apart, True)])
@@ -157,4 +156,4 @@ def _backward(trace: Trace) -> Spans:
 def _fetches(trace: Trace) -> tuple[Integers, Spans]:
     """Return the start of each fetch, and the time all fetches cover."""
     chosen = annotated(trace, FETCH)
-    return np.sort(trace.ranges.start[chosen]), trace.spans(chosen)
+    return np.sort(trace.ranges.start[chosen]), trace.ranges.spans(chosen)

@@ -9,7 +9,6 @@ import numpy as np
 from profiler.importers.breakdown import FETCH
 from profiler.importers.columns import ANNOTATION
 from profiler.importers.kineto import Trace
-from profiler.importers.spans import covers
 from profiler.importers.tables import optimizer_ranges, summed
 from profiler.importers.work import GpuWork
 
@@ -28,7 +27,7 @@ def settings_of(trace: Trace, work: GpuWork) -> dict[str, Any]:
             fetches[name.startswith(_WORKERS)] += time
         elif found := _UPDATE.match(name):
             updates[found[1]] += time
-    updating = np.unique(work.name[covers(optimizer_ranges(trace), work.asked)]).tolist()
+    updating = np.unique(work.name[optimizer_ranges(trace).covers(work.asked)]).tolist()
     return {
         "workers": fetches.most_common(1)[0][0] if fetches else None,
         "optimizer": updates.most_common(1)[0][0] if updates else "",
@@ -40,5 +39,5 @@ def _annotations(trace: Trace) -> dict[str, int]:
     """Return the nanoseconds in annotated ranges, by name."""
     ranges = trace.ranges
     rows = np.flatnonzero(ranges.category == ANNOTATION)
-    sums = summed(ranges.name[rows], np.zeros(len(rows), bool), (ranges.end - ranges.start)[rows])
+    sums = summed(ranges.name[rows], np.zeros(len(rows), bool), ranges.length[rows])
     return {trace.names[number]: time for number, _, _, time in sums}

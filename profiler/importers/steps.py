@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiler.importers.breakdown import FETCH, annotated, named
-from profiler.importers.columns import ANNOTATION, OPERATOR, Integers, Mask
+from profiler.importers.columns import ANNOTATION, OPERATOR
+from profiler.importers.intervals import Integers, Mask
 from profiler.importers.kineto import Trace
 from profiler.importers.work import GpuWork
 

@@ -9,8 +9,8 @@ import numpy as np
 from profiler.importers.breakdown import HostActivity, annotated, is_copy
 from profiler.importers.columns import OPERATOR
 from profiler.importers.gpu_time import Shares
+from profiler.importers.intervals import around
 from profiler.importers.kineto import Trace
-from profiler.importers.nesting import around
 from profiler.importers.work import GpuWork
 from profiler.schema import Sync
 

@@ -11,12 +11,11 @@ from profiler.agent.redact import redact_text
 from profiler.importers.arithmetic import parse
 from profiler.importers.breakdown import annotated, named
 from profiler.importers.callers import Callers, is_backward
-from profiler.importers.columns import KERNEL, OPERATOR, Integers, Mask
+from profiler.importers.columns import KERNEL, OPERATOR
 from profiler.importers.gpu_time import Shares, account
+from profiler.importers.intervals import Integers, Mask, Spans, around, union
 from profiler.importers.kernel_kinds import TENSOR_KINDS, kernel_kind, operator_kind
 from profiler.importers.kineto import Trace
-from profiler.importers.nesting import around
-from profiler.importers.spans import Spans, covers, union
 from profiler.importers.steps import MARK, Steps
 from profiler.importers.work import GpuWork
 from profiler.schema import Kernel, Step, Window
@@ -55,7 +54,7 @@ def window(trace: Trace, work: GpuWork, parts: Shares | None, steps: Steps, in_s
         return row
     inside = steps.asked_in(work) & (work.category == KERNEL)
     asking = [step.host_launch for step in in_steps if step.host_launch is not None]
-    lengths = (work.end - work.start)[inside]
+    lengths = work.length[inside]
     return replace(
         row,
         device="cuda",
@@ -70,10 +69,10 @@ def kernels(trace: Trace, work: GpuWork, calling: Callers, steps: Steps) -> tupl
     """Return the steps' GPU work by name and kind; most time first."""
     chosen = steps.asked_in(work)
     inside = work.where(chosen)
-    in_optimizer = covers(optimizer_ranges(trace), inside.asked)
+    in_optimizer = optimizer_ranges(trace).covers(inside.asked)
     rows = []
     reached, dtypes = _reached(inside), _dtypes(trace, inside.name, calling.operator[chosen])
-    for number, of_optimizer, calls, total in summed(inside.name, in_optimizer, inside.end - inside.start):
+    for number, of_optimizer, calls, total in summed(inside.name, in_optimizer, inside.length):
         classified = kernel_kind(trace.names[number])
         kind = "optimizer" if of_optimizer and classified.kind in MAY_BE_OPTIMIZER else classified.kind
         dtype = classified.dtype or dtypes.get(number)
@@ -85,7 +84,7 @@ def kernels(trace: Trace, work: GpuWork, calling: Callers, steps: Steps) -> tupl
 def _reached(work: GpuWork) -> dict[int, float]:
     """Return, by name, the share of the multiprocessors that kernels have blocks for, mean over their time."""
     with_blocks = work.where(~np.isnan(work.blocks))
-    times = (with_blocks.end - with_blocks.start).astype(np.float64)
+    times = with_blocks.length.astype(np.float64)
     size = int(with_blocks.name.max(initial=-1)) + 1
     whole = np.bincount(with_blocks.name, times, minlength=size)
     reached = np.bincount(with_blocks.name, times * np.clip(with_blocks.blocks, 0, 1), minlength=size)
@@ -127,7 +126,7 @@ def operators_by_name(trace: Trace, steps: Steps) -> tuple[Kernel, ...]:
     Each operator's time leaves out the operators that it called.
     """
     rows, own = own_times(trace, steps)
-    in_optimizer = covers(optimizer_ranges(trace), trace.ranges.start[rows])
+    in_optimizer = optimizer_ranges(trace).covers(trace.ranges.start[rows])
     found = []
     for number, of_optimizer, calls, total in summed(trace.ranges.name[rows], in_optimizer, own):
         kind = operator_kind(trace.names[number])

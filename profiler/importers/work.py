@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from profiler.importers.columns import CALL, COPY, KERNEL, Integers, Mask
+from profiler.importers.columns import CALL, COPY, KERNEL
+from profiler.importers.intervals import Integers, Intervals, Mask
 from profiler.importers.kernel_kinds import kernel_kind
 from profiler.importers.kineto import Trace
-from profiler.importers.spans import Spans, union
 
 COMPUTE, COMMUNICATION, MEMORY = range(3)
 """Kinds of work: kernels, kernels of collectives, and copies and fills."""
@@ -22,11 +22,9 @@ EARLIER = -1
 
 
 @dataclass(frozen=True, slots=True)
-class GpuWork:
+class GpuWork(Intervals):
     """The GPU work, one row per kernel, copy or fill, sorted by start; times are nanoseconds of the trace."""
 
-    start: Integers
-    end: Integers
     name: npt.NDArray[np.int32]
     kind: npt.NDArray[np.int8]
     """COMPUTE, COMMUNICATION or MEMORY."""
@@ -43,9 +41,6 @@ class GpuWork:
     blocks: npt.NDArray[np.float32]
     """As in Columns."""
 
-    def __len__(self) -> int:
-        return len(self.start)
-
     @property
     def launched(self) -> Mask:
         """Return, for each row, whether the trace has the launching call."""
@@ -55,14 +50,6 @@ class GpuWork:
     def asked(self) -> Integers:
         """Return when the host launched the work; if unknown, when the work began."""
         return np.where(self.call_start == NOWHERE, self.start, self.call_start)
-
-    def where(self, chosen: Mask | Integers) -> GpuWork:
-        """Return all columns of the chosen rows."""
-        return GpuWork(*(getattr(self, each.name)[chosen] for each in fields(self)))
-
-    def spans(self, chosen: Mask | slice = slice(None)) -> Spans:
-        """Return the time in which any of the chosen work ran; by default, of all."""
-        return union(self.start[chosen], self.end[chosen])
 
 
 def work_of(trace: Trace) -> GpuWork:

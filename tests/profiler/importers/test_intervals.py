@@ -6,9 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.importers import spans
-from profiler.importers.nesting import around
-from profiler.importers.spans import Spans
+from profiler.importers.intervals import Intervals, Spans, around
 
 some = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10)).map(lambda pair: (pair[0], sum(pair))), max_size=12)
 
@@ -27,13 +25,14 @@ def moments_in(stretches):
 
 @given(some, some)
 def test_they_agree_with_sets_of_moments(one, other):
-    first, second = spans.union(*arrays(one)), spans.union(*arrays(other))
+    first, second = Intervals(*arrays(one)).spans(), Intervals(*arrays(other)).spans()
     mine, others = moments_in(one), moments_in(other)
 
     for found, expected in (
         (first, mine),
-        (spans.intersection(first, second), mine & others),
-        (spans.difference(first, second), mine - others),
+        (first | second, mine | others),
+        (first & second, mine & others),
+        (first - second, mine - others),
     ):
         assert moments_in(pairs(found)) == expected
         assert found.total == len(expected)
@@ -43,19 +42,19 @@ def test_they_agree_with_sets_of_moments(one, other):
 
 @given(some, st.lists(st.integers(-1, 45), min_size=1))
 def test_what_lies_before_and_at_a_moment(one, moments):
-    found = spans.union(*arrays(one))
+    found = Intervals(*arrays(one)).spans()
     asked = np.array(moments)
 
-    assert spans.covered(found, asked).tolist() == [
+    assert found.covered(asked).tolist() == [
         sum(max(0, min(end, moment) - start) for start, end in pairs(found)) for moment in moments
     ]
-    assert spans.covers(found, asked).tolist() == [
+    assert found.covers(asked).tolist() == [
         any(start <= moment < end for start, end in pairs(found)) for moment in moments
     ]
 
 
 def test_the_part_between_two_moments():
-    assert pairs(spans.within(spans.union(*arrays([(0, 4), (6, 9)])), 2, 7)) == [(2, 4), (6, 7)]
+    assert pairs(Intervals(*arrays([(0, 4), (6, 9)])).within(2, 7)) == [(2, 4), (6, 7)]
 
 
 def test_the_innermost_range_around_each():

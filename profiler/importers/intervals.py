@@ -1,0 +1,138 @@
+"""Intervals of time in whole nanoseconds, as columns: ranges of anything, sets of time, and what lies inside what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Integers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Columns = TypeVar("Columns", bound="Intervals")
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """The start and end of each row; subclasses have further columns."""
+
+    start: Integers
+    end: Integers
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def length(self) -> Integers:
+        """Return the length of each row."""
+        return self.end - self.start
+
+    def where(self: Columns, chosen: Mask | Integers) -> Columns:
+        """Return all columns of the chosen rows."""
+        return type(self)(*(getattr(self, each.name)[chosen] for each in fields(self)))
+
+    def within(self: Columns, begin: int, end: int) -> Columns:
+        """Return the part of each row between two moments, without the rows that have none."""
+        parts = replace(self, start=np.maximum(self.start, begin), end=np.minimum(self.end, end))
+        return parts.where(parts.end > parts.start)
+
+    def spans(self, chosen: Mask | slice = slice(None)) -> Spans:
+        """Return the time in any of the chosen rows; by default, of all."""
+        return union(self.start[chosen], self.end[chosen])
+
+
+@dataclass(frozen=True, slots=True)
+class Spans(Intervals):
+    """A set of time: the spans are sorted, disjoint and non-empty. `|`, `&` and `-` are those of sets."""
+
+    @property
+    def total(self) -> int:
+        """Return the total length in nanoseconds."""
+        return int(self.length.sum())
+
+    def __or__(self, other: Spans) -> Spans:
+        return union(np.concatenate((self.start, other.start)), np.concatenate((self.end, other.end)))
+
+    def __and__(self, other: Spans) -> Spans:
+        return self._swept(other, lambda mine, theirs: mine & theirs)
+
+    def __sub__(self, other: Spans) -> Spans:
+        return self._swept(other, lambda mine, theirs: mine & ~theirs)
+
+    def _swept(self, other: Spans, kept: Callable[[Mask, Mask], Mask]) -> Spans:
+        """Return the time to keep, by whether each of the two covers it."""
+        times = np.concatenate((self.start, self.end, other.start, other.end))
+        order = np.argsort(times, kind="stable")
+        sizes = (len(self), len(self), len(other), len(other))
+        changes = (np.repeat(each, sizes)[order][:-1] for each in ((1, -1, 0, 0), (0, 0, 1, -1)))
+        some = kept(*(np.cumsum(each) > 0 for each in changes))
+        return union(times[order][:-1][some], times[order][1:][some])
+
+    def covers(self, moments: Integers) -> Mask:
+        """Return whether each moment lies in a span; the end of a span does not belong to it."""
+        at = np.searchsorted(self.start, moments, "right") - 1
+        return np.asarray((at >= 0) & (moments < np.append(self.end, 0)[at]))
+
+    def covered(self, moments: Integers) -> Integers:
+        """Return how many nanoseconds of the spans lie before each moment."""
+        before = np.concatenate(([0], np.cumsum(self.length)))
+        begun = np.searchsorted(self.start, moments, "right")
+        reach = np.concatenate((moments[:1], self.end))[begun]
+        return np.asarray(before[begun] - np.where(begun > 0, np.maximum(reach - moments, 0), 0))
+
+
+def union(start: Integers, end: Integers) -> Spans:
+    """Return the time that any of these ranges covers; they may be unsorted and overlap."""
+    some = end > start
+    start, end = start[some], end[some]
+    if not len(start):
+        return Spans(start, end)
+    order = np.argsort(start, kind="stable")
+    start, reach = start[order], np.maximum.accumulate(end[order])
+    first = np.concatenate(([True], start[1:] > reach[:-1]))
+    last = np.concatenate((first[1:], [True]))
+    return Spans(start[first], reach[last])
+
+
+def span(begin: int, end: int) -> Spans:
+    """Return the time between two moments."""
+    return union(np.array([begin], np.int64), np.array([end], np.int64))
+
+
+def around(thread: npt.NDArray[np.int32], start: Integers, end: Integers) -> Integers:
+    """Return for each range the position of the innermost range around it on its thread; -1 if none.
+
+    Of ranges that start together the longer contains the shorter; of equal ones the earlier contains the later.
+    """
+    found = np.full(len(start), -1)
+    for number in np.unique(thread).tolist():
+        rows = np.flatnonzero(thread == number)
+        rows = rows[np.lexsort((-end[rows], start[rows]))]
+        found[rows] = _of_a_thread(rows, start[rows], end[rows])
+    return found
+
+
+def _of_a_thread(rows: Integers, start: Integers, end: Integers) -> Integers:
+    """Return the same for one thread.
+
+    A range lies as deep as the number of ranges before it that have not ended, because ranges of a thread never overlap
+    partially.
+    """
+    ended = np.searchsorted(np.sort(end), start, "right")
+    # Of those ranges one without length, and its like behind it, have not ended before it.
+    instant = np.cumsum(end == start)
+    behind = np.searchsorted(start, start, "right") - 1
+    ended -= instant[behind] - instant + (end == start)
+    # A clock's ticks may let a range seem to outlast the one around it, or to end as the next begins.
+    depth = np.maximum(np.arange(len(rows)) - ended, 0)
+    found = np.full(len(rows), -1)
+    outer = np.flatnonzero(depth == 0)
+    for level in range(1, int(depth.max(initial=0)) + 1):
+        inner = np.flatnonzero(depth == level)
+        if len(outer):
+            at = np.searchsorted(outer, inner) - 1
+            found[inner[at >= 0]] = rows[outer[at[at >= 0]]]
+        outer = inner
+    return found
