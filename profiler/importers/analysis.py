@@ -8,18 +8,17 @@ from pathlib import Path
 
 from profiler.errors import ProfilerError
 from profiler.importers import kineto, operators, tables
-from profiler.importers.breakdown import breakdown, host_of
 from profiler.importers.callers import callers
 from profiler.importers.collectives import Collectives, collectives
 from profiler.importers.critical_path import critical_path, seconds
-from profiler.importers.gpu_time import shares
+from profiler.importers.gpu_time import breakdown, parts_of, shares
 from profiler.importers.launches import launches, queue
 from profiler.importers.one_step import looks
 from profiler.importers.phases import steps_on_gpu, steps_on_host
 from profiler.importers.settings import settings_of
 from profiler.importers.steps import steps_of
 from profiler.importers.syncs import syncs
-from profiler.importers.work import device_count, work_of
+from profiler.importers.work import device_count, host_of, work_of
 from profiler.schema import DeviceFact, Kernel, Operator, Step, Sync, TraceFact, Window
 
 
@@ -69,12 +68,18 @@ def analyze(path: Path) -> Analysis:
             f"{path.name} holds work of {devices} GPUs of one process. This is about the one with most kernels."
         )
     inside = work.where(steps.asked_in(work))
-    calling = callers(trace, work)
     on_gpu, typical = len(work) > 0, steps.typical
-    parts = shares(trace, work, host, steps.begin, steps.end) if on_gpu else None
-    in_steps = steps_on_host(trace, steps) if parts is None else steps_on_gpu(trace, work, host, parts, steps)
-    time = breakdown(work, host, steps.begin, steps.end) if on_gpu else None
-    row = tables.window(trace, work, parts, steps, in_steps)
+    time = parts_of(work, host, steps.begin, steps.end)
+    parts = shares(trace, work, host, time, steps.begin, steps.end)
+    if on_gpu:
+        calling = callers(trace, inside)
+        in_steps = steps_on_gpu(trace, work, host, parts, steps)
+        by_name = tables.kernels(trace, inside, host, calling)
+        by_place = operators.on_gpu(trace, inside, host, calling, parts, steps)
+    else:
+        in_steps = steps_on_host(trace, host, steps)
+        by_name, by_place = tables.operators_by_name(trace, host, steps), operators.on_host(trace, steps)
+    row = tables.window(trace, work, inside, parts, steps, in_steps)
     fact = TraceFact(
         id=0,
         file=path.name,
@@ -82,10 +87,8 @@ def analyze(path: Path) -> Analysis:
         shapes=row.shapes,
         steps=round(row.steps) if steps.marked else None,
         seconds=row.duration,
-        parts={name: spent * 1e-9 for name, spent in time.parts.items()} if time else {},
-        longest_idle=time.longest_idle * 1e-9 if time else None,
-        **settings_of(trace, inside),
-        overlap=time.overlap / time.communication if time and time.communication else None,
+        **(breakdown(work, time, steps.begin, steps.end) if on_gpu else {}),
+        **settings_of(trace, inside, host),
         queue=queue(work, steps.begin, steps.end),
         launches=launches(inside),
         critical=seconds(critical_path(work, host, *steps.reached[typical : typical + 2].tolist())) if on_gpu else {},
@@ -100,9 +103,9 @@ def analyze(path: Path) -> Analysis:
         cut_off=trace.cut_off,
         window=row,
         steps=in_steps,
-        kernels=tables.kernels(trace, work, calling, steps) if on_gpu else tables.operators_by_name(trace, steps),
-        operators=operators.on_gpu(trace, work, calling, parts, steps) if on_gpu else operators.on_host(trace, steps),
-        syncs=syncs(trace, work, host, parts) if parts else (),
+        kernels=by_name,
+        operators=by_place,
+        syncs=syncs(trace, work, host, parts),
         collectives=collectives(trace, inside),
         fact=fact,
         problems=tuple(problems),

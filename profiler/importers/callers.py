@@ -4,11 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler.importers.breakdown import annotated, named
 from profiler.importers.columns import MODULE, OPERATOR
 from profiler.importers.intervals import Integers, around
 from profiler.importers.kineto import Trace
-from profiler.importers.work import GpuWork
+from profiler.importers.work import GpuWork, is_backward
 
 _NO_PLACE = ("ProfilerStep", "profile-train", "enumerate(DataLoader)", "nccl:", "gloo:")
 """Beginnings of annotations that say nothing about the place in the model, or that end on another thread."""
@@ -31,7 +30,7 @@ def callers(trace: Trace, work: GpuWork) -> Callers:
     """Return the callers of all the work."""
     ranges = trace.ranges
     category = ranges.category
-    around_calls = np.flatnonzero((category <= MODULE) & ~annotated(trace, _NO_PLACE))
+    around_calls = np.flatnonzero((category <= MODULE) & ~trace.annotated(_NO_PLACE))
     rows = np.concatenate((around_calls, np.unique(work.call[work.launched])))
     # Ranges that start and end with what they contain come first: modules and annotations, then operators, then calls.
     places = np.array([2, 0, 1, 3])[category[rows]]
@@ -45,11 +44,6 @@ def callers(trace: Trace, work: GpuWork) -> Callers:
     return Callers(operator, _joined(trace, outer))
 
 
-def is_backward(name: str) -> bool:
-    """Return whether the operator is a node of the backward pass; its range covers everything it calls."""
-    return name.startswith("autograd::engine::evaluate_function")
-
-
 def _joined(trace: Trace, outer: Integers) -> Integers:
     """Return `outer` with the nodes of the backward pass inside the modules of the forward pass.
 
@@ -57,7 +51,7 @@ def _joined(trace: Trace, outer: Integers) -> Integers:
     """
     ranges = trace.ranges
     numbered = (ranges.category == OPERATOR) & (ranges.sequence >= 0)
-    nodes = np.flatnonzero(numbered & named(trace, is_backward) & (outer < 0))
+    nodes = np.flatnonzero(numbered & trace.named(is_backward) & (outer < 0))
     forward = np.flatnonzero(numbered & ~np.isin(ranges.thread, np.unique(ranges.thread[nodes])))
     if not len(nodes) or not len(forward):
         return outer

@@ -192,8 +192,8 @@ class Builder:
         if not self._pieces:
             nothing: Any = np.empty(0, np.int64)
             return EventColumns(*(nothing for _ in fields(EventColumns)))
-        columns = ([getattr(piece, each.name) for piece in self._pieces] for each in fields(EventColumns))
-        whole = EventColumns(*map(np.concatenate, columns))
+        pieces = (piece.columns().values() for piece in self._pieces)
+        whole = EventColumns(*map(np.concatenate, zip(*pieces, strict=True)))
         self._pieces.clear()
         annotated = np.fromiter((_ANNOTATED.match(name) is not None for name in self.names), bool, len(self.names))
         whole.category[(whole.category == OPERATOR) & annotated[whole.name]] = ANNOTATION

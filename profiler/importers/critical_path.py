@@ -14,9 +14,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from profiler.importers.breakdown import HostActivity
 from profiler.importers.intervals import span
-from profiler.importers.work import COMMUNICATION, COMPUTE, GpuWork
+from profiler.importers.work import COMMUNICATION, COMPUTE, GpuWork, HostActivity
 
 Part = Literal["compute", "communication", "memory", "gpu_gap", "launch", "data", "host", "sync"]
 PARTS: tuple[Part, ...] = get_args(Part)

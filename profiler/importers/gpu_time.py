@@ -1,15 +1,27 @@
-"""Split a stretch of a trace into the fields of `schema.Window`."""
+"""The GPU's time between two moments: computing, communication, moving memory, or idle and why.
+
+Each nanosecond belongs to exactly one part, tried in this order: a kernel computed; a collective ran while nothing
+computed; a copy or fill ran while neither did; idle. A gap in which nothing ran is idle for the first of these reasons
+that applies:
+
+- data: the host was fetching a batch;
+- sync: the GPU had run dry while the host waited for it;
+- launch: the host was late with the next launch;
+- queued: the work had been queued in time, so it waited for another stream or for the GPU itself.
+"""
+
+from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from profiler.importers.breakdown import HostActivity, is_copy, named, why_idle
 from profiler.importers.columns import CALL
 from profiler.importers.intervals import Intervals, Spans, span
 from profiler.importers.kineto import Trace
-from profiler.importers.work import COMMUNICATION, GpuWork
+from profiler.importers.work import COMMUNICATION, COMPUTE, MEMORY, NOWHERE, GpuWork, HostActivity, is_copy
 
 STALL = 1_000_000
 """Nanoseconds from which a gap is a stall: a host that launches one small kernel after the other needs 10 to 300 us for
@@ -21,7 +33,7 @@ _ALLOCATION = re.compile(r"(cuda|hip)(Malloc|Free)(Async)?$|cuMem(Create|Map|Set
 
 
 class Shares(NamedTuple):
-    """Disjoint sets of time that together make up the whole."""
+    """Disjoint sets of time that together make up the whole, for a step's phases: copies count before computing."""
 
     running: Spans
     """Time in which anything ran except collectives and copies from and to the host."""
@@ -34,31 +46,75 @@ class Shares(NamedTuple):
     other: Spans
 
 
-def shares(trace: Trace, work: GpuWork, host: HostActivity, begin: int, end: int) -> Shares:
-    """Split the time from `begin` to `end`."""
+def parts_of(work: GpuWork, host: HostActivity, begin: int, end: int) -> dict[str, Spans]:
+    """Return when each part was, from `begin` to `end`."""
+    compute, collective, memory = (
+        work.spans(work.kind == kind).within(begin, end) for kind in (COMPUTE, COMMUNICATION, MEMORY)
+    )
+    exposed = collective - compute
+    active = work.spans()
+    idle = span(begin, end) - active
+    sync, launch, queued = _why_idle(idle - host.fetches, active, work, host, begin)
+    return {
+        "compute": compute,
+        "communication_exposed": exposed,
+        "memory_exposed": memory - compute - exposed,
+        "idle_data": idle & host.fetches,
+        "idle_sync": sync,
+        "idle_launch": launch,
+        "idle_queued": queued,
+    }
+
+
+def _why_idle(gaps: Spans, active: Spans, work: GpuWork, host: HostActivity, begin: int) -> tuple[Spans, Spans, Spans]:
+    """Split `gaps` into those due to synchronization, those due to late launches, and the rest."""
+    before = np.searchsorted(active.end, gaps.start, "right") - 1
+    dry = np.where(before >= 0, np.append(active.end, 0)[before], begin)
+    following = np.searchsorted(work.start, gaps.end, "left")
+    call_end = np.append(work.call_end, NOWHERE)[following]
+    # A call that had returned before the GPU ran dry had queued its work in time; of one not seen nothing is known.
+    queued = (following < len(work)) & (call_end <= dry)
+    wait = np.searchsorted(host.waits.start, dry, "right") - 1
+    waited = (wait >= 0) & (np.append(host.waits.end, 0)[wait] >= dry)
+    return gaps.where(~queued & waited), gaps.where(~queued & ~waited), gaps.where(queued)
+
+
+def shares(trace: Trace, work: GpuWork, host: HostActivity, parts: Mapping[str, Spans], begin: int, end: int) -> Shares:
+    """Split the time from `begin` to `end`, of which these are the parts."""
     incoming, outgoing = is_copy(trace, work, "HtoD"), is_copy(trace, work, "DtoH")
     collective = work.kind == COMMUNICATION
     running = work.spans(~incoming & ~outgoing & ~collective).within(begin, end)
     sent = work.spans(collective).within(begin, end) - running
     idle = span(begin, end) - running - sent
     data = idle & host.fetches
-    idle -= data
-    h2d = idle & work.spans(incoming)
-    idle -= h2d
-    reading = idle & work.spans(outgoing)
-    sync, launch, queued = why_idle(idle - reading, work.spans(), work, host, begin)
+    h2d = (idle - data) & work.spans(incoming)
+    reading = (idle - data - h2d) & work.spans(outgoing)
     return Shares(
         running=running,
         communication=sent,
         data=data,
         h2d=h2d,
-        sync=sync | (reading & host.waits),
-        launch=launch,
-        other=queued | (reading - host.waits),
+        sync=parts["idle_sync"] | (reading & host.waits),
+        launch=parts["idle_launch"],
+        other=parts["idle_queued"] | (reading - host.waits),
     )
 
 
-def account(trace: Trace, work: GpuWork, parts: Shares, begin: int, end: int) -> dict[str, Any]:
+def breakdown(work: GpuWork, parts: Mapping[str, Spans], begin: int, end: int) -> dict[str, Any]:
+    """Return the fields of `schema.TraceFact` that say how the time was spent, in seconds.
+
+    `overlap` is the share of the communication that compute hides.
+    """
+    communication = work.spans(work.kind == COMMUNICATION).within(begin, end).total
+    hidden = communication - parts["communication_exposed"].total
+    return {
+        "parts": {name: spans.total * 1e-9 for name, spans in parts.items()},
+        "longest_idle": int((span(begin, end) - work.spans()).length.max(initial=0)) * 1e-9,
+        "overlap": hidden / communication if communication else None,
+    }
+
+
+def account(trace: Trace, work: GpuWork, shared: Shares, begin: int, end: int) -> dict[str, Any]:
     """Return the fields of `schema.Window` that say how the time was spent, in seconds.
 
     `busy`, `h2d` and the four idle classes add up to the whole. `communication` is all of it, hidden or not. `scatter`
@@ -66,26 +122,25 @@ def account(trace: Trace, work: GpuWork, parts: Shares, begin: int, end: int) ->
     """
     copies, pageable = is_copy(trace, work, "HtoD"), is_copy(trace, work, "Pageable")
     known = bool((pageable | is_copy(trace, work, "Pinned"))[copies].all())
-    gaps = parts.launch.length
-    pieces: list[Intervals] = [work.within(begin, end), parts.data, parts.sync, parts.launch, parts.other]
-    lengths = np.concatenate([each.length for each in pieces]).astype(np.float64)
-    return {
-        "busy": (parts.running.total + parts.communication.total) * 1e-9,
-        "h2d": parts.h2d.total * 1e-9,
-        "h2d_pageable": (parts.h2d & work.spans(copies & pageable)).total * 1e-9 if known else None,
-        "idle_data": parts.data.total * 1e-9,
-        "idle_sync": parts.sync.total * 1e-9,
-        "idle_launch": parts.launch.total * 1e-9,
-        "idle_stalled": int(gaps[gaps > STALL].sum()) * 1e-9,
-        "idle_allocating": (parts.launch & _allocating(trace)).total * 1e-9,
-        "scatter": float(np.sqrt(np.square(lengths).sum())) / (end - begin),
-        "idle_other": parts.other.total * 1e-9,
-        "communication": work.spans(work.kind == COMMUNICATION).within(begin, end).total * 1e-9,
-        "communication_exposed": parts.communication.total * 1e-9,
-    }
-
-
-def _allocating(trace: Trace) -> Spans:
-    """Return the time in calls that allocate or free device memory."""
+    gaps = shared.launch.length
     calls = trace.ranges.category == CALL
-    return trace.ranges.spans(calls & named(trace, lambda name: _ALLOCATION.match(name) is not None))
+    allocating = trace.ranges.spans(calls & trace.named(lambda name: _ALLOCATION.match(name) is not None))
+    pieces: list[Intervals] = [work.within(begin, end), shared.data, shared.sync, shared.launch, shared.other]
+    lengths = np.concatenate([each.length for each in pieces]).astype(np.float64)
+    spent = {
+        "busy": shared.running.total + shared.communication.total,
+        "h2d": shared.h2d.total,
+        "idle_data": shared.data.total,
+        "idle_sync": shared.sync.total,
+        "idle_launch": shared.launch.total,
+        "idle_stalled": int(gaps[gaps > STALL].sum()),
+        "idle_allocating": (shared.launch & allocating).total,
+        "idle_other": shared.other.total,
+        "communication": work.spans(work.kind == COMMUNICATION).within(begin, end).total,
+        "communication_exposed": shared.communication.total,
+    }
+    return {
+        **{name: time * 1e-9 for name, time in spent.items()},
+        "h2d_pageable": (shared.h2d & work.spans(copies & pageable)).total * 1e-9 if known else None,
+        "scatter": float(np.sqrt(np.square(lengths).sum())) / (end - begin),
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +29,13 @@ class Intervals:
         """Return the length of each row."""
         return self.end - self.start
 
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """Return all columns by name."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
     def where(self: Columns, chosen: Mask | Integers) -> Columns:
         """Return all columns of the chosen rows."""
-        return type(self)(*(getattr(self, each.name)[chosen] for each in fields(self)))
+        return type(self)(**{name: column[chosen] for name, column in self.columns().items()})
 
     def within(self: Columns, begin: int, end: int) -> Columns:
         """Return the part of each row between two moments, without the rows that have none."""

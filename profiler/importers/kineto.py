@@ -1,13 +1,16 @@
 """Read a trace that torch.profiler wrote: Chrome's JSON with Kineto's categories, compressed or not."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from profiler.errors import ProfilerError
-from profiler.importers.columns import Builder, Collective, EventColumns
+from profiler.importers.columns import ANNOTATION, Builder, Collective, EventColumns
+from profiler.importers.intervals import Mask
 from profiler.importers.stream import NO_TRACE, Stream
 from profiler.schema import MOST_RANKS, DeviceFact
 
@@ -34,6 +37,15 @@ class Trace:
     """Whether the file ends too early, or a part of it is damaged."""
     problems: tuple[str, ...]
     """Sentences on everything that could not be read."""
+
+    def named(self, wanted: Callable[[str], bool]) -> Mask:
+        """Return which ranges have a wanted name."""
+        chosen = np.fromiter(map(wanted, self.names), bool, len(self.names))
+        return np.asarray(chosen[self.ranges.name])
+
+    def annotated(self, prefix: str | tuple[str, ...]) -> Mask:
+        """Return which ranges are annotations whose name begins like this."""
+        return np.asarray(self.named(lambda name: name.startswith(prefix)) & (self.ranges.category == ANNOTATION))
 
 
 def read(path: Path) -> Trace:

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from profiler.importers.breakdown import SLOW_CALL
 from profiler.importers.intervals import Integers
-from profiler.importers.work import GpuWork
+from profiler.importers.work import SLOW_CALL, GpuWork
 from profiler.schema import Launching, Waiting
 
 

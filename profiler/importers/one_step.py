@@ -9,14 +9,14 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from profiler.importers.breakdown import HostActivity, named, parts_of
 from profiler.importers.columns import CALL, MODULE, MODULE_PREFIX, Numbers
+from profiler.importers.gpu_time import parts_of
 from profiler.importers.intervals import Integers, Intervals, Spans, around, span
 from profiler.importers.kineto import Trace
 from profiler.importers.phases import passes_of
 from profiler.importers.steps import MARK, PROFILER_STEP, Steps, numbers
 from profiler.importers.tables import shown
-from profiler.importers.work import GpuWork
+from profiler.importers.work import GpuWork, HostActivity
 from profiler.schema import STANDS_OUT, Lane, StepLook, Stretch
 
 MOST = 2500
@@ -57,11 +57,11 @@ def _look(
     begin, end = int(steps.reached[at]), int(steps.reached[at + 1])
     names, kinds = Numbers(), Numbers()
     near = work.where((work.start < end) & (work.end > begin))
-    passes = passes_of(trace, steps, span(begin, end))
+    passes = passes_of(host, steps, span(begin, end))
     parts = parts_of(near, host, begin, end) if len(work) else passes
     ranges = trace.ranges
     host_rows = np.flatnonzero((ranges.category <= CALL) & (ranges.start < end) & (ranges.end > begin))
-    host_rows = host_rows[~named(trace, lambda name: name.startswith(_UNSEEN))[host_rows]]
+    host_rows = host_rows[~trace.named(lambda name: name.startswith(_UNSEEN))[host_rows]]
     found = [
         *([("GPU", _spans(parts, names, kinds))] if len(work) else []),
         *_streams(trace, near, names, kinds),
@@ -124,7 +124,7 @@ def _threads(
     rows = rows[ranges.category[rows] <= MODULE]
     if len(rows) > 20 * MOST:
         rows = rows[ranges.length[rows] >= least]
-    launching = np.bincount(near.thread[near.thread >= 0], minlength=int(ranges.thread.max(initial=0)) + 1)
+    launching = np.bincount(near.caller[near.caller >= 0], minlength=int(ranges.thread.max(initial=0)) + 1)
     count = np.bincount(ranges.thread[rows], minlength=len(launching))
     found = []
     for thread in np.lexsort((-count, -launching)).tolist()[:THREADS]:

@@ -17,10 +17,10 @@ from profiler.importers.gpu_time import Shares
 from profiler.importers.intervals import Integers
 from profiler.importers.kernel_kinds import kernel_kind, operator_kind
 from profiler.importers.kineto import Trace
-from profiler.importers.phases import OPTIMIZER, PASSES, has_backward, pass_of
+from profiler.importers.phases import OPTIMIZER, PASSES, pass_of
 from profiler.importers.steps import Steps
 from profiler.importers.tables import MAY_BE_OPTIMIZER, PID, first_float, own_times, shown
-from profiler.importers.work import GpuWork
+from profiler.importers.work import GpuWork, HostActivity
 from profiler.schema import REST, Operator
 
 MOST = 200
@@ -39,10 +39,11 @@ _ENGINE = "autograd::engine::evaluate_function"
 """Prefix of a range that only repeats the name of the one in it."""
 
 
-def on_gpu(trace: Trace, work: GpuWork, calling: Callers, parts: Shares | None, steps: Steps) -> tuple[Operator, ...]:
+def on_gpu(
+    trace: Trace, inside: GpuWork, host: HostActivity, calling: Callers, parts: Shares, steps: Steps
+) -> tuple[Operator, ...]:
     """Return the operators that launched the steps' GPU work, by name, inputs, place and phase; most time first."""
-    chosen = steps.asked_in(work)
-    inside, operator = work.where(chosen), calling.operator[chosen]
+    operator = calling.operator
     known, ranges = operator >= 0, trace.ranges
     numbers, calls = _alike(trace)
     places = _Paths(trace, calling.outer)
@@ -50,7 +51,7 @@ def on_gpu(trace: Trace, work: GpuWork, calling: Callers, parts: Shares | None, 
         np.where(known, ranges.name[operator], -1 - inside.name),  # those of kernels are negative
         np.where(known, numbers[ranges.inputs[operator]], -1),
         places.of(np.where(known, operator, inside.call)),
-        pass_of(inside.asked, trace, steps) if has_backward(trace) else np.full(len(inside), -1),
+        pass_of(inside.asked, host, steps) if len(host.backward) else np.full(len(inside), -1),
     )
     distinct, group = _groups(*keys)
     size = len(distinct)
@@ -58,9 +59,9 @@ def on_gpu(trace: Trace, work: GpuWork, calling: Callers, parts: Shares | None, 
     total = np.bincount(group, inside.length, minlength=size) * 1e-9
     kernels = np.bincount(group, minlength=size)
     made = np.bincount(group[first], minlength=size)
-    host = np.bincount(group[first], ranges.length[operator[first]], minlength=size) * 1e-9
+    calling_time = np.bincount(group[first], ranges.length[operator[first]], minlength=size) * 1e-9
     runs = np.bincount(_begun(inside.asked, group), minlength=size)
-    gaps = np.bincount(group, _gaps(inside, parts), minlength=size) * 1e-9 if parts else None
+    gaps = np.bincount(group, _gaps(inside, parts), minlength=size) * 1e-9
     dearest = _dearest(inside.name.astype(np.int64), group, inside.length)
     order = np.lexsort((np.arange(size), -total))
     kept = order if size <= MOST else order[: MOST - 1]
@@ -86,15 +87,14 @@ def on_gpu(trace: Trace, work: GpuWork, calling: Callers, parts: Shares | None, 
                 kernels=int(kernels[at]),
                 kernel=shown(kernel),
                 arithmetic=classified.dtype or row.dtype,
-                host=float(host[at]) if name >= 0 else None,
-                gap=None if gaps is None else float(gaps[at]),
+                host=float(calling_time[at]) if name >= 0 else None,
+                gap=float(gaps[at]),
                 run=float(made[at] / runs[at]),
             )
         )
     if len(rest := order[len(kept) :]):
         row = _row("cuda", REST, None, int(made[rest].sum()), float(total[rest].sum()))
-        gap = None if gaps is None else float(gaps[rest].sum())
-        rows.append(replace(row, kernels=int(kernels[rest].sum()), gap=gap))
+        rows.append(replace(row, kernels=int(kernels[rest].sum()), gap=float(gaps[rest].sum())))
     return tuple(rows)
 
 

@@ -12,62 +12,57 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from profiler.importers.breakdown import FETCH, SLOW_CALL, HostActivity, annotated, named
-from profiler.importers.callers import is_backward
-from profiler.importers.columns import OPERATOR
 from profiler.importers.gpu_time import Shares
 from profiler.importers.intervals import Integers, Spans, union
 from profiler.importers.kineto import Trace
 from profiler.importers.steps import Steps, numbers
-from profiler.importers.tables import PID, optimizer_ranges
-from profiler.importers.work import GpuWork
+from profiler.importers.tables import PID
+from profiler.importers.work import FETCH, SLOW_CALL, GpuWork, HostActivity
 from profiler.schema import Step
 
 FORWARD, BACKWARD, OPTIMIZER, OTHER = range(4)
 PASSES = {"backward": BACKWARD, "forward": FORWARD, "optimizer": OPTIMIZER}
 SINGLE = f"{FETCH}_SingleProcessDataLoaderIter"
 """Prefix of a loader without workers, whose fetches are all waiting time."""
-BETWEEN_NODES = 10_000
-"""Nanoseconds that the autograd engine may take from one node to the next (assumption)."""
 
 
 def steps_on_gpu(trace: Trace, work: GpuWork, host: HostActivity, parts: Shares, steps: Steps) -> tuple[Step, ...]:
     """Return the steps, each from when the GPU reached it to when it reached the next."""
     waiting = {
-        "data_wait": parts.data if len(_fetches(trace)[0]) else None,
+        "data_wait": parts.data if len(host.fetches) else None,
         "h2d": parts.h2d,
         "communication": parts.communication,
         "sync": parts.sync,
     }
-    asked = pass_of(work.asked, trace, steps)
+    asked = pass_of(work.asked, host, steps)
     # What had been queued belongs to the pass that is next, a late launch to what the host was at meanwhile.
     following = np.append(asked, OTHER)[np.searchsorted(work.start, parts.other.end, "left")]
-    during = passes_of(trace, steps, union(steps.host[:1], steps.host[-1:]))
+    during = passes_of(host, steps, union(steps.host[:1], steps.host[-1:]))
     left, computing = parts.running, {}
     for name, number in PASSES.items():
         mine = left & work.spans(asked == number)
         left -= mine
         computing[name] = mine | parts.other.where(following == number) | (parts.launch & during[name])
-    rows = _rows(trace, steps, steps.reached, waiting, computing)
+    rows = _rows(trace, host, steps, steps.reached, waiting, computing)
     asking = _asking(work, host, steps)
     return tuple(replace(row, host_launch=float(each)) for row, each in zip(rows, asking, strict=False))
 
 
-def steps_on_host(trace: Trace, steps: Steps) -> tuple[Step, ...]:
+def steps_on_host(trace: Trace, host: HostActivity, steps: Steps) -> tuple[Step, ...]:
     """Return the steps, each from its mark to the next."""
-    single = annotated(trace, SINGLE)
+    single = trace.annotated(SINGLE)
     data = trace.ranges.spans(single)
     rest = union(steps.host[:-1], steps.host[1:]) - data
     waiting: dict[str, Spans | None] = {"data_wait": data if single.any() else None}
-    return _rows(trace, steps, steps.host, waiting, passes_of(trace, steps, rest))
+    return _rows(trace, host, steps, steps.host, waiting, passes_of(host, steps, rest))
 
 
-def passes_of(trace: Trace, steps: Steps, time: Spans) -> dict[str, Spans]:
+def passes_of(host: HostActivity, steps: Steps, time: Spans) -> dict[str, Spans]:
     """Return when the host was in backward passes, forward passes and updates, within `time`."""
-    updating = time & optimizer_ranges(trace)
+    updating = time & host.updates
     rest = time - updating
-    backward = rest & _backward(trace)
-    ahead = union(steps.host[:-1], _last_backward(trace, steps))
+    backward = rest & host.backward
+    ahead = union(steps.host[:-1], _last_backward(host, steps))
     return {
         "backward": backward,
         "forward": (rest - backward) & ahead,
@@ -94,20 +89,25 @@ def _asking(work: GpuWork, host: HostActivity, steps: Steps) -> npt.NDArray[np.f
 
 
 def _rows(
-    trace: Trace, steps: Steps, bounds: Integers, waiting: dict[str, Spans | None], computing: dict[str, Spans]
+    trace: Trace,
+    host: HostActivity,
+    steps: Steps,
+    bounds: Integers,
+    waiting: dict[str, Spans | None],
+    computing: dict[str, Spans],
 ) -> tuple[Step, ...]:
     if not steps.marked:
         return ()
-    if not has_backward(trace):
+    if not len(host.backward):
         computing = {"optimizer": updating} if len(updating := computing["optimizer"]) else {}
     known: dict[str, Any] = {
         name: np.diff(each.covered(bounds)) * 1e-9 for name, each in (waiting | computing).items() if each is not None
     }
     durations = np.diff(bounds) * 1e-9
     other = durations - sum(known.values(), np.zeros(len(durations)))
-    fetched, fetching = _fetches(trace)
+    fetched = trace.ranges.start[trace.annotated(FETCH)]
     batches = np.diff(np.searchsorted(fetched, steps.host))
-    in_fetch = np.diff(fetching.covered(steps.host)) * 1e-9
+    in_fetch = np.diff(host.fetches.covered(steps.host)) * 1e-9
     return tuple(
         Step(
             pid=PID,
@@ -123,37 +123,18 @@ def _rows(
     )
 
 
-def pass_of(moments: Integers, trace: Trace, steps: Steps) -> Integers:
+def pass_of(moments: Integers, host: HostActivity, steps: Steps) -> Integers:
     """Return the pass to which work launched at each moment belongs."""
     step = np.clip(np.searchsorted(steps.host, moments, "right") - 1, 0, len(steps.host) - 2)
-    found = np.where(moments < _last_backward(trace, steps)[step], FORWARD, OTHER)
-    found[_backward(trace).covers(moments)] = BACKWARD
-    found[optimizer_ranges(trace).covers(moments)] = OPTIMIZER
+    found = np.where(moments < _last_backward(host, steps)[step], FORWARD, OTHER)
+    found[host.backward.covers(moments)] = BACKWARD
+    found[host.updates.covers(moments)] = OPTIMIZER
     return found
 
 
-def has_backward(trace: Trace) -> bool:
-    """Return whether the trace holds a backward pass."""
-    return len(_backward(trace)) > 0
-
-
-def _last_backward(trace: Trace, steps: Steps) -> Integers:
+def _last_backward(host: HostActivity, steps: Steps) -> Integers:
     """Return the start of the last backward range that begins in each step; the step's start if none does."""
-    begins = _backward(trace).start
+    begins = host.backward.start
     at = np.searchsorted(begins, steps.host[1:], "left") - 1
     last = np.concatenate((begins, [0]))[at]
     return np.where((at >= 0) & (last >= steps.host[:-1]), last, steps.host[:-1])
-
-
-def _backward(trace: Trace) -> Spans:
-    found = trace.ranges.spans(named(trace, is_backward) & (trace.ranges.category == OPERATOR))
-    if not len(found):
-        return found
-    apart = found.start[1:] - found.end[:-1] > BETWEEN_NODES
-    return Spans(found.start[np.append(True, apart)], found.end[np.append(apart, True)])
-
-
-def _fetches(trace: Trace) -> tuple[Integers, Spans]:
-    """Return the start of each fetch, and the time all fetches cover."""
-    chosen = annotated(trace, FETCH)
-    return np.sort(trace.ranges.start[chosen]), trace.ranges.spans(chosen)

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from profiler.importers.breakdown import FETCH
 from profiler.importers.columns import ANNOTATION
 from profiler.importers.kineto import Trace
-from profiler.importers.tables import optimizer_ranges, summed
-from profiler.importers.work import GpuWork
+from profiler.importers.tables import summed
+from profiler.importers.work import FETCH, GpuWork, HostActivity
 
 _WORKERS = f"{FETCH}_MultiProcessingDataLoaderIter"
 _UPDATE = re.compile(r"Optimizer\.step#(\w+)\.step$")
@@ -18,7 +17,7 @@ _FUSED = re.compile(r"fused_?(adam|sgd|adagrad)|^triton_", re.IGNORECASE)
 """Kernels of torch's fused optimizers, and of a compiled update."""
 
 
-def settings_of(trace: Trace, work: GpuWork) -> dict[str, Any]:
+def settings_of(trace: Trace, work: GpuWork, host: HostActivity) -> dict[str, Any]:
     """Return `workers`, `optimizer` and `fused` of a TraceFact, which the names of ranges and kernels show."""
     spent = _annotations(trace)
     fetches, updates = Counter[bool](), Counter[str]()
@@ -27,7 +26,7 @@ def settings_of(trace: Trace, work: GpuWork) -> dict[str, Any]:
             fetches[name.startswith(_WORKERS)] += time
         elif found := _UPDATE.match(name):
             updates[found[1]] += time
-    updating = np.unique(work.name[optimizer_ranges(trace).covers(work.asked)]).tolist()
+    updating = np.unique(work.name[host.updates.covers(work.asked)]).tolist()
     return {
         "workers": fetches.most_common(1)[0][0] if fetches else None,
         "optimizer": updates.most_common(1)[0][0] if updates else "",

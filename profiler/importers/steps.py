@@ -5,11 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler.importers.breakdown import FETCH, annotated, named
 from profiler.importers.columns import ANNOTATION, OPERATOR
 from profiler.importers.intervals import Integers, Mask
 from profiler.importers.kineto import Trace
-from profiler.importers.work import GpuWork
+from profiler.importers.work import FETCH, UPDATE, GpuWork
 
 MARK = "profile-train step"
 """The agent's mark at a step boundary, equal to `profiler.agent.window.MARK`; a test compares the two."""
@@ -19,7 +18,6 @@ MARKED = 2
 """Steps of torch.profiler from which they count, however many batches each has."""
 FEWEST_BATCHES = 4
 """Fetches of batches that stand for steps where none are marked: three whole ones (assumption)."""
-_UPDATE = "Optimizer.step#"
 _NUMBER = re.compile(rf"{PROFILER_STEP}\s*(\d{{1,15}})$")
 
 
@@ -121,10 +119,10 @@ def _marks(trace: Trace) -> Integers:
     Where these are none or a single one, the fetches of a loop's batches stand for them.
     """
     ranges = trace.ranges
-    ours = named(trace, lambda name: name == MARK) & np.isin(ranges.category, (OPERATOR, ANNOTATION))
+    ours = trace.named(lambda name: name == MARK) & np.isin(ranges.category, (OPERATOR, ANNOTATION))
     if ours.any():
         return np.unique(ranges.start[ours])
-    theirs = annotated(trace, PROFILER_STEP)
+    theirs = trace.annotated(PROFILER_STEP)
     starts = np.unique(ranges.start[theirs])
     if len(starts) < MARKED and len(batches := _batches(trace)):
         return batches
@@ -136,8 +134,8 @@ def _marks(trace: Trace) -> Integers:
 def _batches(trace: Trace) -> Integers:
     """Return when the loop began to fetch each batch; empty if there are few, of several loops, or several a step."""
     ranges = trace.ranges
-    rows = np.flatnonzero(annotated(trace, FETCH))
-    updates = np.count_nonzero(annotated(trace, _UPDATE))
+    rows = np.flatnonzero(trace.annotated(FETCH))
+    updates = np.count_nonzero(trace.annotated(UPDATE))
     several = len(np.unique(ranges.name[rows])) > 1 or len(np.unique(ranges.thread[rows])) > 1
     if len(rows) < FEWEST_BATCHES or several or 0 < updates < len(rows) - 1:
         return np.empty(0, np.int64)

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from profiler.importers.breakdown import HostActivity, annotated, is_copy
 from profiler.importers.columns import OPERATOR
 from profiler.importers.gpu_time import Shares
 from profiler.importers.intervals import around
 from profiler.importers.kineto import Trace
-from profiler.importers.work import GpuWork
+from profiler.importers.work import GpuWork, HostActivity, is_copy
 from profiler.schema import Sync
 
 _SHAPED_BY_DATA = frozenset(
@@ -88,7 +87,7 @@ def _chains(trace: Trace, calls: Sequence[int]) -> dict[int, tuple[tuple[str, ..
     """Return for each call the operators around it, innermost first, and the outermost that ended before them."""
     ranges = trace.ranges
     threads = np.unique(ranges.thread[list(calls)])
-    near = np.isin(ranges.thread, threads) & ((ranges.category == OPERATOR) | annotated(trace, _OUTSIDE))
+    near = np.isin(ranges.thread, threads) & ((ranges.category == OPERATOR) | trace.annotated(_OUTSIDE))
     rows = np.concatenate((np.flatnonzero(near), np.array(calls)))
     outer = around(ranges.thread[rows], ranges.start[rows], ranges.end[rows])
     number = len(rows) - len(calls)
@@ -119,7 +118,7 @@ def _directions(trace: Trace, work: GpuWork, calls: Iterable[int]) -> dict[int, 
     begun, found = work.call_start[known], {}
     for call in calls:
         at = int(np.searchsorted(begun, trace.ranges.start[call], "right")) - 1
-        while at >= 0 and work.thread[known[at]] != trace.ranges.thread[call]:
+        while at >= 0 and work.caller[known[at]] != trace.ranges.thread[call]:
             at -= 1
         found[call] = "" if at < 0 else "HtoD" if incoming[known[at]] else "DtoH"
     return found

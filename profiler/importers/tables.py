@@ -9,15 +9,14 @@ import numpy.typing as npt
 
 from profiler.agent.redact import redact_text
 from profiler.importers.arithmetic import parse
-from profiler.importers.breakdown import annotated, named
-from profiler.importers.callers import Callers, is_backward
+from profiler.importers.callers import Callers
 from profiler.importers.columns import KERNEL, OPERATOR
 from profiler.importers.gpu_time import Shares, account
-from profiler.importers.intervals import Integers, Mask, Spans, around, union
+from profiler.importers.intervals import Integers, Mask, around
 from profiler.importers.kernel_kinds import TENSOR_KINDS, kernel_kind, operator_kind
 from profiler.importers.kineto import Trace
 from profiler.importers.steps import MARK, Steps
-from profiler.importers.work import GpuWork
+from profiler.importers.work import GpuWork, HostActivity
 from profiler.schema import Kernel, Step, Window
 
 PID = 0
@@ -39,7 +38,9 @@ FLOATING = {
 """Dtype by Kineto's name for a tensor type."""
 
 
-def window(trace: Trace, work: GpuWork, parts: Shares | None, steps: Steps, in_steps: Sequence[Step]) -> Window:
+def window(
+    trace: Trace, work: GpuWork, inside: GpuWork, parts: Shares, steps: Steps, in_steps: Sequence[Step]
+) -> Window:
     """Return the Window of the analyzed steps; without marks the whole trace counts as one step."""
     row = Window(
         pid=PID,
@@ -50,11 +51,10 @@ def window(trace: Trace, work: GpuWork, parts: Shares | None, steps: Steps, in_s
         shapes=bool(trace.inputs),
         events=trace.delaying,
     )
-    if parts is None:
+    if not len(work):
         return row
-    inside = steps.asked_in(work) & (work.category == KERNEL)
     asking = [step.host_launch for step in in_steps if step.host_launch is not None]
-    lengths = work.length[inside]
+    lengths = inside.length[inside.category == KERNEL]
     return replace(
         row,
         device="cuda",
@@ -65,14 +65,11 @@ def window(trace: Trace, work: GpuWork, parts: Shares | None, steps: Steps, in_s
     )
 
 
-def kernels(trace: Trace, work: GpuWork, calling: Callers, steps: Steps) -> tuple[Kernel, ...]:
+def kernels(trace: Trace, inside: GpuWork, host: HostActivity, calling: Callers) -> tuple[Kernel, ...]:
     """Return the steps' GPU work by name and kind; most time first."""
-    chosen = steps.asked_in(work)
-    inside = work.where(chosen)
-    in_optimizer = optimizer_ranges(trace).covers(inside.asked)
     rows = []
-    reached, dtypes = _reached(inside), _dtypes(trace, inside.name, calling.operator[chosen])
-    for number, of_optimizer, calls, total in summed(inside.name, in_optimizer, inside.length):
+    reached, dtypes = _reached(inside), _dtypes(trace, inside.name, calling.operator)
+    for number, of_optimizer, calls, total in summed(inside.name, host.updates.covers(inside.asked), inside.length):
         classified = kernel_kind(trace.names[number])
         kind = "optimizer" if of_optimizer and classified.kind in MAY_BE_OPTIMIZER else classified.kind
         dtype = classified.dtype or dtypes.get(number)
@@ -120,13 +117,13 @@ def first_float(types: Sequence[str]) -> str | None:
     return next((FLOATING[name] for name in types if name in FLOATING), None)
 
 
-def operators_by_name(trace: Trace, steps: Steps) -> tuple[Kernel, ...]:
+def operators_by_name(trace: Trace, host: HostActivity, steps: Steps) -> tuple[Kernel, ...]:
     """Return the steps' host operators by name and kind, most time first.
 
     Each operator's time leaves out the operators that it called.
     """
     rows, own = own_times(trace, steps)
-    in_optimizer = optimizer_ranges(trace).covers(trace.ranges.start[rows])
+    in_optimizer = host.updates.covers(trace.ranges.start[rows])
     found = []
     for number, of_optimizer, calls, total in summed(trace.ranges.name[rows], in_optimizer, own):
         kind = operator_kind(trace.names[number])
@@ -135,23 +132,10 @@ def operators_by_name(trace: Trace, steps: Steps) -> tuple[Kernel, ...]:
     return _merged(found)
 
 
-def optimizer_ranges(trace: Trace) -> Spans:
-    """Return the time in `Optimizer.step`.
-
-    Steps whose closure runs forward and backward (LBFGS, Lightning) are left out.
-    """
-    ranges = trace.ranges
-    updates = annotated(trace, "Optimizer.step#")
-    backward = np.sort(ranges.start[named(trace, is_backward)])
-    start, end = ranges.start[updates], ranges.end[updates]
-    plain = np.searchsorted(backward, start, "left") == np.searchsorted(backward, end, "left")
-    return union(start[plain], end[plain])
-
-
 def own_times(trace: Trace, steps: Steps) -> tuple[Integers, Integers]:
     """Return the positions of the steps' operators, and their ns without those of the operators that they called."""
     ranges = trace.ranges
-    rows = np.flatnonzero((ranges.category == OPERATOR) & ~named(trace, lambda name: name == MARK))
+    rows = np.flatnonzero((ranges.category == OPERATOR) & ~trace.named(lambda name: name == MARK))
     start, end = ranges.start[rows], ranges.end[rows]
     outer = around(ranges.thread[rows], start, end)
     inner = np.flatnonzero(outer >= 0)

@@ -1,4 +1,4 @@
-"""The GPU work of a trace, each piece with the call that launched it."""
+"""The GPU work of a trace, each piece with the call that launched it, and what the host did meanwhile."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from profiler.importers.columns import CALL, COPY, KERNEL
-from profiler.importers.intervals import Integers, Intervals, Mask
+from profiler.importers.columns import CALL, COPY, KERNEL, OPERATOR, EventColumns
+from profiler.importers.intervals import Integers, Mask, Spans, union
 from profiler.importers.kernel_kinds import kernel_kind
 from profiler.importers.kineto import Trace
 
@@ -19,27 +19,32 @@ NOWHERE = np.iinfo(np.int64).min
 """Time of a call that is not in the trace."""
 EARLIER = -1
 """Time of a call before the trace, whose first range begins at 0."""
+SLOW_CALL = 50_000
+"""Nanoseconds from which a call counts as slow.
+
+A launch takes 5 to 10 us; one of more than 50 has waited for a full queue, a lock or memory.
+"""
+FETCH = "enumerate(DataLoader)#"
+"""Prefix that torch.utils.data gives the ranges of `next(loader)`."""
+UPDATE = "Optimizer.step#"
+"""Prefix that torch.optim gives the ranges of `step()`."""
+BETWEEN_NODES = 10_000
+"""Nanoseconds that the autograd engine may take from one node to the next (assumption)."""
 
 
 @dataclass(frozen=True, slots=True)
-class GpuWork(Intervals):
-    """The GPU work, one row per kernel, copy or fill, sorted by start; times are nanoseconds of the trace."""
+class GpuWork(EventColumns):
+    """The ranges of the GPU, one row per kernel, copy or fill, with the calls that launched them."""
 
-    name: npt.NDArray[np.int32]
     kind: npt.NDArray[np.int8]
     """COMPUTE, COMMUNICATION or MEMORY."""
-    category: npt.NDArray[np.int8]
-    stream: npt.NDArray[np.int32]
-    collective: npt.NDArray[np.int32]
     call: Integers
     """Position of the launching call among the trace's ranges; -1 if the trace has none."""
     call_start: Integers
     """When the launching call began; `EARLIER` for work that the host launched before the trace, else `NOWHERE`."""
     call_end: Integers
-    thread: npt.NDArray[np.int32]
+    caller: npt.NDArray[np.int32]
     """Thread of the launching call; -1 if the trace has none."""
-    blocks: npt.NDArray[np.float32]
-    """As in Columns."""
 
     @property
     def launched(self) -> Mask:
@@ -52,37 +57,75 @@ class GpuWork(Intervals):
         return np.where(self.call_start == NOWHERE, self.start, self.call_start)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostActivity:
+    """The activity of all threads of the host, as far as it is the loop's or explains an idle GPU."""
+
+    fetches: Spans
+    """Time in `next(loader)`."""
+    backward: Spans
+    """Time in the autograd engine."""
+    updates: Spans
+    """Time in `Optimizer.step`, without steps whose closure runs forward and backward (LBFGS, Lightning)."""
+    waits: Spans
+    """Time in calls that return only once the GPU has done something."""
+    calls: Integers
+    """Positions of these calls among the trace's ranges."""
+
+
 def work_of(trace: Trace) -> GpuWork:
     """Return the GPU work of a trace; of several GPUs, that of the one with most kernels."""
     ranges = trace.ranges
-    rows = np.flatnonzero(ranges.category >= KERNEL)
-    rows = rows[_busiest(trace, ranges.stream[rows], ranges.category[rows] == KERNEL)]
+    found = ranges.where(ranges.category >= KERNEL)
+    found = found.where(_busiest(trace, found))
     calls = np.flatnonzero((ranges.category == CALL) & (ranges.correlation >= 0))
+    calls = calls[np.argsort(ranges.correlation[calls], kind="stable")]
     numbers = ranges.correlation[calls]
-    order = np.argsort(numbers, kind="stable")
-    calls, numbers = calls[order], numbers[order]
-    wanted = ranges.correlation[rows]
     # Of calls with the same number the last.
-    at = np.searchsorted(numbers, wanted, "right") - 1
-    known = (at >= 0) & (wanted >= 0)
-    if len(numbers):
-        known &= numbers[at] == wanted
-    call = np.where(known, calls[at] if len(calls) else -1, -1)
-    elsewhere = np.where(_launched_earlier(trace, rows, known), EARLIER, NOWHERE)
+    at = np.searchsorted(numbers, found.correlation, "right") - 1
+    known = (found.correlation >= 0) & (np.append(numbers, -1)[at] == found.correlation)
+    call = np.where(known, np.append(calls, -1)[at], -1)
+    elsewhere = np.where(_launched_earlier(trace, found, known), EARLIER, NOWHERE)
     return GpuWork(
-        start=ranges.start[rows],
-        end=ranges.end[rows],
-        name=ranges.name[rows],
-        kind=_kinds(trace, ranges.name[rows], ranges.category[rows]),
-        category=ranges.category[rows],
-        stream=ranges.stream[rows],
-        collective=ranges.collective[rows],
+        **found.columns(),
+        kind=_kinds(trace, found),
         call=call,
         call_start=np.where(known, ranges.start[call], elsewhere),
         call_end=np.where(known, ranges.end[call], NOWHERE),
-        thread=np.where(known, ranges.thread[call], -1).astype(np.int32),
-        blocks=ranges.blocks[rows],
+        caller=np.where(known, ranges.thread[call], -1).astype(np.int32),
     )
+
+
+def host_of(trace: Trace, work: GpuWork) -> HostActivity:
+    """Return the host activity of a trace."""
+    ranges = trace.ranges
+    waiting = trace.named(lambda name: "ynchronize" in name) & (ranges.category == CALL)
+    # Any copy whose call returned only when it was done has made the host wait, too; so does one from pageable memory,
+    # which the driver first copies into a buffer of its own.
+    copies = (is_copy(trace, work, "DtoH") | is_copy(trace, work, "HtoD")) & work.launched
+    staged = is_copy(trace, work, "Pageable -> Device") & (work.call_end - work.call_start > SLOW_CALL)
+    calls = np.concatenate((np.flatnonzero(waiting), work.call[copies & ((work.call_end >= work.end) | staged)]))
+    nodes = trace.named(is_backward)
+    updates = ranges.where(trace.annotated(UPDATE))
+    within = (np.searchsorted(ranges.start[nodes], moments, "left") for moments in (updates.start, updates.end))
+    return HostActivity(
+        fetches=ranges.spans(trace.annotated(FETCH)),
+        backward=_joined(ranges.spans(nodes & (ranges.category == OPERATOR))),
+        updates=updates.spans(np.equal(*within)),
+        waits=union(ranges.start[calls], ranges.end[calls]),
+        calls=calls,
+    )
+
+
+def is_copy(trace: Trace, work: GpuWork, way: str) -> Mask:
+    """Return which work is a copy in that direction: "HtoD", "DtoH"."""
+    chosen = np.fromiter((way in name for name in trace.names), bool, len(trace.names))
+    return np.asarray(chosen[work.name] & (work.category == COPY))
+
+
+def is_backward(name: str) -> bool:
+    """Return whether the operator is a node of the backward pass; its range covers everything it calls."""
+    return name.startswith("autograd::engine::evaluate_function")
 
 
 def device_count(trace: Trace) -> int:
@@ -90,33 +133,39 @@ def device_count(trace: Trace) -> int:
     return len({device for device, _ in trace.streams})
 
 
-def _launched_earlier(trace: Trace, rows: Integers, known: Mask) -> Mask:
+def _joined(nodes: Spans) -> Spans:
+    """Return a pass of the engine as one span, with the moments between its nodes."""
+    if not len(nodes):
+        return nodes
+    apart = nodes.start[1:] - nodes.end[:-1] > BETWEEN_NODES
+    return Spans(nodes.start[np.append(True, apart)], nodes.end[np.append(apart, True)])
+
+
+def _launched_earlier(trace: Trace, found: EventColumns, known: Mask) -> Mask:
     """Return which work the host launched before the trace: what runs before the first call, and what is queued behind
     it, up to the first work of the stream whose call is known.
     """
-    ranges = trace.ranges
-    calls = ranges.start[ranges.category == CALL]
-    earlier = np.zeros(len(rows), bool)
-    if not len(calls):
-        return earlier
-    for stream in np.unique(ranges.stream[rows]):
-        of_stream = np.flatnonzero(ranges.stream[rows] == stream)
+    calls = trace.ranges.start[trace.ranges.category == CALL]
+    first_call, earlier = calls[0] if len(calls) else -1, np.zeros(len(found), bool)
+    for stream in np.unique(found.stream):
+        of_stream = np.flatnonzero(found.stream == stream)
         queued = of_stream[: int(np.argmax(known[of_stream])) if known[of_stream].any() else 0]
-        if len(queued) and ranges.start[rows[queued[0]]] < calls.min():
+        if len(queued) and found.start[queued[0]] < first_call:
             earlier[queued] = True
     return earlier
 
 
-def _busiest(trace: Trace, streams: npt.NDArray[np.int32], is_kernel: Mask) -> Mask:
+def _busiest(trace: Trace, found: EventColumns) -> Mask:
     if device_count(trace) < 2:
-        return np.ones(len(streams), bool)
+        return np.ones(len(found), bool)
     numbers: dict[object, int] = {}
     of_stream = np.array([numbers.setdefault(device, len(numbers)) for device, _ in trace.streams])
-    counts = np.bincount(of_stream[streams[is_kernel]], minlength=len(numbers))
-    return np.asarray(of_stream[streams] == counts.argmax())
+    counts = np.bincount(of_stream[found.stream[found.category == KERNEL]], minlength=len(numbers))
+    return np.asarray(of_stream[found.stream] == counts.argmax())
 
 
-def _kinds(trace: Trace, name: npt.NDArray[np.int32], category: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
-    kernels = np.unique(name[category == KERNEL]).tolist()
+def _kinds(trace: Trace, found: EventColumns) -> npt.NDArray[np.int8]:
+    kernels = np.unique(found.name[found.category == KERNEL]).tolist()
     sent = [number for number in kernels if kernel_kind(trace.names[number]).kind == "communication"]
-    return np.select((category >= COPY, np.isin(name, sent)), (MEMORY, COMMUNICATION), COMPUTE).astype(np.int8)
+    kinds = np.select((found.category >= COPY, np.isin(found.name, sent)), (MEMORY, COMMUNICATION), COMPUTE)
+    return kinds.astype(np.int8)

@@ -18,11 +18,11 @@ import pytest
 from traces_made import DTOH, GEMM, HTOD, KERNEL, NCCL, Made, two_ranks
 from traces_real import GPU
 
-from profiler.importers.breakdown import breakdown, host_of, named
+from profiler.importers.gpu_time import parts_of
 from profiler.importers.kineto import read
 from profiler.importers.launches import costs, length
 from profiler.importers.steps import PROFILER_STEP
-from profiler.importers.work import GpuWork, work_of
+from profiler.importers.work import COMMUNICATION, GpuWork, host_of, work_of
 
 pytestmark = pytest.mark.compare
 
@@ -47,7 +47,7 @@ def chosen(path: Path) -> tuple:
     """Of several steps HTA takes what was launched before the end of the last; without, all."""
     trace = read(path)
     work = work_of(trace)
-    marks = named(trace, lambda name: name.startswith(PROFILER_STEP))
+    marks = trace.named(lambda name: name.startswith(PROFILER_STEP))
     if len({trace.names[number] for number in np.unique(trace.ranges.name[marks])}) > 1:
         work = work.where(work.launched & (work.call_start <= trace.ranges.end[marks].max()))
     return trace, work
@@ -56,22 +56,29 @@ def chosen(path: Path) -> tuple:
 def compare(path: Path, queue: bool = True) -> None:
     trace, work = chosen(path)
     reference = holistic(path)
-    found = breakdown(work, host_of(trace, work), int(work.start.min()), int(work.end.max()))
+    found = parts(trace, work)
     expected = reference["breakdown"][0]
-    exposed = found.parts["communication_exposed"] + found.parts["memory_exposed"]
-    assert found.parts["compute"] / 1e3 == pytest.approx(expected["compute"], abs=0.01)
+    exposed = found["communication_exposed"] + found["memory_exposed"]
+    assert found["compute"] / 1e3 == pytest.approx(expected["compute"], abs=0.01)
     assert idle(found) / 1e3 == pytest.approx(expected["idle"], abs=0.01)
     assert exposed / 1e3 == pytest.approx(expected["non_compute"], abs=0.01)
-    assert sum(found.parts.values()) / 1e3 == pytest.approx(expected["kernel"], abs=0.01)
-    if found.communication:
-        assert 100 * found.overlap / found.communication == pytest.approx(reference["overlap_percent"][0], abs=0.006)
+    assert sum(found.values()) / 1e3 == pytest.approx(expected["kernel"], abs=0.01)
+    if communication := work.spans(work.kind == COMMUNICATION).total:
+        overlap = 1 - found["communication_exposed"] / communication
+        assert 100 * overlap == pytest.approx(reference["overlap_percent"][0], abs=0.006)
     if queue:
         compare_queues(trace, work, reference["queue"][0])
     compare_launches(trace, work, reference["launches"][0])
 
 
-def idle(found) -> int:
-    return sum(spent for name, spent in found.parts.items() if name.startswith("idle_"))
+def parts(trace, work: GpuWork) -> dict[str, int]:
+    """The nanoseconds of each part of the time from the first work to the last."""
+    found = parts_of(work, host_of(trace, work), int(work.start.min()), int(work.end.max()))
+    return {name: spans.total for name, spans in found.items()}
+
+
+def idle(found: dict[str, int]) -> int:
+    return sum(spent for name, spent in found.items() if name.startswith("idle_"))
 
 
 LAUNCHES = {"cudaLaunchKernel", "cudaLaunchKernelExC", "cudaMemcpyAsync", "cudaMemsetAsync"}
@@ -137,31 +144,29 @@ def test_of_two_ranks(tmp_path):
 
     for rank, path in enumerate(paths):
         trace, work = chosen(path)
-        found = breakdown(work, host_of(trace, work), int(work.start.min()), int(work.end.max()))
-        assert idle(found) / 1e3 == pytest.approx(reference["breakdown"][rank]["idle"])
+        assert idle(parts(trace, work)) / 1e3 == pytest.approx(reference["breakdown"][rank]["idle"])
 
 
 def test_records_of_synchronizing_are_no_work_of_the_gpu(real):
     """HTA counts them: in this trace 41 ranges of cuda_sync, of which waits for a stream even as computing."""
     trace, work = chosen(path := real("hta_alexnet"))
-    found = breakdown(work, host_of(trace, work), int(work.start.min()), int(work.end.max()))
+    found = parts(trace, work)
     reference = holistic(path)["breakdown"][0]
 
-    assert found.parts["compute"] / 1e3 < reference["compute"]
-    assert sum(found.parts.values()) / 1e3 < reference["kernel"]
+    assert found["compute"] / 1e3 < reference["compute"]
+    assert sum(found.values()) / 1e3 < reference["kernel"]
 
 
 def test_reductions_over_multicast_are_communication(real):
     """HTA knows NCCL's kernels by name, and takes torch's multimem_all_reduce for computing; and for work of the GPU an
     operator of the host that names the stream of a Triton kernel."""
     trace, work = chosen(path := real("tracelens_b200_eager"))
-    begin, end = int(work.start.min()), int(work.end.max())
-    found = breakdown(work, host_of(trace, work), begin, end)
+    found = parts(trace, work)
     reference = holistic(path)["breakdown"][0]
 
-    idle = sum(length for name, length in found.parts.items() if name.startswith("idle"))
-    compute = found.parts["compute"]
-    of_the_host = reference["compute"] + reference["non_compute"] - (end - begin - idle) / 1e3
-    assert of_the_host == pytest.approx(idle / 1e3 - reference["idle"], abs=0.01)
+    compute = found["compute"]
+    communication = work.spans(work.kind == COMMUNICATION).total
+    of_the_host = reference["compute"] + reference["non_compute"] - (sum(found.values()) - idle(found)) / 1e3
+    assert of_the_host == pytest.approx(idle(found) / 1e3 - reference["idle"], abs=0.01)
     assert 0 < of_the_host < 100
-    assert compute / 1e3 + 2000 < reference["compute"] < (compute + found.communication) / 1e3 + of_the_host
+    assert compute / 1e3 + 2000 < reference["compute"] < (compute + communication) / 1e3 + of_the_host
