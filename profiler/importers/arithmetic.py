@@ -9,18 +9,27 @@ native_functions.yaml.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from math import prod
+from collections.abc import Callable, Iterable, Mapping
+from math import isnan, nan, prod
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
+_FLOATING = {
+    "double": (8, "fp64"),
+    "float": (4, "fp32"),
+    "c10::Half": (2, "fp16"),
+    "c10::BFloat16": (2, "bf16"),
+    **dict.fromkeys((f"c10::Float8_{each}" for each in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz")), (1, "fp8")),
+}
+"""Bytes of an element and dtype, by Kineto's name for its type."""
 SIZES = {
-    **dict.fromkeys(("double", "long int", "long", "c10::complex<float>", "unsigned long"), 8),
-    **dict.fromkeys(("float", "int", "unsigned int"), 4),
-    **dict.fromkeys(("c10::Half", "c10::BFloat16", "short", "unsigned short"), 2),
-    **dict.fromkeys(("unsigned char", "signed char", "char", "bool"), 1),
-    **dict.fromkeys((f"c10::Float8_{each}" for each in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu")), 1),
+    **{name: size for name, (size, _) in _FLOATING.items()},
+    **dict.fromkeys(("long int", "long", "c10::complex<float>", "unsigned long"), 8),
+    **dict.fromkeys(("int", "unsigned int"), 4),
+    **dict.fromkeys(("short", "unsigned short"), 2),
+    **dict.fromkeys(("unsigned char", "signed char", "byte", "char", "bool", "c10::Float8_e8m0fnu"), 1),
     "c10::complex<double>": 16,
 }
 """Bytes of an element by Kineto's name for its type."""
@@ -28,7 +37,7 @@ SIZES = {
 Shape = tuple[int, ...]
 
 
-class TensorArgument(NamedTuple):
+class Tensor(NamedTuple):
     """A tensor argument of an operator, as the trace records it."""
 
     shape: Shape
@@ -40,25 +49,43 @@ class TensorArgument(NamedTuple):
         """Return the number of elements."""
         return prod(self.shape)
 
+    @property
+    def bytes(self) -> float:
+        """Return the bytes of all elements; NaN if they are not known."""
+        return nan if self.size is None else float(self.number * self.size)
+
 
 class Call(NamedTuple):
     """The arguments of a call, by position."""
 
-    tensors: tuple[tuple[TensorArgument, ...], ...]
+    tensors: tuple[tuple[Tensor, ...], ...]
     """The tensors of each argument: one, several for a list, none for anything else."""
     types: tuple[str, ...]
     """Kineto's names for the types; "" for a list of tensors or an argument that was left out."""
     values: tuple[str, ...]
     """Values of arguments that are no tensors, as text."""
 
-    def tensor(self, at: int) -> TensorArgument | None:
-        """Return the tensor at a position."""
-        given = self.tensors[at] if at < len(self.tensors) else ()
-        return given[0] if len(given) == 1 else None
+    def tensor(self, at: int) -> Tensor:
+        """Return the tensor at a position.
+
+        Raises:
+            IndexError: there is none.
+        """
+        return self.given(at)[0]
+
+    def given(self, *positions: int) -> list[Tensor]:
+        """Return those of the tensors at these positions that were given."""
+        arguments = (self.tensors[at] for at in positions if at < len(self.tensors))
+        return [tensors[0] for tensors in arguments if len(tensors) == 1]
 
     def value(self, at: int) -> str:
         """Return the value at a position; "" if it was not recorded."""
         return self.values[at] if at < len(self.values) else ""
+
+    @property
+    def dtype(self) -> str | None:
+        """Return the first floating-point dtype among the types."""
+        return next((_FLOATING[name][1] for name in self.types if name in _FLOATING), None)
 
 
 class Work(NamedTuple):
@@ -69,6 +96,12 @@ class Work(NamedTuple):
 
 
 NOTHING = Work(None, None)
+
+Count = Callable[[str, Call], tuple[float, float]]
+"""A model: it returns the operations and bytes of a call, each NaN if unknown.
+
+It raises LookupError or ValueError if an argument was not recorded, or is not one of its operator.
+"""
 
 
 def parse(dims: bytes, types: bytes, values: bytes = b"") -> Call:
@@ -84,7 +117,11 @@ def work_of_call(name: str, call: Call) -> Work:
     """Return what one call of the operator called `name` does."""
     for pattern, count in _MODELS:
         if pattern.search(name):
-            return count(name, call)
+            try:
+                flop, size = count(name, call)
+            except (LookupError, ValueError):
+                return NOTHING
+            return Work(None if isnan(flop) else flop, None if isnan(size) else size)
     return NOTHING
 
 
@@ -96,15 +133,13 @@ def _decoded(text: bytes) -> list[object]:
     return found if isinstance(found, list) else []
 
 
-def _tensors(given: object, kind: str) -> tuple[TensorArgument, ...] | None:
+def _tensors(given: object, kind: str) -> tuple[Tensor, ...] | None:
     shape = _shape(given)
     if shape is not None:
         # A tensor without dimensions and a number look alike, but only a tensor has a type of elements.
-        return (TensorArgument(shape, SIZES.get(kind)),) if shape or kind in SIZES else ()
+        return (Tensor(shape, SIZES.get(kind)),) if shape or kind in SIZES else ()
     shapes = [_shape(each) for each in given] if isinstance(given, list) else [None]
-    return (
-        None if None in shapes else tuple(TensorArgument(each, SIZES.get(kind)) for each in shapes if each is not None)
-    )
+    return None if None in shapes else tuple(Tensor(each, SIZES.get(kind)) for each in shapes if each is not None)
 
 
 def _shape(given: object) -> Shape | None:
@@ -114,61 +149,53 @@ def _shape(given: object) -> Shape | None:
     return None
 
 
-def _moved(*tensors: TensorArgument | None) -> float | None:
-    """Return the bytes of the tensors; None if one is missing or of unknown size."""
-    total = 0
-    for tensor in tensors:
-        if tensor is None or tensor.size is None:
-            return None
-        total += tensor.number * tensor.size
-    return float(total)
+def _check(fits: bool) -> None:
+    if not fits:
+        raise ValueError
 
 
-def _given(call: Call, *positions: int) -> list[TensorArgument]:
-    """Return those of the tensors that were given."""
-    return [tensor for at in positions if (tensor := call.tensor(at)) is not None]
+def _moved(*tensors: Tensor) -> float:
+    """Return the bytes of the tensors; NaN if one is of unknown size."""
+    return sum(tensor.bytes for tensor in tensors)
 
 
 # ---- matmuls ----
 
 
-def _matmul(first: int) -> Callable[[str, Call], Work]:
+def _matmul(first: int) -> Count:
     """Return the model of a matmul whose matrices are at `first` and after it; what comes before is added."""
 
-    def count(name: str, call: Call) -> Work:
+    def count(name: str, call: Call) -> tuple[float, float]:
         left, right = call.tensor(first), call.tensor(first + 1)
-        if left is None or right is None or not left.shape or not right.shape:
-            return NOTHING
         a, b = left.shape, right.shape
-        rows, columns = (a[:-1], b[-1:]) if len(b) > 1 else (a[:-1], ())
-        if (b[-2] if len(b) > 1 else b[0]) != a[-1] or (len(a) > 2 and len(b) == len(a) and a[:-2] != b[:-2]):
-            return NOTHING
+        _check(len(a) <= 2 or len(b) != len(a) or a[:-2] == b[:-2])
         wide = left.size is not None and left.size < 2
-        size = None if left.size is None else 4 if name.endswith("_int_mm") else 2 if wide else left.size
-        out = TensorArgument((*rows, *columns), size)
-        return Work(2.0 * out.number * a[-1], _moved(*_given(call, *range(first)), left, right, out))
+        out = 4 if name.endswith("_int_mm") else 2 if wide else left.size
+        return _product(left, right, *((b[-2], b[-1:]) if len(b) > 1 else (b[0], ())), out, call.given(*range(first)))
 
     return count
 
 
-def _grouped(name: str, call: Call) -> Work:
+def _grouped(_: str, call: Call) -> tuple[float, float]:
     """Count a matmul of groups: rows of one matrix, each with the matrix of its group out of a stack."""
     left, right = call.tensor(0), call.tensor(1)
-    if left is None or right is None or (len(left.shape), len(right.shape)) != (2, 3):
-        return NOTHING
-    if left.shape[1] != right.shape[1]:
-        return NOTHING
-    size = None if left.size is None else max(2, left.size)
-    out = TensorArgument((left.shape[0], right.shape[2]), size)
-    return Work(2.0 * left.number * right.shape[2], _moved(left, right, out))
+    _check((len(left.shape), len(right.shape)) == (2, 3))
+    return _product(left, right, right.shape[1], right.shape[2:], left.size and max(2, left.size))
 
 
-def _linear(name: str, call: Call) -> Work:
-    given, weight = call.tensor(0), call.tensor(1)
-    if given is None or weight is None or len(weight.shape) != 2 or given.shape[-1:] != weight.shape[1:]:
-        return NOTHING
-    out = TensorArgument((*given.shape[:-1], weight.shape[0]), given.size)
-    return Work(2.0 * given.number * weight.shape[0], _moved(given, weight, *_given(call, 2), out))
+def _linear(_: str, call: Call) -> tuple[float, float]:
+    left, weight = call.tensor(0), call.tensor(1)
+    _check(len(weight.shape) == 2)
+    return _product(left, weight, weight.shape[1], weight.shape[:1], left.size, call.given(2))
+
+
+def _product(
+    left: Tensor, right: Tensor, inner: int, columns: Shape, size: int | None, added: Iterable[Tensor] = ()
+) -> tuple[float, float]:
+    """Count the product of the rows of `left` with `columns` of `right`, with elements of `size` bytes."""
+    _check(left.shape[-1:] == (inner,))
+    out = Tensor((*left.shape[:-1], *columns), size)
+    return 2.0 * out.number * inner, _moved(left, right, out, *added)
 
 
 # ---- convolutions ----
@@ -201,61 +228,54 @@ _CONVOLUTIONS: Mapping[str, _ConvolutionSettings] = {
 }
 
 
-def _convolution(name: str, call: Call) -> Work:
+def _convolution(name: str, call: Call) -> tuple[float, float]:
     given, weight = call.tensor(0), call.tensor(1)
-    places = _CONVOLUTIONS.get(name.removeprefix("aten::"))
-    dimensions = 0 if weight is None else len(weight.shape) - 2
-    if given is None or weight is None or places is None or dimensions < 1 or len(given.shape) != dimensions + 2:
-        return NOTHING
+    places, dimensions = _CONVOLUTIONS[name.removeprefix("aten::")], len(weight.shape) - 2
+    _check(dimensions > 0 and len(given.shape) == len(weight.shape))
     if places.transposed is not None and call.value(places.transposed) != "False":
-        if call.value(places.transposed) != "True":
-            return NOTHING
+        _check(call.value(places.transposed) == "True")
         return _convolution_transposed(name, call)
     stride, padding, dilation = (
         [1] * dimensions if at is None else _numbers(call.value(at), dimensions)
         for at in (places.stride, places.padding, places.dilation)
     )
-    if stride is None or padding is None or dilation is None or min(stride) < 1:
-        return NOTHING
+    _check(min(stride) > 0)
     spatial = tuple(
         (length + 2 * pad - dilated * (kernel - 1) - 1) // step + 1
         for length, kernel, step, pad, dilated in zip(
             given.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True
         )
     )
-    if min(spatial) < 0:
-        return NOTHING
-    out = TensorArgument((given.shape[0], weight.shape[0], *spatial), given.size)
-    return Work(2.0 * given.shape[0] * prod(spatial) * weight.number, _moved(given, weight, out))
+    _check(min(spatial) >= 0)
+    out = Tensor((given.shape[0], weight.shape[0], *spatial), given.size)
+    return 2.0 * given.shape[0] * prod(spatial) * weight.number, _moved(given, weight, out)
 
 
-def _convolution_transposed(name: str, call: Call) -> Work:
-    given, weight = call.tensor(0), call.tensor(1)
-    if given is None or weight is None or len(given.shape) < 3 or not given.shape[1]:
-        return NOTHING
-    return Work(2.0 * (given.number // given.shape[1]) * weight.number, None)
+def _convolution_transposed(_: str, call: Call) -> tuple[float, float]:
+    return _meetings(call.tensor(0), call.tensor(1)), nan
 
 
-def _convolution_backward(name: str, call: Call) -> Work:
+def _convolution_backward(_: str, call: Call) -> tuple[float, float]:
     """Count the gradients of the input and of the weight, each as many operations as the forward pass."""
     gradient, given, weight = (call.tensor(at) for at in range(3))
     wanted = re.findall("True|False", call.value(10))
-    if gradient is None or given is None or weight is None or len(wanted) != 3 or len(gradient.shape) < 3:
-        return NOTHING
-    transposed = call.value(7) == "True"
-    places = given if transposed else gradient
-    if not places.shape[1]:
-        return NOTHING
-    once = 2.0 * (places.number // places.shape[1]) * weight.number
-    of_input, of_weight = (each == "True" for each in wanted[:2])
-    moved = [gradient] + [given] * (of_input + of_weight) + [weight] * (of_input + of_weight)
-    return Work(once * (of_input + of_weight), _moved(*moved))
+    _check(len(wanted) == 3 and len(gradient.shape) > 2)
+    number = wanted[:2].count("True")
+    once = _meetings(given if call.value(7) == "True" else gradient, weight)
+    return once * number, _moved(gradient, *[given, weight] * number)
 
 
-def _numbers(text: str, number: int) -> list[int] | None:
+def _meetings(places: Tensor, weight: Tensor) -> float:
+    """Count the operations of a convolution in which each place meets the whole weight."""
+    _check(len(places.shape) > 2 and places.shape[1] > 0)
+    return 2.0 * (places.number // places.shape[1]) * weight.number
+
+
+def _numbers(text: str, number: int) -> list[int]:
     """Return numbers from Kineto's text for a list of them; a single one counts for all dimensions."""
     found = [int(each) for each in re.findall(r"-?\d{1,9}", text)] if re.fullmatch(r"\[[\d, -]*\]", text) else []
-    return found * number if len(found) == 1 else found if len(found) == number else None
+    _check(len(found) in (1, number))
+    return found * number if len(found) == 1 else found
 
 
 # ---- attention ----
@@ -292,119 +312,94 @@ _ATTENTIONS: Mapping[str, _Attention] = {
 }
 
 
-def _attention(name: str, call: Call) -> Work:
+def _attention(name: str, call: Call) -> tuple[float, float]:
     """Count attention in one kernel: two matmuls forward, five backward, which computes the scores again.
 
     Of a causal mask only the pairs below the diagonal count. A head of the keys that several heads of the queries share
     (GQA) is moved once.
     """
-    known = _ATTENTIONS.get(name)
-    given = [call.tensor(known.query + at) for at in range(3)] if known else []
-    if known is None or any(each is None or len(each.shape) != 4 for each in given):
-        return NOTHING
-    query, key, value = (each for each in given if each is not None)
+    known = _ATTENTIONS[name]
+    query, key, value = (call.tensor(known.query + at) for at in range(3))
+    said = call.value(known.causal)
+    _check(all(len(each.shape) == 4 for each in (query, key, value)) and said in ("True", "False", "0", "1", "2"))
     sequence, heads = (2, 1) if known.by_head else (1, 2)
     queries, keys = query.shape[sequence], key.shape[sequence]
-    said = call.value(known.causal)
-    if said not in ("True", "False", "0", "1", "2"):
-        return NOTHING
     pairs = float(queries * keys)
     if said in ("True", "1", "2"):
         seen = min(queries, keys)
         pairs = seen * (seen + 1) / 2 + float((queries - seen) * keys)
     number = query.shape[0] * query.shape[heads] * pairs
-    out = TensorArgument((*query.shape[:3], value.shape[3]), query.size)
+    moved = _moved(query, key, value, Tensor((*query.shape[:3], value.shape[3]), query.size))
     if known.query:
-        flop = 2 * number * (3 * query.shape[3] + 2 * value.shape[3])
-        return Work(flop, _moved(query, query, key, key, value, value, out, out))
-    return Work(2 * number * (query.shape[3] + value.shape[3]), _moved(query, key, value, out))
+        return 2 * number * (3 * query.shape[3] + 2 * value.shape[3]), 2 * moved
+    return 2 * number * (query.shape[3] + value.shape[3]), moved
 
 
 # ---- what memory limits ----
 
 
-def _normalization(
-    operations: int, reads: tuple[int, ...], weights: tuple[int, ...] = ()
-) -> Callable[[str, Call], Work]:
+def _normalization(operations: int, reads: tuple[int, ...], weights: tuple[int, ...] = ()) -> Count:
     """Return the model of a normalization or softmax of the first argument, which reads tensors as large at `reads`."""
 
-    def count(name: str, call: Call) -> Work:
-        given = _given(call, *reads)
-        if len(given) != len(reads):
-            return NOTHING
-        return Work(float(operations * given[0].number), _moved(*given, *_given(call, *weights), given[0]))
+    def count(_: str, call: Call) -> tuple[float, float]:
+        given = [call.tensor(at) for at in reads]
+        return float(operations * given[0].number), _moved(*given, *call.given(*weights), given[0])
 
     return count
 
 
-def _reduction(name: str, call: Call) -> Work:
+def _reduction(_: str, call: Call) -> tuple[float, float]:
     given = call.tensor(0)
-    return NOTHING if given is None else Work(float(given.number), _moved(given))
+    return float(given.number), given.bytes
 
 
-def _elementwise(name: str, call: Call) -> Work:
+def _elementwise(name: str, call: Call) -> tuple[float, float]:
     """Count a function of each element; the result is as large as its arguments, broadcast."""
-    arguments = call.tensors[:2] if _TWO_OPERANDS.match(name) else call.tensors  # a third is out=, the result
-    given = [tensors[0] for tensors in arguments if len(tensors) == 1]
-    shape = _broadcast([each.shape for each in given])
-    if not given or shape is None:
-        return NOTHING
-    sizes = [each.size for each in given if each.shape] or [each.size for each in given]
-    size = 1 if _COMPARISON.search(name) else None if None in sizes else max(each for each in sizes if each is not None)
-    out = TensorArgument(shape, size)
-    return Work(float(out.number), _moved(*given, out))
+    # A third argument of some is out=, the result.
+    given = call.given(*range(2 if _TWO_OPERANDS.match(name) else len(call.tensors)))
+    _check(len(given) > 0)
+    shape = np.broadcast_shapes(*(each.shape for each in given))
+    sizes = [each.size or 0 for each in given if each.shape] or [each.size or 0 for each in given]
+    out = Tensor(shape, 1 if _COMPARISON.search(name) else max(sizes))
+    return float(out.number), _moved(*given, out)
 
 
-def _broadcast(shapes: Sequence[Shape]) -> Shape | None:
-    """Return the shape of what elementwise functions make of these; None if they do not fit."""
-    length = max(map(len, shapes), default=0)
-    found = []
-    for lengths in zip(*((1,) * (length - len(shape)) + shape for shape in shapes), strict=True):
-        long = {each for each in lengths if each != 1}
-        if len(long) > 1:
-            return None
-        found.append(long.pop() if long else 1)
-    return tuple(found)
+def _copy(_: str, call: Call) -> tuple[float, float]:
+    return nan, _moved(call.tensor(0), call.tensor(1))
 
 
-def _copy(name: str, call: Call) -> Work:
-    into, given = call.tensor(0), call.tensor(1)
-    return NOTHING if into is None or given is None else Work(None, _moved(into, given))
+def _fill(_: str, call: Call) -> tuple[float, float]:
+    return nan, call.tensor(0).bytes
 
 
-def _fill(name: str, call: Call) -> Work:
-    return Work(None, _moved(call.tensor(0)))
-
-
-def _concatenation(name: str, call: Call) -> Work:
+def _concatenation(_: str, call: Call) -> tuple[float, float]:
     pieces = call.tensors[0] if call.tensors else ()
-    return Work(None, _moved(*pieces, *pieces)) if pieces else NOTHING
+    _check(len(pieces) > 0)
+    return nan, 2 * _moved(*pieces)
 
 
-def _lookup(name: str, call: Call) -> Work:
+def _lookup(name: str, call: Call) -> tuple[float, float]:
     """Count the rows of a table that indices choose: each is read and written."""
     embedding = name == "aten::embedding"
     table, indices = call.tensor(0), call.tensor(1 if embedding else 2)
-    if table is None or indices is None or not table.shape or not (embedding or call.value(1) == "0"):
-        return NOTHING
-    rows = TensorArgument((indices.number, *table.shape[1:]), table.size)
-    return Work(None, _moved(rows, rows, indices))
+    _check(len(table.shape) > 0 and (embedding or call.value(1) == "0"))
+    rows = Tensor((indices.number, *table.shape[1:]), table.size)
+    return nan, _moved(rows, rows, indices)
 
 
-def _lists(name: str, call: Call) -> Work:
+def _lists(name: str, call: Call) -> tuple[float, float]:
     """Count an update of many tensors at once: each list is read, the first is written, so is an optimizer's state."""
     lists = [tensors for tensors in call.tensors if tensors and sum(each.number for each in tensors) > len(tensors)]
-    if not lists:
-        return NOTHING
+    _check(len(lists) > 0)
     # A fused optimizer writes parameters and state; gradients, the second list, are only read.
     written = lists[:1] + lists[2:] if "_fused_" in name else lists[:1]
-    return Work(None, _moved(*(tensor for each in (*lists, *written) for tensor in each)))
+    return nan, _moved(*(tensor for each in (*lists, *written) for tensor in each))
 
 
 _TWO_OPERANDS = re.compile(r"^aten::(add|sub|mul|div)_?$")
 _COMPARISON = re.compile(r"^aten::(eq|ne|lt|le|gt|ge|isnan|isinf|isfinite|logical_\w+)_?$")
 
-_MODELS: tuple[tuple[re.Pattern[str], Callable[[str, Call], Work]], ...] = tuple(
+_MODELS: tuple[tuple[re.Pattern[str], Count], ...] = tuple(
     (re.compile(rf"^(?:{pattern})$"), model)
     for pattern, model in (
         (r"aten::(mm|bmm|_int_mm|_scaled_mm|mv|dot|vdot)", _matmul(0)),

@@ -9,18 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from profiler.importers.arithmetic import SIZES
 from profiler.importers.intervals import Integers
 from profiler.importers.kineto import Trace
 from profiler.importers.work import COMMUNICATION, COMPUTE, GpuWork
 from profiler.schema import Exchange
-
-_SIZES = {
-    **dict.fromkeys(("Double", "Long"), 8),
-    **dict.fromkeys(("Float", "Int"), 4),
-    **dict.fromkeys(("BFloat16", "Half", "Short"), 2),
-    **dict.fromkeys(("Byte", "Char", "Bool", "Float8_e4m3fn", "Float8_e5m2", "Float8_e4m3fnuz", "Float8_e5m2fnuz"), 1),
-}
-"""Bytes per number, by torch's dtype names."""
 
 _IN_NAME = re.compile(
     r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|send_?recv|broadcast|reduce", re.IGNORECASE
@@ -165,7 +158,8 @@ def _bytes(trace: Trace, numbers: npt.NDArray[np.int32]) -> int | None:
         if number < 0:
             return None
         said = trace.collectives[number]
-        if said.dtype not in _SIZES:
+        size = SIZES.get(said.dtype.lower(), SIZES.get(f"c10::{said.dtype}"))  # torch's own names for types
+        if size is None:
             return None
-        total += count * _SIZES[said.dtype] * max(said.elements_in, said.elements_out)
+        total += count * size * max(said.elements_in, said.elements_out)
     return total

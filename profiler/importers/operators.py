@@ -19,7 +19,7 @@ from profiler.importers.kernel_kinds import kernel_kind, operator_kind
 from profiler.importers.kineto import Trace
 from profiler.importers.phases import OPTIMIZER, PASSES, pass_of
 from profiler.importers.steps import Steps
-from profiler.importers.tables import MAY_BE_OPTIMIZER, PID, first_float, own_times, shown
+from profiler.importers.tables import MAY_BE_OPTIMIZER, PID, own_times, shown
 from profiler.importers.work import GpuWork, HostActivity
 from profiler.schema import REST, Operator
 
@@ -127,7 +127,7 @@ def _row(device: Literal["cpu", "cuda"], name: str, call: Call | None, calls: in
         device=device,
         name=shown(name),
         inputs=() if call is None else tuple(each[0].shape if len(each) == 1 else () for each in call.tensors),
-        dtype=None if call is None else first_float(call.types),
+        dtype=None if call is None else call.dtype,
         calls=calls,
         total=total,
         flop=None if done.flop is None else done.flop * calls,

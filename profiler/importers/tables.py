@@ -25,17 +25,6 @@ NAME_LENGTH = 300
 """Maximum characters of a name: C++ template names run to thousands, and the first few suffice."""
 MAY_BE_OPTIMIZER = frozenset({"elementwise", "reduction", "normalization", "other"})
 """Kinds of kernels that an optimizer without a fused or foreach implementation launches, too."""
-FLOATING = {
-    "double": "fp64",
-    "float": "fp32",
-    "c10::Half": "fp16",
-    "c10::BFloat16": "bf16",
-    "c10::Float8_e4m3fn": "fp8",
-    "c10::Float8_e5m2": "fp8",
-    "c10::Float8_e4m3fnuz": "fp8",
-    "c10::Float8_e5m2fnuz": "fp8",
-}
-"""Dtype by Kineto's name for a tensor type."""
 
 
 def window(
@@ -106,15 +95,10 @@ def _dtypes(trace: Trace, kernel: npt.NDArray[np.int32], operator: Integers) -> 
     found: dict[int, set[str | None]] = {}
     for number, caller, each in set(zip(kernel[asked].tolist(), names.tolist(), inputs.tolist(), strict=True)):
         alike = number == caller or operator_kind(trace.names[caller]) in TENSOR_KINDS
-        dtype = first_float(parse(*trace.inputs[each]).types) if each >= 0 and alike else None
+        dtype = parse(*trace.inputs[each]).dtype if each >= 0 and alike else None
         found.setdefault(number, set()).add(dtype)
     agreed = {number: next(iter(dtypes)) for number, dtypes in found.items() if len(dtypes) == 1}
     return {number: dtype for number, dtype in agreed.items() if dtype not in (None, "fp32")}
-
-
-def first_float(types: Sequence[str]) -> str | None:
-    """Return the first floating-point dtype among Kineto's names for types."""
-    return next((FLOATING[name] for name in types if name in FLOATING), None)
 
 
 def operators_by_name(trace: Trace, host: HostActivity, steps: Steps) -> tuple[Kernel, ...]:
