@@ -916,7 +916,7 @@ class StepLook:
     """None: the trace marks no steps, and this is all of it."""
     seconds: float
     parts: dict[str, float] = field(default_factory=dict)
-    """Seconds by the names of importers.breakdown, or by phase without a GPU."""
+    """Seconds by the names of importers.gpu_time, or by phase without a GPU."""
     stretches: tuple[Stretch, ...] = ()
     tick: float = 0.0
     """Seconds below which neighboring pieces are merged; 0 if none are."""
@@ -940,7 +940,7 @@ class TraceFact:
     """Marked ones that are analyzed; None if it is taken as a whole."""
     seconds: float = 0.0
     parts: dict[str, float] = field(default_factory=dict)
-    """Seconds by the names of importers.breakdown; they add up to all."""
+    """Seconds by the names of importers.gpu_time; they add up to all."""
     longest_idle: float | None = None
     """Seconds of the longest time in which the GPU did nothing; None without GPU work."""
     workers: bool | None = None

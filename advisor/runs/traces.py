@@ -10,9 +10,9 @@ from advisor.runs.profile import Profile, Rank
 from advisor.units import count
 from profiler.errors import ProfilerError
 from profiler.importers.analysis import Analysis
-from profiler.importers.collectives import waits
+from profiler.importers.collectives import exchanges
 from profiler.importers.several import analyze_all
-from profiler.schema import Problem, Process, TraceFact
+from profiler.schema import Exchange, Problem, Process, TraceFact
 
 PARTS = {
     "compute": ("forward", "Computing", "Some kernel computed."),
@@ -148,14 +148,13 @@ def load(paths: Sequence[Path]) -> Profile:
         raise failures[0]
     numbers, notes = _numbers(found)
     ordered = sorted(zip(numbers, found, strict=True), key=lambda pair: pair[0])
-    exchanged = waits([each.collectives for _, each in ordered])
-    ordered = [
-        (number, replace(each, collectives=known)) for (number, each), known in zip(ordered, exchanged, strict=True)
-    ]
+    exchanged = exchanges([each.collectives for _, each in ordered])
     messages = [*(str(failure) for failure in failures), *notes, *(p for _, each in ordered for p in each.problems)]
     return Profile(
         runs=(),
-        ranks=tuple(_rank(number, each, len(found)) for number, each in ordered),
+        ranks=tuple(
+            _rank(number, each, len(found), known) for (number, each), known in zip(ordered, exchanged, strict=True)
+        ),
         problems=tuple(Problem(time=0.0, source="trace", message=message) for message in messages),
     )
 
@@ -174,7 +173,7 @@ def _numbers(found: Sequence[Analysis]) -> tuple[list[int], list[str]]:
     return list(range(len(found))), [note]
 
 
-def _rank(number: int, found: Analysis, files: int) -> Rank:
+def _rank(number: int, found: Analysis, files: int, known: tuple[Exchange, ...]) -> Rank:
     return Rank(
         process=Process(pid=found.window.pid, rank=number, world_size=max(found.world_size or 1, files), started=0.0),
         steps=found.steps,
@@ -182,7 +181,7 @@ def _rank(number: int, found: Analysis, files: int) -> Rank:
         kernels=found.kernels,
         operators=found.operators,
         syncs=found.syncs,
-        traces=(found.complete(),),
+        traces=(replace(found.fact, exchanges=known),),
         devices=found.devices,
     )
 

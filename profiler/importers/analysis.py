@@ -3,13 +3,13 @@
 It stays small, however large the trace is.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from profiler.errors import ProfilerError
 from profiler.importers import kineto, operators, tables
 from profiler.importers.callers import callers
-from profiler.importers.collectives import Collectives, collectives
+from profiler.importers.collectives import Collectives, collectives, exchanges
 from profiler.importers.critical_path import critical_path, seconds
 from profiler.importers.gpu_time import breakdown, parts_of, shares
 from profiler.importers.launches import launches, queue
@@ -42,12 +42,8 @@ class Analysis:
     syncs: tuple[Sync, ...]
     collectives: tuple[Collectives, ...]
     fact: TraceFact
-    """What the trace shows beyond its rows, without `exchanges`."""
+    """What the trace shows beyond its rows."""
     problems: tuple[str, ...]
-
-    def complete(self, position: int = 0) -> TraceFact:
-        """Return the fact with the collectives; `position` is the window's among those of its process."""
-        return replace(self.fact, id=position, exchanges=tuple(each.exchange() for each in self.collectives))
 
 
 def analyze(path: Path) -> Analysis:
@@ -79,6 +75,7 @@ def analyze(path: Path) -> Analysis:
     else:
         in_steps = steps_on_host(trace, host, steps)
         by_name, by_place = tables.operators_by_name(trace, host, steps), operators.on_host(trace, steps)
+    sent = collectives(trace, inside)
     row = tables.window(trace, work, inside, parts, steps, in_steps)
     fact = TraceFact(
         id=0,
@@ -92,6 +89,7 @@ def analyze(path: Path) -> Analysis:
         queue=queue(work, steps.begin, steps.end),
         launches=launches(inside),
         critical=seconds(critical_path(work, host, *steps.reached[typical : typical + 2].tolist())) if on_gpu else {},
+        exchanges=exchanges([sent])[0],
         looks=looks(trace, work, host, steps),
     )
     return Analysis(
@@ -106,7 +104,7 @@ def analyze(path: Path) -> Analysis:
         kernels=by_name,
         operators=by_place,
         syncs=syncs(trace, work, host, parts),
-        collectives=collectives(trace, inside),
+        collectives=sent,
         fact=fact,
         problems=tuple(problems),
     )

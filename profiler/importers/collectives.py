@@ -2,15 +2,14 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from profiler.importers.arithmetic import SIZES
-from profiler.importers.intervals import Integers
 from profiler.importers.kineto import Trace
 from profiler.importers.work import COMMUNICATION, COMPUTE, GpuWork
 from profiler.schema import Exchange
@@ -34,8 +33,7 @@ class Key(NamedTuple):
     dtype: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Collectives:
+class Collectives(NamedTuple):
     """All collectives of one key between two moments; times are nanoseconds."""
 
     key: Key
@@ -45,96 +43,67 @@ class Collectives:
     """Time in which nothing was computed."""
     bytes: int | None
     """Bytes of the larger side of each collective, summed; None if unknown."""
-    waited: int | None = None
-    """Time this rank waited for ranks that came later, summed over the collectives.
-
-    It is how much longer each one took than on the rank that came last. None unless the traces of all ranks of the
-    group are available.
-    """
 
     @property
     def total(self) -> int:
         """Return the sum of the durations; overlaps count more than once."""
         return sum(self.durations)
 
-    @property
-    def algorithm(self) -> float | None:
-        """Return the bytes per second, without waiting time where that is known.
+    def exchange(self, shortest: int | None) -> Exchange:
+        """Return them as a recording keeps them.
 
-        It is the "algorithm bandwidth" of nccl-tests (see its PERFORMANCE.md). None if bytes or time are unknown.
+        `shortest` is what they take on the ranks that come last; None if that is unknown. What they take longer here is
+        waiting. The rates, the "algorithm bandwidth" and "bus bandwidth" of nccl-tests (see its PERFORMANCE.md), are
+        without it.
         """
-        seconds = (self.total - (self.waited or 0)) * 1e-9
-        return self.bytes / seconds if self.bytes and seconds > 0 else None
-
-    @property
-    def bandwidth(self) -> float | None:
-        """Return the bytes per second over the link of each rank, the "bus bandwidth" of nccl-tests.
-
-        None if the number of ranks is unknown, too.
-        """
-        if self.algorithm is None or not self.key.ranks:
-            return None
-        ring = (self.key.ranks - 1) / self.key.ranks
-        share = {"allreduce": 2 * ring, "allgather": ring, "reducescatter": ring, "alltoall": ring}
-        return share.get(self.key.name, 1.0) * self.algorithm
-
-    def exchange(self) -> Exchange:
-        """Return them as a recording keeps them."""
+        seconds = (self.total if shortest is None else shortest) * 1e-9
+        algorithm = self.bytes / seconds if self.bytes and seconds > 0 else None
+        bandwidth = None
+        if algorithm is not None and self.key.ranks:
+            ring = (self.key.ranks - 1) / self.key.ranks
+            share = {"allreduce": 2 * ring, "allgather": ring, "reducescatter": ring, "alltoall": ring}
+            bandwidth = share.get(self.key.name, 1.0) * algorithm
         return Exchange(
             **self.key._asdict(),
             calls=len(self.durations),
             seconds=self.total * 1e-9,
             exposed=self.exposed * 1e-9,
-            waited=None if self.waited is None else self.waited * 1e-9,
+            waited=None if shortest is None else (self.total - shortest) * 1e-9,
             bytes=self.bytes,
-            algorithm=self.algorithm,
-            bandwidth=self.bandwidth,
+            algorithm=algorithm,
+            bandwidth=bandwidth,
         )
 
 
 def collectives(trace: Trace, work: GpuWork) -> tuple[Collectives, ...]:
     """Return the collectives in this work, by key; most time first."""
-    rows = np.flatnonzero(work.kind == COMMUNICATION)
     by_key: dict[Key, list[int]] = defaultdict(list)
-    for row in rows.tolist():
+    for row in np.flatnonzero(work.kind == COMMUNICATION).tolist():
         by_key[_key(trace, int(work.collective[row]), int(work.name[row]))].append(row)
     computing = work.spans(work.kind == COMPUTE)
     found = []
-    for key, those in by_key.items():
-        mine = work.where(np.array(those))
-        found.append(
-            Collectives(
-                key=key,
-                durations=tuple(mine.length.tolist()),
-                exposed=(mine.spans() - computing).total,
-                bytes=_bytes(trace, mine.collective),
-            )
-        )
+    for key, rows in by_key.items():
+        mine = work.where(np.array(rows))
+        exposed = (mine.spans() - computing).total
+        found.append(Collectives(key, tuple(mine.length.tolist()), exposed, _bytes(trace, mine.collective)))
     return tuple(sorted(found, key=lambda each: (-each.total, each.key)))
 
 
-def waits(ranks: Sequence[Sequence[Collectives]]) -> list[tuple[Collectives, ...]]:
-    """Return the collectives with `waited` set if all ranks of a group made equally many of them.
+def exchanges(ranks: Sequence[Sequence[Collectives]]) -> list[tuple[Exchange, ...]]:
+    """Return the collectives of each rank, with the time waited if all ranks of a group made equally many of them.
 
     A collective ends on all ranks together, and only the last rank to arrive does not wait, so the shortest duration is
     the transfer.
     """
-    everywhere: dict[Key, list[Collectives]] = defaultdict(list)
-    for rank in ranks:
-        for each in rank:
-            everywhere[each.key].append(each)
-    shortest: Mapping[Key, Integers] = {
-        key: np.array([each.durations for each in those]).min(axis=0)
-        for key, those in everywhere.items()
-        if len(those) > 1 and len(those) == key.ranks and len({len(each.durations) for each in those}) == 1
+    everywhere: dict[Key, list[tuple[int, ...]]] = defaultdict(list)
+    for each in chain.from_iterable(ranks):
+        everywhere[each.key].append(each.durations)
+    shortest = {
+        key: sum(map(min, zip(*durations, strict=True)))
+        for key, durations in everywhere.items()
+        if len(durations) > 1 and len(durations) == key.ranks and len(set(map(len, durations))) == 1
     }
-    return [
-        tuple(
-            replace(each, waited=each.total - int(shortest[each.key].sum())) if each.key in shortest else each
-            for each in rank
-        )
-        for rank in ranks
-    ]
+    return [tuple(each.exchange(shortest.get(each.key)) for each in rank) for rank in ranks]
 
 
 def _key(trace: Trace, collective: int, name: int) -> Key:

@@ -62,7 +62,7 @@ def parse(
         # Without shapes the table says little more than the kernels: most windows record none, and there are many.
         [replace(row, pid=pid, window=position) for row in found.operators if found.window.shapes],
         [replace(row, pid=pid, window=position) for row in found.syncs],
-        found.complete(position) if found.fact.parts else None,
+        replace(found.fact, id=position) if found.fact.parts else None,
     )
 
 

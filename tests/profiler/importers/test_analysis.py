@@ -10,7 +10,7 @@ from traces_made import DTOH, GEMM, GPU, HTOD, KERNEL, MAIN, NCCL, Made, two_ran
 
 from profiler.errors import ProfilerError
 from profiler.importers.analysis import analyze
-from profiler.importers.collectives import Collectives, Key, collectives, waits
+from profiler.importers.collectives import Collectives, Key, collectives, exchanges
 from profiler.importers.critical_path import critical_path
 from profiler.importers.gpu_time import breakdown, parts_of
 from profiler.importers.kineto import read
@@ -211,38 +211,37 @@ def test_a_path_has_no_gaps(parsed):
 def test_collectives_by_group_with_bytes_and_bandwidth(tmp_path):
     one, other = (collectives(trace, work_of(trace)) for trace in (read(path) for path in two_ranks(tmp_path)))
 
-    (first,), (second,) = waits([one, other])
-    assert first.key == ("allreduce", "default_pg", 2, "Float")
-    assert first.durations == (40 * US,) * 3
+    (first,), (second,) = exchanges([one, other])
+    assert (first.name, first.group, first.ranks, first.dtype) == ("allreduce", "default_pg", 2, "Float")
+    assert one[0].durations == (40 * US,) * 3
     assert first.bytes == 3 * 4000
-    assert first.exposed == 3 * 40 * US
+    assert first.exposed == pytest.approx(3 * 40e-6)
     # It ends on both together; rank 1 came last, and its 30 us are the transfer.
-    assert (first.waited, second.waited) == (3 * 10 * US, 0)
+    assert (first.waited, second.waited) == (pytest.approx(3 * 10e-6), 0)
     assert first.bandwidth == second.bandwidth == pytest.approx(12000 / 90e-6)
 
 
 def test_the_bandwidths_of_a_collective_leave_out_its_waiting():
-    found = Collectives(
-        key=Key("allreduce", "", 4, "Float"), durations=(100 * US,), exposed=0, bytes=1_000_000, waited=20 * US
-    )
+    made = Collectives(Key("allreduce", "", 4, "Float"), durations=(100 * US,), exposed=0, bytes=1_000_000)
+    found = made.exchange(shortest=80 * US)
 
     assert found.algorithm == pytest.approx(1e6 / 80e-6)
     assert found.bandwidth == pytest.approx(2 * 3 / 4 * found.algorithm)
 
 
 def test_without_all_ranks_nobody_knows_who_waited(tmp_path):
-    (found,) = collectives(trace := read(two_ranks(tmp_path)[0]), work_of(trace))
+    found = collectives(trace := read(two_ranks(tmp_path)[0]), work_of(trace))
 
-    assert waits([[found]])[0][0].waited is None
+    assert exchanges([found])[0][0].waited is None
 
 
 def test_a_collective_that_tells_nothing_is_known_by_its_kernel(parsed):
     made = Made()
     made.gpu("ncclKernel_ReduceScatter_RING_LL_Sum_half(ncclWorkElem)", 0, 10)
     trace, work, _ = parsed(made)
-    (found,) = collectives(trace, work)
+    ((found,),) = exchanges([collectives(trace, work)])
 
-    assert (found.key.name, found.key.ranks, found.bytes, found.bandwidth) == ("reducescatter", None, None, None)
+    assert (found.name, found.ranks, found.bytes, found.bandwidth) == ("reducescatter", None, None, None)
 
 
 def test_steps_are_cut_where_the_gpu_reaches_them_and_the_first_leads_in(parsed):
