@@ -8,14 +8,14 @@ Traces do not record which stream waited for which. The work that ended last bef
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
 
-from profiler.importers.intervals import span
-from profiler.importers.work import COMMUNICATION, COMPUTE, GpuWork, HostActivity
+from profiler.importers.intervals import Spans, span
+from profiler.importers.work import COMMUNICATION, COMPUTE, MEMORY, GpuWork, HostActivity
 
 Part = Literal["compute", "communication", "memory", "gpu_gap", "launch", "data", "host", "sync"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -29,6 +29,9 @@ PARTS: tuple[Part, ...] = get_args(Part)
 """
 
 
+_ON_GPU: dict[int, Part] = {COMPUTE: "compute", COMMUNICATION: "communication", MEMORY: "memory"}
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
     """A stretch of the chain, in nanoseconds."""
@@ -40,9 +43,12 @@ class Link:
 
 def critical_path(work: GpuWork, host: HostActivity, begin: int, end: int) -> list[Link]:
     """Return the critical path of the step from `begin` to `end`, first link first, without gaps."""
-    walk = _Walk(work, host, begin)
-    walk.back_from(end)
-    return walk.links[::-1]
+    links, moment = list[Link](), end
+    for part, start in _back(work, host, begin, end):
+        if max(start, begin) < moment:
+            links.append(Link(part, max(start, begin), moment))
+            moment = links[-1].start
+    return links[::-1]
 
 
 def seconds(path: Iterable[Link]) -> dict[str, float]:
@@ -53,68 +59,47 @@ def seconds(path: Iterable[Link]) -> dict[str, float]:
     return {part: sums[part] for part in PARTS if part in sums}
 
 
-class _Walk:
-    def __init__(self, work: GpuWork, host: HostActivity, begin: int) -> None:
-        self.links: list[Link] = []
-        self._work, self._host, self._begin = work, host, begin
-        self._order = np.argsort(work.end, kind="stable")
-        self._ends = work.end[self._order]
+def _back(work: GpuWork, host: HostActivity, begin: int, end: int) -> Iterator[tuple[Part, int]]:
+    """Yield each link's part and start, the last link first; each ends where the one behind it starts."""
+    done = work.where(np.argsort(work.end, kind="stable"))
+    # Whatever the GPU ends with, the step ends with: what it waited for is the last to end.
+    moment, place = end, _last_ended(done, end)
+    on_gpu = place >= 0 and done.end[place] == end
+    while moment > begin:
+        if on_gpu:
+            start = int(done.start[place])
+            yield _ON_GPU[int(done.kind[place])], start
+            before, known = min(_last_ended(done, start), place - 1), done.call[place] >= 0
+            ready = int(done.end[before]) if before >= 0 else begin
+            called = int(done.call_start[place]) if known else ready
+            on_gpu = called <= ready and (before >= 0 or not known)
+            moment, place = min(ready if on_gpu else called, start), before
+            yield "gpu_gap" if on_gpu else "launch", moment
+        else:
+            back, place = _awaited(done, host.waits, begin, moment, place)
+            fetches = host.fetches & span(back, moment)
+            for first, last in zip(fetches.start[::-1].tolist(), fetches.end[::-1].tolist(), strict=True):
+                yield "host", last
+                yield "data", first
+            yield "host", back
+            moment, on_gpu = int(done.end[place]) if place >= 0 else begin, True
+            yield "sync", moment
 
-    def back_from(self, end: int) -> None:
-        # Whatever the GPU ends with, the step ends with: what it waited for is the last to end.
-        moment, place = end, self._last_ended(end)
-        on_gpu = place >= 0 and self._ends[place] == end
-        while moment > self._begin:
-            if on_gpu:
-                moment, place, on_gpu = self._gpu(moment, place)
-            else:
-                moment, place, on_gpu = self._asked(moment, place)
 
-    def _gpu(self, moment: int, place: int) -> tuple[int, int, bool]:
-        """Step back over a piece of GPU work, to what it waited for."""
-        row = int(self._order[place])
-        work = self._work
-        start = int(work.start[row])
-        part: Part = {COMPUTE: "compute", COMMUNICATION: "communication"}.get(int(work.kind[row]), "memory")  # type: ignore[assignment]
-        self._add(part, start, moment)
-        before = min(self._last_ended(start), place - 1)
-        ready = int(self._ends[before]) if before >= 0 else self._begin
-        called = int(work.call_start[row]) if work.call[row] >= 0 else ready
-        if called > ready or (before < 0 and work.call[row] >= 0):
-            self._add("launch", min(called, start), start)
-            return min(called, start), before, False
-        self._add("gpu_gap", min(ready, start), start)
-        return min(ready, start), before, before >= 0
+def _awaited(done: GpuWork, waits: Spans, begin: int, moment: int, place: int) -> tuple[int, int]:
+    """Return the end of the host's last wait before `moment` for work that ended in it, and the place of that work.
 
-    def _asked(self, moment: int, place: int) -> tuple[int, int, bool]:
-        """Step back over the host's activity before `moment`, to the GPU work it had waited for, if any."""
-        waits = self._host.waits
-        at = int(np.searchsorted(waits.end, moment, "right")) - 1
-        while at >= 0 and waits.end[at] > self._begin:
-            awaited = min(self._last_ended(int(waits.end[at])), place)
-            if awaited >= 0 and self._ends[awaited] > waits.start[at]:
-                back, done = int(waits.end[at]), int(self._ends[awaited])
-                self._host_links(back, moment)
-                self._add("sync", done, back)
-                return done, awaited, True
-            at -= 1
-        self._host_links(self._begin, moment)
-        return self._begin, -1, False
+    It is not behind `place`. If there is none, they are `begin` and -1.
+    """
+    for at in range(int(np.searchsorted(waits.end, moment, "right")) - 1, -1, -1):
+        back = int(waits.end[at])
+        awaited = min(_last_ended(done, back), place)
+        if back <= begin:
+            break
+        if awaited >= 0 and done.end[awaited] > waits.start[at]:
+            return back, awaited
+    return begin, -1
 
-    def _host_links(self, start: int, end: int) -> None:
-        """Add the host's time, with fetching as links of its own."""
-        start = max(start, self._begin)
-        fetches, moment = self._host.fetches & span(start, end), end
-        for first, last in zip(fetches.start[::-1].tolist(), fetches.end[::-1].tolist(), strict=True):
-            self._add("host", last, moment)
-            self._add("data", first, last)
-            moment = first
-        self._add("host", start, moment)
 
-    def _last_ended(self, moment: int) -> int:
-        return int(np.searchsorted(self._ends, moment, "right")) - 1
-
-    def _add(self, part: Part, start: int, end: int) -> None:
-        start = max(start, self._begin)
-        if end > start:
-            self.links.append(Link(part, start, end))
+def _last_ended(done: GpuWork, moment: int) -> int:
+    return int(np.searchsorted(done.end, moment, "right")) - 1
