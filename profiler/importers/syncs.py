@@ -2,13 +2,13 @@
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from profiler.importers.columns import OPERATOR
 from profiler.importers.gpu_time import Shares
-from profiler.importers.intervals import around
+from profiler.importers.intervals import Integers, around
 from profiler.importers.kineto import Trace
 from profiler.importers.work import GpuWork, HostActivity, is_copy
 from profiler.schema import Sync
@@ -24,16 +24,9 @@ _UNSCALE = "aten::_amp_foreach_non_finite_check_and_unscale_"
 def syncs(trace: Trace, work: GpuWork, host: HostActivity, parts: Shares) -> tuple[Sync, ...]:
     """Return the waits that left the GPU idle, by cause and operator; most idle time first."""
     idle = _idle_by_call(trace, work, host, parts)
-    if not idle:
-        return ()
-    chains = _chains(trace, sorted(idle))
-    directions = _directions(trace, work, idle)
     sums: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for row, time in idle.items():
-        operators, before = chains[row]
-        call = trace.names[trace.ranges.name[row]]
-        cause = cause_of(call, operators, before, directions[row])
-        sums[cause, operators[0] if operators else call].append(time)
+    for call, cause, operator in _causes(trace, work, np.array(sorted(idle), np.int64)):
+        sums[cause, operator].append(idle[call])
     rows = [
         Sync(pid=0, window=0, cause=cause, operator=operator, calls=len(times), idle=sum(times) * 1e-9)
         for (cause, operator), times in sums.items()
@@ -83,42 +76,27 @@ def _idle_by_call(trace: Trace, work: GpuWork, host: HostActivity, parts: Shares
     return idle
 
 
-def _chains(trace: Trace, calls: Sequence[int]) -> dict[int, tuple[tuple[str, ...], str]]:
-    """Return for each call the operators around it, innermost first, and the outermost that ended before them."""
+def _causes(trace: Trace, work: GpuWork, calls: Integers) -> Iterator[tuple[int, str, str]]:
+    """Yield each call with the cause of its wait, and the innermost operator around it, or its own name."""
     ranges = trace.ranges
-    threads = np.unique(ranges.thread[list(calls)])
-    near = np.isin(ranges.thread, threads) & ((ranges.category == OPERATOR) | trace.annotated(_OUTSIDE))
-    rows = np.concatenate((np.flatnonzero(near), np.array(calls)))
-    outer = around(ranges.thread[rows], ranges.start[rows], ranges.end[rows])
-    number = len(rows) - len(calls)
-    top = np.flatnonzero(outer[:number] < 0)
-    begun = {int(each): rows[top[ranges.thread[rows[top]] == each]] for each in threads}
-    starts = {each: ranges.start[at] for each, at in begun.items()}
-    found = {}
-    for position, call in enumerate(calls, number):
-        names, at = [], int(outer[position])
-        last = position
-        while at >= 0:
-            if at < number:
-                names.append(trace.names[ranges.name[rows[at]]])
-                last = at
-            at = int(outer[at])
-        thread = int(ranges.thread[call])
-        place = int(np.searchsorted(starts[thread], ranges.start[rows[last]], "left")) - 1
-        before = trace.names[ranges.name[begun[thread][place]]] if place >= 0 else ""
-        found[call] = tuple(names), before
-    return found
-
-
-def _directions(trace: Trace, work: GpuWork, calls: Iterable[int]) -> dict[int, str]:
-    """Return for each call the direction of the last copy that its thread asked for before, or "" if there is none."""
-    incoming = is_copy(trace, work, "HtoD") & work.launched
-    known = np.flatnonzero(incoming | (is_copy(trace, work, "DtoH") & work.launched))
-    known = known[np.argsort(work.call_start[known], kind="stable")]
-    begun, found = work.call_start[known], {}
-    for call in calls:
-        at = int(np.searchsorted(begun, trace.ranges.start[call], "right")) - 1
-        while at >= 0 and work.caller[known[at]] != trace.ranges.thread[call]:
-            at -= 1
-        found[call] = "" if at < 0 else "HtoD" if incoming[known[at]] else "DtoH"
-    return found
+    shown = (ranges.category == OPERATOR) | trace.annotated(_OUTSIDE)
+    copies = work.where((is_copy(trace, work, "HtoD") | is_copy(trace, work, "DtoH")) & work.launched)
+    copies = copies.where(np.argsort(copies.call_start, kind="stable"))
+    incoming = is_copy(trace, copies, "HtoD")
+    for thread in np.unique(ranges.thread[calls]).tolist():
+        mine, near = calls[ranges.thread[calls] == thread], np.flatnonzero(shown & (ranges.thread == thread))
+        rows, asked = np.concatenate((near, mine)), np.flatnonzero(copies.caller == thread)
+        outer = around(ranges.thread[rows], ranges.start[rows], ranges.end[rows])
+        outermost = near[outer[: len(near)] < 0]
+        starts, begun = ranges.start[outermost], copies.call_start[asked]
+        for position, call in enumerate(mine.tolist(), len(near)):
+            chain, at = [call], int(outer[position])
+            while at >= 0:
+                chain += [rows[at]] if at < len(near) else []
+                at = int(outer[at])
+            name, *operators = (trace.names[ranges.name[row]] for row in chain)
+            place = int(np.searchsorted(starts, ranges.start[chain[-1]], "left")) - 1
+            before = trace.names[ranges.name[outermost[place]]] if place >= 0 else ""
+            last = int(np.searchsorted(begun, ranges.start[call], "right")) - 1
+            direction = "" if last < 0 else "HtoD" if incoming[asked[last]] else "DtoH"
+            yield call, cause_of(name, operators, before, direction), operators[0] if operators else name
