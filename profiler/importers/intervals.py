@@ -13,6 +13,8 @@ Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Columns = TypeVar("Columns", bound="Intervals")
 
+MOST = 1 << 63
+
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
@@ -103,6 +105,32 @@ def union(start: Integers, end: Integers) -> Spans:
 def span(begin: int, end: int) -> Spans:
     """Return the time between two moments."""
     return union(np.array([begin], np.int64), np.array([end], np.int64))
+
+
+class Groups:
+    """Rows with the same combination of values; the groups are in the order of their values."""
+
+    def __init__(self, *columns: npt.NDArray[Any]) -> None:
+        code = np.zeros(len(columns[0]), np.int64)
+        for column in columns:
+            low = int(column.min(initial=0))
+            width = int(column.max(initial=0)) - low + 1
+            if int(code.max(initial=0)) >= MOST // width - 1:
+                code = np.unique(code, return_inverse=True)[1]
+            code = code * width + (column - low)
+        _, self.first, self.of = np.unique(code, return_index=True, return_inverse=True)
+        """The row at which each group occurs first, and the group of each row."""
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def count(self, rows: Mask | Integers | slice = slice(None)) -> Integers:
+        """Return the number of rows in each group; only of these, if some are given."""
+        return np.bincount(self.of[rows], minlength=len(self))
+
+    def seconds(self, times: Integers, rows: Mask | Integers | slice = slice(None)) -> npt.NDArray[np.floating[Any]]:
+        """Return the seconds of each group: the sum of the times, in nanoseconds, of all its rows or of these."""
+        return np.bincount(self.of[rows], times, minlength=len(self)) * 1e-9
 
 
 def around(thread: npt.NDArray[np.int32], start: Integers, end: Integers) -> Integers:

@@ -6,15 +6,15 @@ the name of its kernel.
 
 import re
 from dataclasses import replace
-from typing import Literal
+from typing import Any
 
 import numpy as np
 
 from profiler.importers.arithmetic import NOTHING, Call, parse, work_of_call
 from profiler.importers.callers import Callers
-from profiler.importers.columns import CALL, LARGEST, MODULE_PREFIX, OPERATOR
+from profiler.importers.columns import CALL, MODULE_PREFIX, OPERATOR, Numbers
 from profiler.importers.gpu_time import Shares
-from profiler.importers.intervals import Integers
+from profiler.importers.intervals import Groups, Integers
 from profiler.importers.kernel_kinds import kernel_kind, operator_kind
 from profiler.importers.kineto import Trace
 from profiler.importers.phases import OPTIMIZER, PASSES, pass_of
@@ -53,48 +53,42 @@ def on_gpu(
         places.of(np.where(known, operator, inside.call)),
         pass_of(inside.asked, host, steps) if len(host.backward) else np.full(len(inside), -1),
     )
-    distinct, group = _groups(*keys)
-    size = len(distinct)
-    _, first = np.unique(np.where(known, operator, -1 - np.arange(len(inside))), return_index=True)
-    total = np.bincount(group, inside.length, minlength=size) * 1e-9
-    kernels = np.bincount(group, minlength=size)
-    made = np.bincount(group[first], minlength=size)
-    calling_time = np.bincount(group[first], ranges.length[operator[first]], minlength=size) * 1e-9
-    runs = np.bincount(_begun(inside.asked, group), minlength=size)
-    gaps = np.bincount(group, _gaps(inside, parts), minlength=size) * 1e-9
-    dearest = _dearest(inside.name.astype(np.int64), group, inside.length)
-    order = np.lexsort((np.arange(size), -total))
-    kept = order if size <= MOST else order[: MOST - 1]
+    groups = Groups(*keys)
+    # Of the pieces that one call of an operator launched, the first stands for the call.
+    once = np.unique(np.where(known, operator, -1 - np.arange(len(inside))), return_index=True)[1]
+    total, kernels, made = groups.seconds(inside.length), groups.count(), groups.count(once)
+    calling_time = groups.seconds(ranges.length[operator[once]], once)
+    gaps, runs = groups.seconds(_gaps(inside, parts)), groups.count(_run_starts(inside.asked, groups.of))
+    dearest = _dearest(inside, groups.of)
+    order = np.lexsort((np.arange(len(groups)), -total))
+    kept = order if len(groups) <= MOST else order[: MOST - 1]
     rows = []
     for at in kept.tolist():
-        name, given, place, phase = (int(column[distinct[at]]) for column in keys)
-        row = _row(
-            "cuda",
-            trace.names[name if name >= 0 else -1 - name],
-            calls[given] if given >= 0 else None,
-            int(made[at]),
-            float(total[at]),
-        )
-        kernel = trace.names[dearest[at]]
+        name, given, place, phase = (int(column[groups.first[at]]) for column in keys)
+        call, kernel = calls[given] if given >= 0 else None, trace.names[dearest[at]]
         classified = kernel_kind(kernel)
         in_optimizer = phase == OPTIMIZER and classified.kind in MAY_BE_OPTIMIZER
         rows.append(
-            replace(
-                row,
+            _row(
+                trace.names[name if name >= 0 else -1 - name],
+                call,
+                int(made[at]),
+                float(total[at]),
+                device="cuda",
                 kind="optimizer" if in_optimizer else classified.kind,
                 phase=_PHASES.get(phase),
                 path=places.names(place),
                 kernels=int(kernels[at]),
                 kernel=shown(kernel),
-                arithmetic=classified.dtype or row.dtype,
+                arithmetic=classified.dtype or (call.dtype if call else None),
                 host=float(calling_time[at]) if name >= 0 else None,
                 gap=float(gaps[at]),
                 run=float(made[at] / runs[at]),
             )
         )
     if len(rest := order[len(kept) :]):
-        row = _row("cuda", REST, None, int(made[rest].sum()), float(total[rest].sum()))
-        rows.append(replace(row, kernels=int(kernels[rest].sum()), gap=float(gaps[rest].sum())))
+        sums = {"kernels": int(kernels[rest].sum()), "gap": float(gaps[rest].sum())}
+        rows.append(_row(REST, None, int(made[rest].sum()), float(total[rest].sum()), device="cuda", **sums))
     return tuple(rows)
 
 
@@ -106,25 +100,23 @@ def on_host(trace: Trace, steps: Steps) -> tuple[Operator, ...]:
     given = trace.ranges.inputs[rows]
     rows, own, given = rows[given >= 0], own[given >= 0], given[given >= 0]
     numbers, calls = _alike(trace)
-    names, inputs = trace.ranges.name[rows].astype(np.int64), numbers[given]
-    distinct, group = _groups(names, inputs)
-    count = np.bincount(group, minlength=len(distinct))
-    total = np.bincount(group, own, minlength=len(distinct)) * 1e-9
+    groups = Groups(trace.ranges.name[rows], numbers[given])
+    count, total = groups.count(), groups.seconds(own)
     found = []
-    for at in np.lexsort((np.arange(len(distinct)), -total)).tolist():
-        name, call = trace.names[int(names[distinct[at]])], calls[int(inputs[distinct[at]])]
-        row = _row("cpu", name, call, int(count[at]), float(total[at]))
+    for at in np.lexsort((np.arange(len(groups)), -total)).tolist():
+        first = groups.first[at]
+        name, call = trace.names[trace.ranges.name[rows[first]]], calls[numbers[given[first]]]
+        row = _row(name, call, int(count[at]), float(total[at]), device="cpu", kind=operator_kind(name))
         if any(row.inputs):
-            found.append(replace(row, kind=operator_kind(name), arithmetic=row.dtype))
+            found.append(replace(row, arithmetic=row.dtype))
     return tuple(found[:MOST])
 
 
-def _row(device: Literal["cpu", "cuda"], name: str, call: Call | None, calls: int, total: float) -> Operator:
+def _row(name: str, call: Call | None, calls: int, total: float, **more: Any) -> Operator:
     done = NOTHING if call is None else work_of_call(name, call)
     return Operator(
         pid=PID,
         window=0,
-        device=device,
         name=shown(name),
         inputs=() if call is None else tuple(each[0].shape if len(each) == 1 else () for each in call.tensors),
         dtype=None if call is None else call.dtype,
@@ -132,50 +124,36 @@ def _row(device: Literal["cpu", "cuda"], name: str, call: Call | None, calls: in
         total=total,
         flop=None if done.flop is None else done.flop * calls,
         bytes=None if done.bytes is None else done.bytes * calls,
+        **more,
     )
 
 
 def _alike(trace: Trace) -> tuple[Integers, list[Call]]:
     """Return the number of each of the trace's inputs, the same for equal ones, and the calls by number."""
-    numbers: dict[Call, int] = {}
-    found = [numbers.setdefault(parse(*each), len(numbers)) for each in trace.inputs]
+    numbers = Numbers()
+    found = [numbers[parse(*each)] for each in trace.inputs]
     return np.array([*found, -1], np.int64), list(numbers)  # the last for what has none
 
 
 def _gaps(work: GpuWork, parts: Shares) -> Integers:
     """Return for each piece of work how long the GPU was idle before it because its launch came late."""
-    found = np.zeros(len(work), np.int64)
-    at = np.searchsorted(work.start, parts.launch.end, "left")
-    np.add.at(found, at[at < len(work)], parts.launch.length[at < len(work)])
-    return found
+    found = np.zeros(len(work) + 1, np.int64)
+    np.add.at(found, np.searchsorted(work.start, parts.launch.end, "left"), parts.launch.length)
+    return found[:-1]
 
 
-def _begun(asked: Integers, group: Integers) -> Integers:
-    """Return the group of each run of launches that belong to the same one."""
-    launched = group[np.argsort(asked, kind="stable")]
-    return launched[np.append(True, np.diff(launched) != 0)] if len(launched) else launched
+def _run_starts(asked: Integers, group: Integers) -> Integers:
+    """Return the first of each run of launches that belong to the same group."""
+    order = np.argsort(asked, kind="stable")
+    return np.asarray(order[np.append(True, np.diff(group[order]) != 0)[: len(order)]])
 
 
-def _groups(*columns: Integers) -> tuple[Integers, Integers]:
-    """Return the row at which each distinct combination of values occurs first, in order of values, and each row's."""
-    code = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        low = int(column.min(initial=0))
-        width = int(column.max(initial=0)) - low + 1
-        if int(code.max(initial=0)) >= LARGEST // width - 1:
-            code = np.unique(code, return_inverse=True)[1]
-        code = code * width + (column - low)
-    _, first, group = np.unique(code, return_index=True, return_inverse=True)
-    return first, group
-
-
-def _dearest(name: Integers, group: Integers, times: Integers) -> list[int]:
+def _dearest(work: GpuWork, group: Integers) -> list[int]:
     """Return for each group the name that takes most of its time."""
-    first, at = _groups(group, name)
-    total = np.bincount(at, times, minlength=len(first))
-    order = np.lexsort((total, group[first]))
-    last = np.append(np.diff(group[first[order]]) > 0, True)
-    return [int(each) for each in name[first[order[last]]]]
+    kernels = Groups(group, work.name)
+    order = np.lexsort((kernels.seconds(work.length), group[kernels.first]))
+    last = np.append(np.diff(group[kernels.first[order]]) > 0, True)
+    return [int(each) for each in work.name[kernels.first[order[last]]]]
 
 
 class _Paths:
@@ -184,9 +162,8 @@ class _Paths:
     def __init__(self, trace: Trace, outer: Integers) -> None:
         self._trace = trace
         self._outer = np.append(outer, -1)
-        self._paths: list[tuple[int, str]] = [(0, "")]
-        """For each path the number of the one around it, and its last name; the first is empty."""
-        self._numbers: dict[tuple[int, str], int] = {}
+        self._paths = Numbers({(0, ""): 0})
+        """The number of each path by that of the one around it, and its last name; the first is empty."""
 
     def of(self, rows: Integers) -> Integers:
         """Return the number of the path around each range; 0, the empty one, for -1."""
@@ -198,29 +175,24 @@ class _Paths:
         # A range may lie at several levels: its path is right once all around it have theirs.
         for level in reversed(levels):
             ranges = self._trace.ranges
-            keys = number[self._outer[level]], ranges.category[level].astype(np.int64), ranges.name[level]
-            distinct, group = _groups(*keys)
-            paths = [self._inside(*(int(column[row]) for column in keys)) for row in distinct]
-            number[level] = np.array(paths, np.int64)[group]
+            keys = number[self._outer[level]], ranges.category[level], ranges.name[level]
+            groups = Groups(*keys)
+            paths = [self._inside(*(int(column[row]) for column in keys)) for row in groups.first]
+            number[level] = np.array(paths, np.int64)[groups.of]
         return np.asarray(number[wanted][place.reshape(-1)])
 
     def names(self, number: int) -> tuple[str, ...]:
         """Return the path of this number, the innermost names if it is deep."""
-        names: list[str] = []
+        names, paths = list[str](), list(self._paths)
         while number and len(names) < DEEPEST:
-            number, name = self._paths[number]
+            number, name = paths[number]
             names.append(name)
         return tuple(reversed(names))
 
     def _inside(self, around: int, category: int, name: int) -> int:
         """Return the number of the path with one range more."""
         label = _label(category, self._trace.names[name])
-        if not label:
-            return around
-        number = self._numbers.setdefault((around, label), len(self._paths))
-        if number == len(self._paths):
-            self._paths.append((around, label))
-        return number
+        return self._paths[around, label] if label else around
 
 
 def _label(category: int, name: str) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from profiler.importers.columns import ANNOTATION
+from profiler.importers.intervals import Groups
 from profiler.importers.kineto import Trace
-from profiler.importers.tables import summed
 from profiler.importers.work import FETCH, GpuWork, HostActivity
 
 _WORKERS = f"{FETCH}_MultiProcessingDataLoaderIter"
@@ -19,9 +19,11 @@ _FUSED = re.compile(r"fused_?(adam|sgd|adagrad)|^triton_", re.IGNORECASE)
 
 def settings_of(trace: Trace, work: GpuWork, host: HostActivity) -> dict[str, Any]:
     """Return `workers`, `optimizer` and `fused` of a TraceFact, which the names of ranges and kernels show."""
-    spent = _annotations(trace)
+    annotations = trace.ranges.where(trace.ranges.category == ANNOTATION)
+    groups = Groups(annotations.name)
     fetches, updates = Counter[bool](), Counter[str]()
-    for name, time in spent.items():
+    for first, time in zip(groups.first, groups.seconds(annotations.length), strict=True):
+        name = trace.names[annotations.name[first]]
         if name.startswith(FETCH):
             fetches[name.startswith(_WORKERS)] += time
         elif found := _UPDATE.match(name):
@@ -32,11 +34,3 @@ def settings_of(trace: Trace, work: GpuWork, host: HostActivity) -> dict[str, An
         "optimizer": updates.most_common(1)[0][0] if updates else "",
         "fused": any(_FUSED.search(trace.names[number]) for number in updating) if updating else None,
     }
-
-
-def _annotations(trace: Trace) -> dict[str, int]:
-    """Return the nanoseconds in annotated ranges, by name."""
-    ranges = trace.ranges
-    rows = np.flatnonzero(ranges.category == ANNOTATION)
-    sums = summed(ranges.name[rows], np.zeros(len(rows), bool), ranges.length[rows])
-    return {trace.names[number]: time for number, _, _, time in sums}

@@ -1,6 +1,6 @@
 """Convert a trace to the rows that a recorder would have written. Fields that the trace does not cover stay None."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -12,7 +12,7 @@ from profiler.importers.arithmetic import parse
 from profiler.importers.callers import Callers
 from profiler.importers.columns import KERNEL, OPERATOR
 from profiler.importers.gpu_time import Shares, account
-from profiler.importers.intervals import Integers, Mask, around
+from profiler.importers.intervals import Groups, Integers, Mask, around
 from profiler.importers.kernel_kinds import TENSOR_KINDS, kernel_kind, operator_kind
 from profiler.importers.kineto import Trace
 from profiler.importers.steps import MARK, Steps
@@ -56,15 +56,38 @@ def window(
 
 def kernels(trace: Trace, inside: GpuWork, host: HostActivity, calling: Callers) -> tuple[Kernel, ...]:
     """Return the steps' GPU work by name and kind; most time first."""
-    rows = []
     reached, dtypes = _reached(inside), _dtypes(trace, inside.name, calling.operator)
-    for number, of_optimizer, calls, total in summed(inside.name, host.updates.covers(inside.asked), inside.length):
+    rows = []
+    for number, row in _by_name(trace, "cuda", inside.name, host.updates.covers(inside.asked), inside.length):
         classified = kernel_kind(trace.names[number])
-        kind = "optimizer" if of_optimizer and classified.kind in MAY_BE_OPTIMIZER else classified.kind
         dtype = classified.dtype or dtypes.get(number)
-        row = _kernel(trace, "cuda", number, kind, calls, total)
         rows.append(replace(row, tensor_cores=classified.tensor_cores, dtype=dtype, reached=reached.get(number)))
-    return _merged(rows)
+    return tuple(rows)
+
+
+def operators_by_name(trace: Trace, host: HostActivity, steps: Steps) -> tuple[Kernel, ...]:
+    """Return the steps' host operators by name and kind, most time first.
+
+    Each operator's time leaves out the operators that it called.
+    """
+    rows, own = own_times(trace, steps)
+    in_optimizer = host.updates.covers(trace.ranges.start[rows])
+    return tuple(row for _, row in _by_name(trace, "cpu", trace.ranges.name[rows], in_optimizer, own))
+
+
+def _by_name(
+    trace: Trace, device: Literal["cpu", "cuda"], name: npt.NDArray[np.int32], in_optimizer: Mask, times: Integers
+) -> list[tuple[int, Kernel]]:
+    """Return a row for each name and kind, with the name's number; most time first."""
+    groups = Groups(name, in_optimizer)
+    found = []
+    for first, calls, total in zip(groups.first, groups.count().tolist(), groups.seconds(times).tolist(), strict=True):
+        text = trace.names[name[first]]
+        kind = kernel_kind(text).kind if device == "cuda" else operator_kind(text)
+        kind = "optimizer" if in_optimizer[first] and kind in MAY_BE_OPTIMIZER else kind
+        row = Kernel(pid=PID, window=0, device=device, name=shown(text), kind=kind, calls=calls, total=total)
+        found.append((int(name[first]), row))
+    return sorted(found, key=lambda pair: (-pair[1].total, pair[1].name, pair[1].kind))
 
 
 def _reached(work: GpuWork) -> dict[int, float]:
@@ -101,21 +124,6 @@ def _dtypes(trace: Trace, kernel: npt.NDArray[np.int32], operator: Integers) -> 
     return {number: dtype for number, dtype in agreed.items() if dtype not in (None, "fp32")}
 
 
-def operators_by_name(trace: Trace, host: HostActivity, steps: Steps) -> tuple[Kernel, ...]:
-    """Return the steps' host operators by name and kind, most time first.
-
-    Each operator's time leaves out the operators that it called.
-    """
-    rows, own = own_times(trace, steps)
-    in_optimizer = host.updates.covers(trace.ranges.start[rows])
-    found = []
-    for number, of_optimizer, calls, total in summed(trace.ranges.name[rows], in_optimizer, own):
-        kind = operator_kind(trace.names[number])
-        kind = "optimizer" if of_optimizer and kind in MAY_BE_OPTIMIZER else kind
-        found.append(_kernel(trace, "cpu", number, kind, calls, total))
-    return _merged(found)
-
-
 def own_times(trace: Trace, steps: Steps) -> tuple[Integers, Integers]:
     """Return the positions of the steps' operators, and their ns without those of the operators that they called."""
     ranges = trace.ranges
@@ -129,26 +137,6 @@ def own_times(trace: Trace, steps: Steps) -> tuple[Integers, Integers]:
     own = np.maximum(own - np.bincount(outer[inner], taken, minlength=len(rows)).astype(np.int64), 0)
     inside = (start >= steps.begin) & (start < steps.end)
     return rows[inside], own[inside]
-
-
-def summed(name: npt.NDArray[np.int32], flag: Mask, times: Integers) -> Iterable[tuple[int, bool, int, int]]:
-    """Yield the name, the flag, the count and the total time of each group of equal name and flag."""
-    key = name.astype(np.int64) * 2 + flag
-    found, at, calls = np.unique(key, return_inverse=True, return_counts=True)
-    totals = np.zeros(len(found), np.int64)
-    np.add.at(totals, at, times)
-    for number, count, total in zip(found.tolist(), calls.tolist(), totals.tolist(), strict=True):
-        yield number // 2, bool(number % 2), count, total
-
-
-def _kernel(trace: Trace, device: Literal["cpu", "cuda"], number: int, kind: str, calls: int, total: int) -> Kernel:
-    name = shown(trace.names[number])
-    return Kernel(pid=PID, window=0, device=device, name=name, kind=kind, calls=calls, total=total * 1e-9)
-
-
-def _merged(rows: list[Kernel]) -> tuple[Kernel, ...]:
-    """Return the rows sorted by time, most first."""
-    return tuple(sorted(rows, key=lambda row: (-row.total, row.name, row.kind)))
 
 
 def shown(name: str) -> str:
