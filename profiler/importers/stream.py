@@ -4,11 +4,13 @@ A file of any size thus needs memory for its columns only. A file that ends too 
 read of it, and `Stream` records that.
 """
 
+import gzip
 import re
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -23,7 +25,6 @@ MOST_EVENT = 1 << 26
 """Maximum bytes of an event without an end, for the same reason."""
 MOST_TORN = 1 << 16
 """Maximum bytes of one event that could not be read whole."""
-_COMPRESSED = 1 << 16
 _TRIES = 8
 
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -110,29 +111,22 @@ class Stream:
                 f"The trace {self.path} cannot be read: {error.strerror or error}.", "Give a file that you may read."
             ) from error
 
-    def _unpacked(self, file: Any) -> Iterator[bytes]:
+    def _unpacked(self, file: BinaryIO) -> Iterator[bytes]:
         """Yield the decompressed gzip data, including files of several members."""
-        unpacker, ready, size = zlib.decompressobj(31), [], 0
-        packed = file.read(_COMPRESSED)
+        ready = bytearray()
         try:
-            while packed:
-                ready.append(unpacker.decompress(packed, PIECE))
-                size += len(ready[-1])
-                packed = unpacker.unconsumed_tail
-                if unpacker.eof:
-                    packed = unpacker.unused_data or file.read(_COMPRESSED)
-                    if not packed.startswith(b"\x1f"):
-                        break
-                    unpacker = zlib.decompressobj(31)
-                if size >= PIECE:
-                    yield b"".join(ready)
-                    ready, size = [], 0
-                packed = packed or file.read(_COMPRESSED)
-            if not unpacker.eof:
-                self.cut_off = "its gzip data ends too early"
-        except zlib.error:
-            self.cut_off = "its gzip data is damaged"
-        yield b"".join(ready)
+            with gzip.GzipFile(fileobj=file) as unpacked:
+                while more := unpacked.read1(PIECE):
+                    ready += more
+                    if len(ready) >= PIECE:
+                        yield bytes(ready)
+                        ready.clear()
+        except EOFError:
+            self.cut_off = "its gzip data ends too early"
+        except (gzip.BadGzipFile, zlib.error) as error:
+            if not str(error).startswith("Not a gzipped file"):  # gzip ignores what follows the last member
+                self.cut_off = "its gzip data is damaged"
+        yield bytes(ready)
 
     def _head(self, source: Iterator[bytes]) -> bytes:
         """Read up to the events; return the text from their opening bracket on."""
@@ -219,24 +213,20 @@ class Stream:
         return found
 
     def _repaired(self, event: bytes) -> list[Any]:
-        """Return the event with its name escaped, if it can be read then."""
-        try:
-            found = self._one.decode(_NAME.sub(_escaped, event, 1))
-        except DECODE:
-            return self._of_no_known_phase(event)
-        self.repaired += 1
-        return [found]
+        """Return the event with its name escaped, or without its contents if it is not a range, if it can be read then.
 
-    def _of_no_known_phase(self, event: bytes) -> list[Any]:
-        """Return the event if it is not a range; nothing is kept of such events, whatever they hold."""
-        try:
+        Nothing is kept of events that are not ranges, whatever they hold.
+        """
+        with suppress(*DECODE):
+            found = self._one.decode(_NAME.sub(_escaped, event, 1))
+            self.repaired += 1
+            return [found]
+        with suppress(*DECODE):
             found = _phases.decode(event)
-        except DECODE:
-            found = None
-        if self._raw or found is None or found.ph == "X":
-            self.unreadable += 1
-            return []
-        return [found]
+            if not self._raw and found.ph != "X":
+                return [found]
+        self.unreadable += 1
+        return []
 
     @staticmethod
     def _apart(whole: bytes) -> list[bytes]:

@@ -256,12 +256,16 @@ def test_a_rank_is_told_by_the_name_if_the_trace_does_not(tmp_path, name, rank):
     assert read(trace.write(tmp_path / name)).rank == rank
 
 
-def test_gzip_of_several_members(tmp_path):
+@pytest.mark.parametrize("behind", [b"\0\0", b"padding"])
+def test_gzip_of_several_members(tmp_path, behind):
     text = made().text().encode()
     path = tmp_path / "t.json.gz"
-    path.write_bytes(gzip.compress(text[:1500]) + gzip.compress(text[1500:]) + b"\0\0")
+    path.write_bytes(gzip.compress(text[:1500]) + gzip.compress(text[1500:]) + behind)
 
-    assert read(path).events == len(made().events)
+    trace = read(path)
+
+    assert trace.events == len(made().events)
+    assert trace.problems == ()
 
 
 def test_the_older_names_of_categories(tmp_path):
