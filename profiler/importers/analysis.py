@@ -8,14 +8,12 @@ from pathlib import Path
 
 from profiler.errors import ProfilerError
 from profiler.importers import kineto, operators, tables
-from profiler.importers.callers import callers
 from profiler.importers.collectives import Collectives, collectives, exchanges
 from profiler.importers.critical_path import critical_path, seconds
 from profiler.importers.gpu_time import breakdown, parts_of, shares
 from profiler.importers.launches import launches, queue
 from profiler.importers.one_step import looks
 from profiler.importers.phases import steps_on_gpu, steps_on_host
-from profiler.importers.settings import settings_of
 from profiler.importers.steps import steps_of
 from profiler.importers.syncs import syncs
 from profiler.importers.work import device_count, host_of, work_of
@@ -68,9 +66,9 @@ def analyze(path: Path) -> Analysis:
     time = parts_of(work, host, steps.begin, steps.end)
     parts = shares(trace, work, host, time, steps.begin, steps.end)
     if on_gpu:
-        calling = callers(trace, inside)
+        calling = operators.callers(trace, inside)
         in_steps = steps_on_gpu(trace, work, host, parts, steps)
-        by_name = tables.kernels(trace, inside, host, calling)
+        by_name = tables.kernels(trace, inside, host, calling.operator)
         by_place = operators.on_gpu(trace, inside, host, calling, parts, steps)
     else:
         in_steps = steps_on_host(trace, host, steps)
@@ -85,7 +83,7 @@ def analyze(path: Path) -> Analysis:
         steps=round(row.steps) if steps.marked else None,
         seconds=row.duration,
         **(breakdown(work, time, steps.begin, steps.end) if on_gpu else {}),
-        **settings_of(trace, inside, host),
+        **tables.settings(trace, inside, host),
         queue=queue(work, steps.begin, steps.end),
         launches=launches(inside),
         critical=seconds(critical_path(work, host, *steps.reached[typical : typical + 2].tolist())) if on_gpu else {},

@@ -59,12 +59,7 @@ def read(path: Path) -> Trace:
         builder.add(events)
     ranges = builder.columns()
     if not len(ranges):
-        if stream.cut_off:
-            raise ProfilerError(
-                f"Nothing can be read of the trace {path}: {stream.cut_off}.",
-                "Copy it again from where it was made, or record it again.",
-            )
-        raise ProfilerError(f"{path} holds no ranges of a torch.profiler trace.", NO_TRACE)
+        raise stream.nothing() or ProfilerError(f"{path} holds no ranges of a torch.profiler trace.", NO_TRACE)
     about = stream.about
     distributed = _mapping(about.get("distributedInfo"))
     return Trace(

@@ -1,22 +1,23 @@
 """Convert a trace to the rows that a recorder would have written. Fields that the trace does not cover stay None."""
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from profiler.agent.redact import redact_text
 from profiler.importers.arithmetic import parse
-from profiler.importers.callers import Callers
-from profiler.importers.columns import KERNEL, OPERATOR
+from profiler.importers.columns import ANNOTATION, KERNEL, OPERATOR
 from profiler.importers.gpu_time import Shares, account
 from profiler.importers.intervals import Groups, Integers, Mask, around
 from profiler.importers.kernel_kinds import TENSOR_KINDS, kernel_kind, operator_kind
 from profiler.importers.kineto import Trace
 from profiler.importers.steps import MARK, Steps
-from profiler.importers.work import GpuWork, HostActivity
+from profiler.importers.work import FETCH, GpuWork, HostActivity
 from profiler.schema import Kernel, Step, Window
 
 PID = 0
@@ -25,6 +26,10 @@ NAME_LENGTH = 300
 """Maximum characters of a name: C++ template names run to thousands, and the first few suffice."""
 MAY_BE_OPTIMIZER = frozenset({"elementwise", "reduction", "normalization", "other"})
 """Kinds of kernels that an optimizer without a fused or foreach implementation launches, too."""
+_WORKERS = f"{FETCH}_MultiProcessingDataLoaderIter"
+_UPDATE = re.compile(r"Optimizer\.step#(\w+)\.step$")
+_FUSED = re.compile(r"fused_?(adam|sgd|adagrad)|^triton_", re.IGNORECASE)
+"""Kernels of torch's fused optimizers, and of a compiled update."""
 
 
 def window(
@@ -54,9 +59,9 @@ def window(
     )
 
 
-def kernels(trace: Trace, inside: GpuWork, host: HostActivity, calling: Callers) -> tuple[Kernel, ...]:
-    """Return the steps' GPU work by name and kind; most time first."""
-    reached, dtypes = _reached(inside), _dtypes(trace, inside.name, calling.operator)
+def kernels(trace: Trace, inside: GpuWork, host: HostActivity, operator: Integers) -> tuple[Kernel, ...]:
+    """Return the steps' GPU work by name and kind, most time first; `operator` is the one around each launch."""
+    reached, dtypes = _reached(inside), _dtypes(trace, inside.name, operator)
     rows = []
     for number, row in _by_name(trace, "cuda", inside.name, host.updates.covers(inside.asked), inside.length):
         classified = kernel_kind(trace.names[number])
@@ -122,6 +127,25 @@ def _dtypes(trace: Trace, kernel: npt.NDArray[np.int32], operator: Integers) -> 
         found.setdefault(number, set()).add(dtype)
     agreed = {number: next(iter(dtypes)) for number, dtypes in found.items() if len(dtypes) == 1}
     return {number: dtype for number, dtype in agreed.items() if dtype not in (None, "fp32")}
+
+
+def settings(trace: Trace, work: GpuWork, host: HostActivity) -> dict[str, Any]:
+    """Return `workers`, `optimizer` and `fused` of a TraceFact, which the names of ranges and kernels show."""
+    annotations = trace.ranges.where(trace.ranges.category == ANNOTATION)
+    groups = Groups(annotations.name)
+    fetches, updates = Counter[bool](), Counter[str]()
+    for first, time in zip(groups.first, groups.seconds(annotations.length), strict=True):
+        name = trace.names[annotations.name[first]]
+        if name.startswith(FETCH):
+            fetches[name.startswith(_WORKERS)] += time
+        elif found := _UPDATE.match(name):
+            updates[found[1]] += time
+    updating = np.unique(work.name[host.updates.covers(work.asked)]).tolist()
+    return {
+        "workers": fetches.most_common(1)[0][0] if fetches else None,
+        "optimizer": updates.most_common(1)[0][0] if updates else "",
+        "fused": any(_FUSED.search(trace.names[number]) for number in updating) if updating else None,
+    }
 
 
 def own_times(trace: Trace, steps: Steps) -> tuple[Integers, Integers]:
