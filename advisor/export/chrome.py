@@ -26,7 +26,7 @@ from advisor.export.nodes import Node, identity, in_time
 from advisor.export.stretches import ExportedStep, nanoseconds, stretches
 from advisor.export.units import heading
 from advisor.metrics.base import Metrics
-from advisor.runs.profile import Profile
+from advisor.runs.profile import Profile, Rank
 from profiler.schema import Batch, GpuSample, HostSample, MemorySample, Process, Step, Window
 from profiler.version import __version__
 
@@ -124,10 +124,10 @@ def _events(node: Node, first: Process | None, numbers: Iterator[int]) -> Iterat
     streams: list[Iterable[Event]] = []
     of_pid = {}
     for rank in node.ranks:
-        number = of_pid[rank.pid] = next(numbers)
-        streams.append(_named(number, f"rank {rank.rank} (pid {rank.pid}, {node.run.host})", rank.rank))
-        marked = first is not None and identity(rank) == identity(first)
-        streams += _rank(node, rank, number, marked=marked)
+        process = rank.process
+        number = of_pid[process.pid] = next(numbers)
+        streams.append(_named(number, f"rank {process.rank} (pid {process.pid}, {node.run.host})", process.rank))
+        streams += _rank(node, rank, number, marked=first is not None and identity(process) == identity(first))
     host = next(numbers)
     streams += [_named(host, f"host {node.run.host}"), _counters(node, host, node.tables.host_samples)]
     streams.append(_problems(node, host, of_pid))
@@ -149,21 +149,22 @@ def _metadata(at: int, process: int, thread: int, kind: str, /, **args: Any) -> 
     return at, {"ph": "M", "pid": process, "tid": thread, "name": kind, "args": args}
 
 
-def _rank(node: Node, rank: Process, number: int, *, marked: bool) -> Iterator[Iterable[Event]]:
-    tables, pids = node.tables, {worker.pid: worker for worker in node.workers(rank)}
-    steps = in_time((step for step in tables.steps if step.pid == rank.pid), attrgetter("start"))
+def _rank(node: Node, rank: Rank, number: int, *, marked: bool) -> Iterator[Iterable[Event]]:
+    steps = in_time(rank.steps, attrgetter("start"))
     yield _slices(number, LOOP, "loop", _steps(node, steps, marked))
     yield _queue(node, number, steps)
-    windows = in_time((each for each in tables.windows if each.pid == rank.pid), attrgetter("start", "duration"))
+    windows = in_time(rank.windows, attrgetter("start", "duration"))
     yield _slices(number, RECORDER, "recorder", (_window(node, window) for window in windows))
-    samples = [sample for sample in tables.memory_samples if sample.pid == rank.pid]
-    for device in sorted({sample.device for sample in samples}):
-        yield _counters(node, number, [each for each in samples if each.device == device], f"cuda:{device} ")
-    for position, pid in enumerate([rank.pid, *sorted(pids)]):
-        worker = pids.get(pid)
-        name = f"loader worker {worker.worker_id} (pid {pid})" if worker else "loader, in the loop"
-        batches = in_time((batch for batch in tables.batches if batch.pid == pid), attrgetter("start", "duration"))
-        yield _slices(number, LOADER + 100 * position, name, (_batch(node, batch) for batch in batches))
+    for device in sorted({sample.device for sample in rank.memory_samples}):
+        samples = [sample for sample in rank.memory_samples if sample.device == device]
+        yield _counters(node, number, samples, f"cuda:{device} ")
+    batches = in_time(rank.batches, attrgetter("start", "duration"))
+    threads = {rank.process.pid: "loader, in the loop"}
+    for worker in sorted(rank.workers, key=attrgetter("pid")):
+        threads[worker.pid] = f"loader worker {worker.worker_id} (pid {worker.pid})"
+    for position, (pid, name) in enumerate(threads.items()):
+        mine = [_batch(node, batch) for batch in batches if batch.pid == pid]
+        yield _slices(number, LOADER + 100 * position, name, mine)
 
 
 def _slices(process: int, thread: int, name: str, slices: Iterable[_Slice]) -> Iterator[Event]:
@@ -237,17 +238,19 @@ def _queue(node: Node, process: int, steps: Sequence[Step]) -> Iterator[Event]:
 
 
 def _window(node: Node, window: Window) -> _Slice:
-    start = nanoseconds(node.clock(window.start))
     args = {"steps": window.steps, "cost_s": window.cost if math.isfinite(window.cost) else None}
-    end = start + max(0, nanoseconds(window.duration))
-    return _Slice(start, end, "torch.profiler window", "recorder", args)
+    return _Slice(*_range(node, window.start, window.duration), "torch.profiler window", "recorder", args)
 
 
 def _batch(node: Node, batch: Batch) -> _Slice:
-    start = nanoseconds(node.clock(batch.start))
     name = "batch" if batch.count == 1 else f"{batch.count} batches"
-    end = start + max(0, nanoseconds(batch.count * batch.duration))
-    return _Slice(start, end, name, "loader", {"loader": batch.loader, "batches": batch.count})
+    args = {"loader": batch.loader, "batches": batch.count}
+    return _Slice(*_range(node, batch.start, batch.count * batch.duration), name, "loader", args)
+
+
+def _range(node: Node, start: float, seconds: float) -> tuple[int, int]:
+    begin = nanoseconds(node.clock(start))
+    return begin, begin + max(0, nanoseconds(seconds))
 
 
 def _counters(

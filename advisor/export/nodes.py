@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from advisor.runs.clocks import Clock
-from advisor.runs.profile import Profile
+from advisor.runs.load import ranks_of
+from advisor.runs.profile import Profile, Rank
 from profiler.errors import ProfilerError
 from profiler.schema import Process, Run
-from profiler.store import Tables, find, owners, ranks, read
+from profiler.store import Tables, find, read
 
 Row = TypeVar("Row")
 
@@ -25,14 +26,9 @@ class Node:
     """The node's clock, relative to the first node's."""
 
     @property
-    def ranks(self) -> list[Process]:
+    def ranks(self) -> list[Rank]:
         """Return the training processes, ordered by rank."""
-        return sorted(ranks(self.tables), key=lambda one: (one.rank, one.started))
-
-    def workers(self, rank: Process) -> list[Process]:
-        """Return the DataLoader workers of a rank."""
-        owner_of = owners(self.tables.processes, {one.pid for one in ranks(self.tables)})
-        return [one for one in self.tables.processes if one.role == "worker" and owner_of.get(one.pid) == rank.pid]
+        return sorted(ranks_of(self.tables), key=lambda one: (one.process.rank, one.process.started))
 
 
 def nodes(folder: Path, profile: Profile) -> Iterator[Node]:

@@ -125,12 +125,12 @@ def _of_node(node: Node, began: float) -> Iterator[Any]:
         )
 
     for rank in node.ranks:
-        about = {"service.instance.id": f"{node.run.id}-{rank.rank}", "profile_train.rank": rank.rank}
-        resource = _resource(node.run, {**about, "process.pid": rank.pid})
-        steps = in_time((step for step in node.tables.steps if step.pid == rank.pid), attrgetter("start"))
-        for one in stretches(steps, node.clock):
+        pid, number = rank.process.pid, rank.process.rank
+        about = {"service.instance.id": f"{node.run.id}-{number}", "profile_train.rank": number, "process.pid": pid}
+        resource = _resource(node.run, about)
+        for one in stretches(in_time(rank.steps, attrgetter("start")), node.clock):
             # With its start, for two training threads of a rank count their steps alike.
-            trace = f"{node.run.id} {rank.pid} {one.step.index} {one.start}"
+            trace = f"{node.run.id} {pid} {one.step.index} {one.start}"
             fields = {"step": one.step.index, "steps": one.step.count, "tags": one.tags}
             attributes = {f"profile_train.{name}": value for name, value in fields.items()}
             root = span(trace, "step", one.start, one.end, None, attributes)

@@ -89,8 +89,7 @@ def _ranks(core: Any, nodes: Iterable[Node], run: str) -> Iterator[Any]:
     )
     for node in nodes:
         for rank in node.ranks:
-            label_values = [run, printable(node.run.host), str(rank.rank)]
-            rows = [step for step in node.tables.steps if step.pid == rank.pid]
+            label_values, rows = [run, printable(node.run.host), str(rank.process.rank)], rank.steps
             steps.add_metric(label_values, sum(step.count for step in rows), _sum(rows, "duration") or 0.0)
             if fetched := _sum(rows, "batches"):  # 0 also where no loader was seen
                 batches.add_metric(label_values, fetched)

@@ -165,7 +165,7 @@ def test_a_report_on_it_says_the_same_of_the_steps(tmp_path):
 
 
 def profile_of(found):
-    ranks = sorted((rank for node in found for rank in node.ranks), key=lambda rank: rank.rank)
+    ranks = sorted((rank.process for node in found for rank in node.ranks), key=lambda process: process.rank)
     return Profile(runs=tuple(node.run for node in found), ranks=tuple(Rank(process=rank) for rank in ranks))
 
 

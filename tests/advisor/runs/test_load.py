@@ -143,7 +143,7 @@ def test_workers_of_an_unseen_forkserver_belong_to_the_rank_of_their_number(tmp_
     found = {rank.process.pid: [one.pid for one in rank.workers] for rank in profile.ranks}
     assert found == {10: [], 20: [11] if worked_for else []}
     (exported,) = nodes(tmp_path, profile)
-    assert found == {rank.pid: [one.pid for one in exported.workers(rank)] for rank in exported.ranks}
+    assert found == {rank.process.pid: [one.pid for one in rank.workers] for rank in exported.ranks}
 
 
 def test_processes_that_made_no_step_are_left_out(tmp_path):
