@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from profiler.importers.events import Arguments, Range
 from profiler.importers.intervals import Integers, Intervals, Mask
+from profiler.importers.stream import Arguments, Range
 
 OPERATOR, ANNOTATION, MODULE, CALL, KERNEL, COPY, FILL = range(7)
 """Categories of a range: host operator, named host range, module's call, call into the GPU's runtime, GPU work."""

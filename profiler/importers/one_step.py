@@ -3,15 +3,16 @@
 A step is shown from when the GPU reached it to when it reached the next; the host is shown at what it did meanwhile.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from profiler.importers.columns import CALL, MODULE, MODULE_PREFIX, Numbers
 from profiler.importers.gpu_time import parts_of
-from profiler.importers.intervals import Integers, Intervals, Spans, around, span
+from profiler.importers.intervals import Groups, Integers, Intervals, Spans, around, span
 from profiler.importers.kineto import Trace
 from profiler.importers.phases import passes_of
 from profiler.importers.steps import MARK, PROFILER_STEP, Steps, numbers
@@ -91,54 +92,44 @@ def _look(
     )
 
 
+def _pieces(of: Intervals, text: Any, kind: Any, level: Any = 0) -> _Pieces:
+    """Return pieces of one text, kind and level, or of those of each."""
+    return _Pieces(of.start, of.end, *(np.broadcast_to(each, len(of)) for each in (text, kind, level)))
+
+
 def _spans(parts: dict[str, Spans], names: Numbers, kinds: Numbers) -> _Pieces:
     """Return sets of time, named by their keys."""
-    sizes = [len(each) for each in parts.values()]
-    return _Pieces(
-        np.concatenate([each.start for each in parts.values()]),
-        np.concatenate([each.end for each in parts.values()]),
-        np.repeat([names[each] for each in parts], sizes).astype(np.int64),
-        np.repeat([kinds[each] for each in parts], sizes).astype(np.int64),
-        np.zeros(sum(sizes), np.int64),
-    )
+    pieces = (_pieces(spans, names[name], kinds[name]).columns().values() for name, spans in parts.items())
+    return _Pieces(*map(np.concatenate, zip(*pieces, strict=True)))
 
 
-def _streams(trace: Trace, near: GpuWork, names: Numbers, kinds: Numbers) -> list[tuple[str, _Pieces]]:
-    streams, place = np.unique(near.stream, return_inverse=True)
-    busy = np.bincount(place.reshape(-1), near.length, minlength=len(streams))
-    found = []
-    for stream in sorted(streams[np.argsort(-busy, kind="stable")][:STREAMS].tolist()):
+def _streams(trace: Trace, near: GpuWork, names: Numbers, kinds: Numbers) -> Iterator[tuple[str, _Pieces]]:
+    groups = Groups(near.stream)
+    busiest = groups.first[np.argsort(-groups.seconds(near.length), kind="stable")][:STREAMS]
+    for stream in sorted(near.stream[busiest].tolist()):
         mine = near.where(near.stream == stream)
         kind = np.array([kinds[each] for each in _KINDS])[mine.kind]
-        text = _texts(trace, mine.name, names)
-        level = np.zeros(len(mine), np.int64)
-        found.append((f"Stream {trace.streams[stream][1]}", _Pieces(mine.start, mine.end, text, kind, level)))
-    return found
+        yield f"Stream {trace.streams[stream][1]}", _pieces(mine, _texts(trace, mine.name, names), kind)
 
 
 def _threads(
     trace: Trace, near: GpuWork, rows: Integers, names: Numbers, kinds: Numbers, least: int
-) -> list[tuple[str, _Pieces]]:
-    """Return the threads that launch most, with what they ran; of very many ranges those that can be seen."""
-    ranges = trace.ranges
-    rows = rows[ranges.category[rows] <= MODULE]
-    if len(rows) > 20 * MOST:
-        rows = rows[ranges.length[rows] >= least]
-    launching = np.bincount(near.caller[near.caller >= 0], minlength=int(ranges.thread.max(initial=0)) + 1)
-    count = np.bincount(ranges.thread[rows], minlength=len(launching))
-    found = []
+) -> Iterator[tuple[str, _Pieces]]:
+    """Yield the threads that launch most, with what they ran; of very many ranges those that can be seen."""
+    ranges = trace.ranges.where(rows[trace.ranges.category[rows] <= MODULE])
+    if len(ranges) > 20 * MOST:
+        ranges = ranges.where(ranges.length >= least)
+    launching = np.bincount(near.caller[near.caller >= 0], minlength=int(trace.ranges.thread.max(initial=0)) + 1)
+    count = np.bincount(ranges.thread, minlength=len(launching))
     for thread in np.lexsort((-count, -launching)).tolist()[:THREADS]:
-        mine = rows[ranges.thread[rows] == thread]
-        outer = around(ranges.thread[mine], ranges.start[mine], ranges.end[mine])
+        mine = ranges.where(ranges.thread == thread)
+        outer = around(mine.thread, mine.start, mine.end)
         level, at = np.zeros(len(mine), np.int64), outer
         while (at >= 0).any():
             level += at >= 0
             at = np.where(at >= 0, outer[at], -1)
-        mine, level = mine[level < LEVELS], level[level < LEVELS]
-        kind = np.full(len(mine), kinds["operator"])
-        text = _texts(trace, ranges.name[mine], names)
-        found.append(("Host: thread", _Pieces(ranges.start[mine], ranges.end[mine], text, kind, level)))
-    return found
+        mine, level = mine.where(level < LEVELS), level[level < LEVELS]
+        yield "Host: thread", _pieces(mine, _texts(trace, mine.name, names), kinds["operator"], level)
 
 
 def _texts(trace: Trace, numbered: npt.NDArray[np.int32], names: Numbers) -> Integers:

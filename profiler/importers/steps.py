@@ -73,21 +73,15 @@ def steps_of(trace: Trace, work: GpuWork) -> Steps:
 
     On a GPU the first of several is left out: it waits for work launched before the trace.
     """
-    host = _marks(trace)
-    marked = len(host) > 1
-    if not marked:
-        ranges = trace.ranges
-        if len(work):
-            host = np.array([work.start.min(), work.end.max()])
-        else:
-            host = np.array([ranges.start.min(), ranges.end.max()])
+    host, ranges = _marks(trace), work if len(work) else trace.ranges
+    if len(host) < 2:
+        host = np.array([ranges.start.min(), ranges.end.max()])
         return Steps(host, host, False, int(host[0]))
-    host = _without_stub(host, work.asked if len(work) else trace.ranges.start[trace.ranges.category == OPERATOR])
-    if not len(work):
-        return Steps(host, host, True, int(host[0]))
-    reached = _reached(host, work)
-    lead_in = 1 if len(host) > 2 else 0
-    return Steps(host[lead_in:], reached[lead_in:], True, int(host[0]))
+    asked = work.asked if len(work) else ranges.start[ranges.category == OPERATOR]
+    if len(host) > 2 and not ((asked >= host[-2]) & (asked < host[-1])).any():
+        host = host[:-1]  # the last launches nothing: the profiler was stopped after its `step()`
+    lead_in = 1 if len(work) and len(host) > 2 else 0
+    return Steps(host[lead_in:], _reached(host, work)[lead_in:], True, int(host[0]))
 
 
 def numbers(trace: Trace, steps: Steps) -> list[int]:
@@ -97,13 +91,6 @@ def numbers(trace: Trace, steps: Steps) -> list[int]:
     matches = ((int(ranges.start[row]), _NUMBER.match(trace.names[ranges.name[row]])) for row in rows)
     by_start = {start: int(match[1]) for start, match in matches if match}
     return [by_start.get(start, position) for position, start in enumerate(steps.host[:-1].tolist())]
-
-
-def _without_stub(host: Integers, asked: Integers) -> Integers:
-    """Drop a last step that launches nothing: the profiler was stopped after its `step()`."""
-    if len(host) > 2 and not ((asked >= host[-2]) & (asked < host[-1])).any():
-        return host[:-1]
-    return host
 
 
 def _reached(host: Integers, work: GpuWork) -> Integers:
