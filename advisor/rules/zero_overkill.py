@@ -4,7 +4,7 @@ ZeRO stage 3 gathers the weights again for every pass, which takes 1.5 times the
 optimizer updates on the host and transfers over the bus. Both save memory; if the step fits without them, they only
 cost time.
 
-Wrong when: you plan a larger model or batch that needs the memory (declare it: `--need-memory`), inputs get longer
+Wrong when: you plan a larger model or batch that needs the memory (declare it: `--capacity`), inputs get longer
 later in the training, or the ranks mostly wait for the slowest one, which happens at every stage.
 
 Source: Rajbhandari et al., ZeRO, SC 2020, https://arxiv.org/abs/1910.02054
