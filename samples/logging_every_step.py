@@ -26,7 +26,7 @@ def network(width=768, depth=5):
 
 
 def log_histograms(log, step, model):
-    bins = {name: parameter.detach().histc(64).tolist() for name, parameter in model.named_parameters()}
+    bins = {name: parameter.detach().histc(64, -1, 1).tolist() for name, parameter in model.named_parameters()}
     log.write(json.dumps({"step": step, "histograms": bins}) + "\n")
     log.flush()
     os.fsync(log.fileno())
