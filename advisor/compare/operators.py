@@ -5,13 +5,13 @@ these, so that a cast, another batch size or a moved module does not hide the pa
 a place that both have, were exchanged: two operators that one replaces, for instance.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 
 from advisor.metrics.base import Metrics
 from advisor.metrics.peaks import peak_rates
 from advisor.report.operator_table import OperatorRow, OperatorTable, operator_table
+from profiler.grouping import grouped
 
 LEAST = 0.005
 """Share of the first side's GPU time from which a difference has a row of its own."""
@@ -119,7 +119,7 @@ def _least(table: OperatorTable) -> float | None:
 def _matched(before: Iterable[OperatorRow], after: Iterable[OperatorRow]) -> Iterable[OperatorChange]:
     left, right = list(before), list(after)
     for key in _KEYS:
-        ours, theirs = _grouped(left, key), _grouped(right, key)
+        ours, theirs = grouped(left, key), grouped(right, key)
         for shared in ours.keys() & theirs.keys() - {None}:
             yield _change(ours.pop(shared), theirs.pop(shared))
         left = [row for rows in ours.values() for row in rows]
@@ -128,13 +128,6 @@ def _matched(before: Iterable[OperatorRow], after: Iterable[OperatorRow]) -> Ite
         yield _change([row], [])
     for row in right:
         yield _change([], [row])
-
-
-def _grouped(rows: Iterable[OperatorRow], key: Callable[[OperatorRow], Hashable]) -> dict[Hashable, list[OperatorRow]]:
-    groups: dict[Hashable, list[OperatorRow]] = defaultdict(list)
-    for row in rows:
-        groups[key(row)].append(row)
-    return groups
 
 
 def _change(before: list[OperatorRow], after: list[OperatorRow]) -> OperatorChange:

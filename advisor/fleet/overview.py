@@ -1,16 +1,17 @@
 """What a fleet of runs shows: hours lost, by cause and by owner; changes, regressions, slow hosts, runs to look at."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from itertools import pairwise
+from operator import itemgetter
 from statistics import median
 from typing import Any
 
 from advisor.fleet import queries
 from advisor.fleet.columns import CAUSES
 from profiler.errors import ProfilerError
+from profiler.grouping import grouped
 
 MOST_ROWS = 50
 """Rows of a table on the page; the rest is one row of sums."""
@@ -221,8 +222,8 @@ def _together(changes: Sequence[FleetChange], ceiling: float) -> float:
 def regressions(rows: Sequence[Mapping[str, Any]]) -> list[Slower]:
     """Return the commits from which the same work is slower than with the commit before, on the same hosts."""
     found = list[Slower]()
-    for runs in _grouped(rows, "work").values():
-        commits = _grouped((row for row in runs if row["commit_id"]), "commit_id")
+    for runs in grouped(rows, itemgetter("work")).values():
+        commits = grouped((row for row in runs if row["commit_id"]), itemgetter("commit_id"))
         ordered = sorted(commits.values(), key=lambda each: min(row["started"] for row in each))
         enough = [each for each in ordered if len(each) >= FEWEST_RUNS]
         for before, after in pairwise(enough):
@@ -239,11 +240,9 @@ def slow_hosts(rows: Sequence[Mapping[str, Any]]) -> list[Slower]:
     Without a commit, only runs of one day are taken for the same.
     """
     found: dict[str, Slower] = {}
-    same = defaultdict[tuple[str, str], list[Mapping[str, Any]]](list)
-    for row in rows:
-        same[row["work"], row["commit_id"] or row["day"]].append(row)
-    for runs in same.values():
-        hosts = {name: each for name, each in _grouped(runs, "host").items() if name and len(each) >= FEWEST_RUNS}
+    for runs in grouped(rows, lambda row: (row["work"], row["commit_id"] or row["day"])).values():
+        by_host = grouped(runs, itemgetter("host"))
+        hosts = {name: each for name, each in by_host.items() if name and len(each) >= FEWEST_RUNS}
         if len(hosts) < FEWEST_HOSTS:
             continue
         middles = {name: median(row["step_p50_s"] for row in each) for name, each in hosts.items()}
@@ -285,13 +284,6 @@ def _look(row: dict[str, Any]) -> Look:
     shares = {cause: row.pop(f"lost_{cause}") for cause in CAUSES}
     lost = {cause: None if share is None else share * row["hours"] for cause, share in shares.items()}
     return Look(user=row.pop("user_name"), **row, lost=lost)
-
-
-def _grouped(rows: Iterable[Mapping[str, Any]], column: str) -> dict[Any, list[Mapping[str, Any]]]:
-    found = defaultdict[Any, list[Mapping[str, Any]]](list)
-    for row in rows:
-        found[row[column]].append(row)
-    return found
 
 
 def _date(text: str) -> str:

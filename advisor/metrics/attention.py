@@ -11,6 +11,7 @@ from advisor.metrics.operators import Product, computing_kernels, product_of, sh
 from advisor.metrics.settings import primary_rank
 from advisor.metrics.step import micro_steps_per_step
 from advisor.models.gpus import AMPERE
+from profiler.grouping import grouped
 from profiler.schema import Operator
 
 _SOFTMAX = "aten::_softmax"
@@ -195,12 +196,8 @@ def _dearest(m: Metrics) -> Attention:
 
 def _written(operators: tuple[Operator, ...]) -> list[Attention]:
     made = {_result(product): product.inner for each in operators if (product := _batched(each))}
-    softmaxes: dict[Stack, list[Operator]] = {}
-    for operator in operators:
-        scores = _stack(operator.inputs[0])
-        if operator.name == _SOFTMAX and scores in made:
-            softmaxes.setdefault(scores, []).append(operator)
-    return [_attention(scores, those, made[scores], operators) for scores, those in softmaxes.items()]
+    softmaxes = grouped((each for each in operators if each.name == _SOFTMAX), lambda each: _stack(each.inputs[0]))
+    return [_attention(scores, those, made[scores], operators) for scores, those in softmaxes.items() if scores in made]
 
 
 def _attention(scores: Stack, softmaxes: list[Operator], head: int, operators: tuple[Operator, ...]) -> Attention:

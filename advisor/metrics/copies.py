@@ -1,12 +1,12 @@
 """Copies on the GPU that an operator makes for its own use, from the operator table."""
 
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.gpu import gpu_computing_fraction, launch_bound_index
 from advisor.metrics.operators import gpu_operators
+from profiler.grouping import totals
 from profiler.schema import Operator
 
 _COPY = "aten::copy_"
@@ -68,9 +68,7 @@ def _copies(m: Metrics, wanted: Callable[[Operator], bool]) -> Copies:
         raise Missing("No operator on a GPU was recorded", "Run on a GPU, for long enough to open a profiler window.")
     found = [one for one in operators if one.name == _COPY and wanted(one)]
     seconds = sum(one.total for one in found)
-    places: dict[str, float] = defaultdict(float)
-    for one in found:
-        places[next((name for name in reversed(one.path) if "::" not in name), "")] += one.total
+    places = totals(found, lambda one: next((name for name in reversed(one.path) if "::" not in name), ""))
     return Copies(
         calls=sum(one.calls for one in found) / steps,
         seconds=seconds / steps,

@@ -10,6 +10,7 @@ from advisor.metrics.settings import flags, is_trace, no_gpu, no_window, on_cpu,
 from advisor.metrics.step import exposed_comm_fraction, gpu_windows, require_kernel_times, steady_steps, unprofiled
 from advisor.metrics.weighted import column_mean
 from advisor.runs.profile import Rank
+from profiler.grouping import totals
 from profiler.schema import DeviceFact, Gpu, Kernel, Window
 
 EVENT = 1e-6
@@ -271,10 +272,8 @@ def tensor_core_fraction(m: Metrics) -> float:
 @metric(None)
 def compute_dtype_mix(m: Metrics) -> dict[str, float]:
     """Share of matmul and convolution time by dtype. The dtype comes from the kernel's name, or is "unknown"."""
-    seconds: dict[str, float] = {}
-    for kernel in _kernels(m):
-        if kernel.kind in _MATMUL:
-            seconds[kernel.dtype or "unknown"] = seconds.get(kernel.dtype or "unknown", 0.0) + kernel.total
+    matmuls = (kernel for kernel in _kernels(m) if kernel.kind in _MATMUL)
+    seconds = totals(matmuls, lambda kernel: kernel.dtype or "unknown")
     total = sum(seconds.values())
     return {dtype: part / total for dtype, part in seconds.items()} if total else {}
 

@@ -4,8 +4,8 @@ Only GPUs that the program uses count. Unless stated otherwise, only samples in 
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from operator import attrgetter
 
 from advisor.metrics.base import Metrics, Missing, known, metric
 from advisor.metrics.settings import NVML, gpu_need, no_gpu, on_cpu
@@ -13,6 +13,7 @@ from advisor.metrics.step import in_steady_steps
 from advisor.metrics.weighted import column_mean, weighted_mean
 from advisor.models.gpus import peaks
 from advisor.runs.profile import Profile, Rank
+from profiler.grouping import grouped
 from profiler.schema import Gpu, GpuSample
 
 BUSY = 0.1
@@ -87,7 +88,7 @@ def throttled_gpu(m: Metrics) -> Gpu:
 
     If several are equal, the one with the lowest clock.
     """
-    busy = _by_gpu(sample for sample in m[busy_samples] if sample.throttle is not None)
+    busy = grouped((sample for sample in m[busy_samples] if sample.throttle is not None), attrgetter("gpu"))
     candidates = [gpu for gpu in m.profile.gpus if gpu.index in busy]
 
     def rank(gpu: Gpu) -> tuple[float, float]:
@@ -200,7 +201,7 @@ def pcie_ratio(m: Metrics) -> float:
 @metric("W", "GPU power")
 def gpu_power(m: Metrics) -> float:
     """Mean power of all GPUs together, in watts."""
-    by_gpu = _by_gpu(_samples(m)).values()
+    by_gpu = grouped(_samples(m), attrgetter("gpu")).values()
     return sum(known(column_mean(samples, "power"), "GPU power was not sampled", NVML) for samples in by_gpu)
 
 
@@ -261,13 +262,6 @@ def busy_samples(m: Metrics) -> list[GpuSample]:
         f"No sample showed a GPU busy for {BUSY:.0%} of the time",
         "Nothing to do, if the GPU is meant to be idle; otherwise give it more work, or record for longer.",
     )
-
-
-def _by_gpu(samples: Iterable[GpuSample]) -> dict[int, list[GpuSample]]:
-    found: dict[int, list[GpuSample]] = defaultdict(list)
-    for sample in samples:
-        found[sample.gpu].append(sample)
-    return found
 
 
 def _throttled_share(samples: list[GpuSample], gpu: Gpu) -> float:

@@ -8,6 +8,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import PurePath
 
 from advisor.metrics.base import Metric, Metrics, Missing, known, metric
@@ -25,6 +26,7 @@ from advisor.metrics.step import (
 from advisor.runs.profile import Rank
 from advisor.runs.source import is_cell, source, to_parse
 from advisor.runs.syntax import Syntax, syntax
+from profiler.grouping import totals
 from profiler.schema import BETWEEN, Stack
 
 Z = 1.96
@@ -235,9 +237,7 @@ def places_of(m: Metrics, rank: Rank) -> tuple[HotPlace, ...]:
 @metric(None)
 def sampled_phases(m: Metrics) -> dict[str, float]:
     """Share of the sampled time by phase of the step."""
-    phases: dict[str, float] = defaultdict(float)
-    for row in m[sampled]:
-        phases[row.phase] += row.total
+    phases = totals(m[sampled], attrgetter("phase"))
     total = sum(phases.values())
     return {phase: seconds / total for phase, seconds in phases.items()} if total else {}
 
@@ -513,10 +513,8 @@ def _place(key: _Part, rows: list[Stack], total: float, count: int) -> HotPlace:
     _, file, function, line = key
     outer, inner, near = "", 1.0, list[int]()
     seconds = sum(row.total for row in rows)
-    phases: dict[str, float] = defaultdict(float)
-    for row in rows:
-        phases[row.phase] += row.total / total
-    by_phase = tuple(sorted(phases.items(), key=lambda item: -item[1]))
+    phases = totals(rows, attrgetter("phase"))
+    by_phase = tuple(sorted(((name, part / total) for name, part in phases.items()), key=lambda item: -item[1]))
     if not line:
         outer = function
         file, function = _innermost(rows, (file, function), seconds)
@@ -609,9 +607,7 @@ def _hottest_lines(rows: list[Stack], file: str, function: str) -> list[int]:
 
 def _passes_in(rows: list[Stack], seconds: float) -> tuple[str, str]:
     """Return the library that the program's last line calls for most of this time, and its function."""
-    libraries: dict[tuple[str, str], float] = defaultdict(float)
-    for row in rows:
-        libraries[_calls(row)] += row.total
+    libraries = totals(rows, _calls)
     (library, function), most = max(libraries.items(), key=lambda item: item[1])
     whole = sum(value for (name, _), value in libraries.items() if name == library)
     return (library, function if most > seconds / 2 else "") if whole > seconds / 2 else ("", "")

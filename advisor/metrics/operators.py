@@ -1,6 +1,5 @@
 """Operators by input shape, from the profiler windows that recorded shapes."""
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import prod
@@ -10,6 +9,7 @@ from advisor.metrics.base import Metrics, Missing, metric
 from advisor.metrics.settings import primary_rank
 from advisor.metrics.step import gpu_windows
 from advisor.runs.profile import Rank
+from profiler.grouping import grouped
 from profiler.schema import Kernel, Operator
 
 
@@ -104,9 +104,7 @@ def compiled_functions(m: Metrics) -> int:
 
 def _by_shape(operators: Iterable[Operator]) -> tuple[Operator, ...]:
     """Return the operators of each window by name and inputs, wherever they are in the model; most time first."""
-    alike: dict[tuple[object, ...], list[Operator]] = defaultdict(list)
-    for one in operators:
-        alike[one.window, one.name, one.inputs, one.dtype].append(one)
+    alike = grouped(operators, lambda one: (one.window, one.name, one.inputs, one.dtype))
     summed = (
         replace(
             those[0],

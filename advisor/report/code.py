@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter, itemgetter
 
 from advisor.metrics.base import Metrics
 from advisor.metrics.lines import (
@@ -22,6 +23,7 @@ from advisor.metrics.settings import on_cpu
 from advisor.runs.profile import Profile
 from advisor.runs.source import is_cell, source
 from advisor.units import share
+from profiler.grouping import grouped, totals
 from profiler.schema import BETWEEN, Stack
 
 __all__ = ["CallNode", "Code", "Heat", "HotLine", "HotPlace", "code", "evidence"]
@@ -175,30 +177,25 @@ def _worth_reading(places: Sequence[HotPlace]) -> list[HotPlace]:
 
 def _trees(rows: Sequence[Stack]) -> tuple[CallNode, ...]:
     total = sum(row.total for row in rows)
-    phases: dict[str, list[Stack]] = defaultdict(list)
-    for row in rows:
-        phases[row.phase].append(row)
     trees = [
         CallNode(name=phase, share=sum(row.total for row in held) / total, calls=_calls(held, 0, total))
-        for phase, held in phases.items()
+        for phase, held in grouped(rows, attrgetter("phase")).items()
     ]
     return tuple(sorted((tree for tree in trees if tree.share >= SMALLEST), key=lambda tree: -tree.share))
 
 
+_without_line = itemgetter(0, 2, 3)
+
+
 def _calls(rows: Sequence[Stack], depth: int, total: float) -> tuple[CallNode, ...]:
-    below: dict[tuple[str, str, str], list[Stack]] = defaultdict(list)
-    for row in rows:
-        if depth < len(row.frames):
-            file, _, function, library = row.frames[depth]
-            below[file, function, library].append(row)
+    deeper = (row for row in rows if depth < len(row.frames))
+    by_function = grouped(deeper, lambda row: _without_line(row.frames[depth]))
     found = []
-    for (file, function, library), held in below.items():
+    for (file, function, library), held in by_function.items():
         seconds = sum(row.total for row in held)
         if seconds < SMALLEST * total:
             continue
-        lines: dict[int, float] = defaultdict(float)
-        for row in held:
-            lines[row.frames[depth][1]] += row.total
+        lines = totals(held, lambda row: row.frames[depth][1])
         line = max(lines, key=lambda number: lines[number])
         found.append(
             CallNode(

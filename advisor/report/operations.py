@@ -1,10 +1,10 @@
 """Summarize the profiler windows: the GPU kernels or, on a CPU, the operators that take most time."""
 
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import Literal
 
 from advisor.runs.profile import Profile
+from profiler.grouping import grouped
 
 # The rest of a step's hundreds of kernels are each too small to act on.
 SHOWN = 12
@@ -44,10 +44,8 @@ def operations(profile: Profile) -> Operations | None:
     rank = profile.ranks[0]
     device: Literal["cpu", "cuda"] = "cuda" if any(kernel.device == "cuda" for kernel in rank.kernels) else "cpu"
     steps = sum(window.steps for window in rank.windows if window.device == device)
-    by_name = defaultdict(list)
-    for kernel in rank.kernels:
-        if kernel.device == device:
-            by_name[kernel.name, kernel.kind].append(kernel)
+    on_device = (kernel for kernel in rank.kernels if kernel.device == device)
+    by_name = grouped(on_device, lambda kernel: (kernel.name, kernel.kind))
     total = sum(kernel.total for kernels in by_name.values() for kernel in kernels)
     if not steps or total <= 0:
         return None

@@ -7,6 +7,7 @@ from typing import Literal, TypeVar
 
 from advisor.runs.profile import Profile, Rank
 from profiler import schema
+from profiler.grouping import grouped
 
 MOST_POINTS = 2_000
 """Most points of one curve, more than a wide screen has columns."""
@@ -110,13 +111,10 @@ def _when(rank: Rank) -> Callable[[schema.Step], float]:
 
 
 def _tagged(rank: Rank) -> Iterable[Curve]:
-    groups: dict[str, list[schema.Step]] = {}
-    for step in rank.steps:
-        label = next((label for tag, label in TAGGED if step.tags & tag), None)
+    by_label = grouped(rank.steps, lambda step: next((label for tag, label in TAGGED if step.tags & tag), None))
+    for label, steps in by_label.items():
         if label:
-            groups.setdefault(label, []).append(step)
-    for label, steps in groups.items():
-        yield from _curve(label, steps, lambda step: step.duration, attrgetter("start"), kind="points")
+            yield from _curve(label, steps, lambda step: step.duration, attrgetter("start"), kind="points")
 
 
 def _gpu(profile: Profile) -> Chart:
@@ -136,11 +134,8 @@ def _telling(profile: Profile) -> list[tuple[schema.Gpu, list[schema.GpuSample]]
 
     If there are many, these are the busiest, the median and the idlest GPU, and the one with the lowest clock.
     """
-    samples: dict[int, list[schema.GpuSample]] = {gpu.index: [] for gpu in profile.gpus}
-    for sample in profile.gpu_samples:
-        if sample.gpu in samples:
-            samples[sample.gpu].append(sample)
-    all_gpus = [(gpu, samples[gpu.index]) for gpu in profile.gpus]
+    samples = grouped(profile.gpu_samples, attrgetter("gpu"))
+    all_gpus = [(gpu, samples.get(gpu.index, [])) for gpu in profile.gpus]
     if len(all_gpus) <= MOST_CURVES:
         return all_gpus
     ordered = sorted(all_gpus, key=lambda each: _mean([sample.utilization for sample in each[1]]))

@@ -15,6 +15,7 @@ from advisor.runs.nodes import clocks, ended, host_samples, in_order, numbered, 
 from advisor.runs.profile import Profile, Rank, bare_uuid
 from profiler import schema
 from profiler.errors import ProfilerError
+from profiler.grouping import grouped
 from profiler.store import (
     Conditions,
     Extent,
@@ -218,10 +219,7 @@ def ranks_of(node: Tables) -> list[Rank]:
 
 def _by_process(rows: Iterable[Any], owners: Mapping[int, int] = MappingProxyType({})) -> dict[int, tuple[Any, ...]]:
     """Return the rows by process, or by the rank that it works for. Each table is scanned once for all ranks."""
-    found: dict[int, list[Any]] = {}
-    for row in rows:
-        found.setdefault(owners.get(row.pid, row.pid), []).append(row)
-    return {pid: tuple(each) for pid, each in found.items()}
+    return {pid: tuple(each) for pid, each in grouped(rows, lambda row: owners.get(row.pid, row.pid)).items()}
 
 
 def _rank(process: schema.Process, rows: dict[str, Any], facts: Mapping[int, Sequence[schema.Fact]]) -> Rank:

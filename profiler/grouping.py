@@ -1,0 +1,23 @@
+"""Rows by what they have in common."""
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import TypeVar
+
+from profiler.schema import Kernel, Operator, Stack
+
+Row = TypeVar("Row")
+TimedRow = TypeVar("TimedRow", Kernel, Operator, Stack)
+Key = TypeVar("Key", bound=Hashable)
+
+
+def grouped(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
+    """Return the rows by their keys, both in the order of first sight."""
+    groups: dict[Key, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
+
+
+def totals(rows: Iterable[TimedRow], key: Callable[[TimedRow], Key]) -> dict[Key, float]:
+    """Return the seconds of all rows by their keys."""
+    return {each: sum(row.total for row in those) for each, those in grouped(rows, key).items()}
