@@ -8,7 +8,7 @@ from advisor.models.memory import Slope, pieces, slope
 from advisor.plan.activations import NONE, ActivationCheckpointing, Activations
 from advisor.plan.cluster import Cluster
 from advisor.plan.model import Model
-from advisor.plan.placement import Account, Offload, Placement, account, placements
+from advisor.plan.placement import Account, Offload, Placement, account, all_accounts
 from profiler.errors import ProfilerError
 
 # Samples that tensor cores and their tiles like a batch to be a multiple of.
@@ -56,22 +56,14 @@ class MemoryPlan:
 
     @property
     def accounts(self) -> tuple[Account, ...]:
-        """Return the accounts of the requested model in the order of growing change, with and without offload."""
-        own_host = self.model.optimizer != "adamw-8bit"  # no optimizer of 8 bits runs on a CPU
-        return tuple(
-            account(self.model, self.cluster, placement)
-            for placement in placements(self.cluster.gpus, offload=own_host)
-        )
+        """Return the accounts of the requested model, the plain one first."""
+        return all_accounts(self.model, self.cluster)
 
     @property
     def accounts_in_8_bits(self) -> tuple[Account, ...]:
         """Return the same with 8-bit moments; empty for optimizers without two moments."""
         smaller = self.model.in_8_bits
-        if smaller is None:
-            return ()
-        return tuple(
-            account(smaller, self.cluster, placement) for placement in placements(self.cluster.gpus, offload=False)
-        )
+        return () if smaller is None else all_accounts(smaller, self.cluster)
 
     @property
     def plain(self) -> Account:
@@ -111,7 +103,8 @@ class MemoryPlan:
         Sharding optimizer and gradients moves no more bytes, recomputation takes time, 8-bit moments change the
         numbers, gathering weights uses the network, and the host is slow.
         """
-        own, small = self._by_placement(self.accounts), self._by_placement(self.accounts_in_8_bits)
+        both = (self.accounts, self.accounts_in_8_bits)
+        own, small = ({one.placement: one for one in accounts} for accounts in both)
         free = [placement for placement in own if placement.stage < 3 and placement.offload is Offload.NOTHING]
         for placement in free:
             yield (own[placement],), False
@@ -122,10 +115,6 @@ class MemoryPlan:
                 yield (own[placement],), True
                 if placement in small:
                     yield (small[placement],), True
-
-    @staticmethod
-    def _by_placement(accounts: tuple[Account, ...]) -> dict[Placement, Account]:
-        return {one.placement: one for one in accounts}
 
     @property
     def least_gpus(self) -> int | None:

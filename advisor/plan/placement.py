@@ -35,15 +35,6 @@ class Placement:
         return f"ZeRO {self.stage} + {what}"
 
 
-def placements(gpus: int, *, offload: bool) -> tuple[Placement, ...]:
-    """Return all placements that make sense: one GPU cannot shard, but may offload."""
-    found = tuple(Placement(stage) for stage in range(4 if gpus > 1 else 1))
-    if not offload:
-        return found
-    both = (Placement(2, Offload.OPTIMIZER), Placement(3, Offload.OPTIMIZER), Placement(3, Offload.ALL))
-    return found + (both if gpus > 1 else (both[0], both[2]))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
     """One line of the memory table: bytes of one GPU."""
@@ -73,6 +64,19 @@ class Account:
     def left(self, cluster: Cluster) -> float:
         """Return the bytes left for activations; negative if not even the states fit."""
         return cluster.budget - self.least
+
+
+def all_accounts(model: Model, cluster: Cluster) -> tuple[Account, ...]:
+    """Return the accounts of a model in the order of growing change, with and without offload.
+
+    One GPU cannot shard, but may offload; no optimizer of 8 bits runs on a CPU.
+    """
+    several = cluster.gpus > 1
+    found = [Placement(stage) for stage in range(4 if several else 1)]
+    if model.optimizer != "adamw-8bit":
+        both = [Placement(3, Offload.OPTIMIZER)] if several else []
+        found += [Placement(2, Offload.OPTIMIZER), *both, Placement(3, Offload.ALL)]
+    return tuple(account(model, cluster, placement) for placement in found)
 
 
 def account(model: Model, cluster: Cluster, placement: Placement) -> Account:
