@@ -22,6 +22,9 @@ OFFLOAD_BUS, OFFLOAD_HOST = 4, 28
 # Bytes/s that one GPU's PCIe 4.0 x16 link moves in practice (assumption).
 PCIE = 25e9
 
+# Bytes/s that a node's memory moves in practice (assumption).
+HOST_MEMORY = 80e9
+
 # torch's DistributedDataParallel: bucket_cap_mb=25, in MiB.
 BUCKET = 25 * 1024**2
 

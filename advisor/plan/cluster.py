@@ -7,11 +7,8 @@ from dataclasses import dataclass
 
 from advisor.models.gpus import BOARDS, Peaks, peaks
 from advisor.models.memory import FILL
-from advisor.models.sharding import PCIE
+from advisor.models.sharding import HOST_MEMORY, PCIE
 from profiler.errors import ProfilerError
-
-# Bytes/s that a host's memory moves in practice (assumption).
-HOST_MEMORY = 80e9
 
 # GPUs in a machine, where there are more of them than that.
 PER_NODE = 8

@@ -14,7 +14,7 @@ Source: Rajbhandari et al., ZeRO, SC 2020, https://arxiv.org/abs/1910.02054
 
 from advisor.metrics import Metrics, Missing, Threshold, host, input, memory, settings, sharding, step
 from advisor.models.effects import lengthen
-from advisor.models.sharding import ALL, PCIE, offload_time
+from advisor.models.sharding import ALL, HOST_MEMORY, PCIE, offload_time
 from advisor.rules._memory import deepspeed, fsdp, pressure
 from advisor.rules.base import Advice, Area, Change, Confidence, Evidence, Rule, measure, python
 from advisor.units import seconds
@@ -22,9 +22,6 @@ from advisor.units import seconds
 RULE = Rule("Keep optimizer state in the host's memory", Area.OFFLOAD, Confidence.HEURISTIC, difficulty=3)
 
 MIN_SHARE = Threshold(0.25, "Below this share of the peak, offloading frees too little for its cost (assumption).")
-
-# Bytes/s that a node's memory moves in practice (assumption).
-HOST_MEMORY = 80e9
 
 
 def when(m: Metrics) -> Evidence | None:
