@@ -46,13 +46,6 @@ class FunctionChange:
     verdict: ChangeVerdict
 
 
-@dataclass(frozen=True, slots=True)
-class _Function:
-    file: str
-    line: int
-    share: float
-
-
 def function_changes(
     before: Metrics, after: Metrics, scale: float, relevant: float, alone: tuple[float, float] = (1.0, 1.0)
 ) -> tuple[FunctionChange, ...]:
@@ -69,18 +62,15 @@ def function_changes(
     sides = (_functions(before), _functions(after))
     rows = []
     for key in dict.fromkeys((*sides[0], *sides[1])):
-        found = [side.get(key) for side in sides]
+        found = [side.get(key, {}) for side in sides]
         times = [
-            _seconds(one.share if one else 0.0, count or 0, step, least_share)
-            for one, count, step, least_share in zip(found, counts, whole, alone, strict=True)
+            _seconds(sum(shares.values()), count or 0, step, least_share)
+            for shares, count, step, least_share in zip(found, counts, whole, alone, strict=True)
         ]
         if max(one.estimate for one in times) < LEAST * whole[0]:
             continue
         change = difference(times[0], times[1], whole[0])
-        first, second = (
-            FunctionSide(file=one.file, line=one.line, seconds=each.estimate) if one else None
-            for one, each in zip(found, times, strict=True)
-        )
+        first, second = (_side(shares, time.estimate) for shares, time in zip(found, times, strict=True))
         judged = verdict(change, relevant) if least >= FEW else ChangeVerdict.TOO_FEW
         rows.append(
             FunctionChange(function=key[1], phase=key[2], before=first, after=second, change=change, verdict=judged)
@@ -94,8 +84,15 @@ def _seconds(share: float, count: int, step: float, alone: float) -> Interval:
     return Interval(alone * low * step, share * step, high * step)
 
 
-def _functions(m: Metrics) -> dict[tuple[str, str, str], _Function]:
-    """Return each function by file name, name and phase, with the share of samples that it is innermost in."""
+def _side(shares: dict[tuple[str, int], float], seconds: float) -> FunctionSide | None:
+    if not shares:
+        return None
+    file, line = max(shares, key=lambda place: shares[place])
+    return FunctionSide(file=file, line=line, seconds=seconds)
+
+
+def _functions(m: Metrics) -> dict[tuple[str, str, str], dict[tuple[str, int], float]]:
+    """Return the share of samples that each line is innermost in, by file name, function and phase."""
     rows = m[sampled]
     total = sum(row.total for row in rows)
     lines: dict[tuple[str, str, str], dict[tuple[str, int], float]] = defaultdict(lambda: defaultdict(float))
@@ -103,8 +100,4 @@ def _functions(m: Metrics) -> dict[tuple[str, str, str], _Function]:
         own = next((frame for frame in reversed(row.frames) if not frame[3]), None)
         if own is not None:
             lines[PurePath(own[0]).name, own[2], row.phase][own[0], own[1]] += row.total / total
-    found = {}
-    for key, shares in lines.items():
-        file, line = max(shares, key=lambda place: shares[place])
-        found[key] = _Function(file, line, sum(shares.values()))
-    return found
+    return lines
