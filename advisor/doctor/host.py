@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
@@ -13,7 +13,7 @@ from advisor.doctor.stack import Torch
 from advisor.units import digits, size
 from profiler.recorder.cgroup import Cgroup
 from profiler.recorder.folder import RINGS_ROOM
-from profiler.recorder.host import machine
+from profiler.recorder.host import Machine, machine
 from profiler.schema import Gpu
 
 GIB = 1 << 30
@@ -32,29 +32,25 @@ FULL = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
-    """Bytes and cores of the machine; None if it does not report them."""
+class Host(Machine):
+    """The machine, and how much of it is free; None if it does not report that."""
 
-    cores: float
     cores_allowed: int
     """Cores by affinity, as programs count them."""
-    cores_total: int
     quota: float | None = None
     load: float | None = None
     """Programs that ran or waited for a core, mean of the last minute."""
-    memory: int
-    """Bytes of memory: the machine's, or the cgroup's limit if that is less."""
-    memory_total: int
+    memory_installed: int
+    """Bytes of memory without the cgroup's limit."""
     memory_left: int
     shared: int | None = None
     """Size of /dev/shm in bytes; None if there is none."""
     shared_left: int = 0
-    numa: dict[int, str] = field(default_factory=dict)
 
 
 def look(shared: Path = Path("/dev/shm")) -> Host:
     """Return what this machine has, and how much of it is free now."""
-    here, group, memory = machine(), Cgroup.own(), psutil.virtual_memory()
+    group, memory = Cgroup.own(), psutil.virtual_memory()
     left = group.memory_available()
     try:
         disk = shutil.disk_usage(shared)
@@ -65,17 +61,14 @@ def look(shared: Path = Path("/dev/shm")) -> Host:
     except OSError:
         load = None
     return Host(
-        cores=here.cores,
+        **asdict(machine()),
         cores_allowed=len(os.sched_getaffinity(0)),
-        cores_total=here.cores_total,
         quota=group.cpu_quota(),
         load=load,
-        memory=here.memory_total,
-        memory_total=memory.total,
+        memory_installed=memory.total,
         memory_left=memory.available if left is None else min(left, memory.available),
         shared=disk.total if disk else None,
         shared_left=disk.free if disk else 0,
-        numa=here.numa_nodes,
     )
 
 
@@ -109,9 +102,9 @@ def _cores(host: Host, torch: Torch) -> CheckResult:
 
 
 def _memory(host: Host) -> CheckResult:
-    limit = f", limited by the cgroup to {size(host.memory)}" if host.memory < host.memory_total else ""
-    said = f"{size(host.memory_left)} free of {size(host.memory_total)}{limit}"
-    if host.memory_left < SCARCE * host.memory:
+    limit = f", limited by the cgroup to {size(host.memory_total)}" if host.memory_total < host.memory_installed else ""
+    said = f"{size(host.memory_left)} free of {size(host.memory_installed)}{limit}"
+    if host.memory_left < SCARCE * host.memory_total:
         return warning("memory", f"{said}: a training may be killed.", "Stop other programs, or raise the limit.")
     return ok("memory", said)
 
@@ -129,8 +122,8 @@ def _shared(host: Host) -> CheckResult:
 
 
 def _numa(host: Host, gpus: Sequence[Gpu]) -> CheckResult:
-    if len(host.numa) < 2:
-        return ok("NUMA", "one node" if host.numa else "unknown: one node, or a virtual machine")
-    nodes = "; ".join(f"{node}: {cores}" for node, cores in host.numa.items())
+    if len(host.numa_nodes) < 2:
+        return ok("NUMA", "one node" if host.numa_nodes else "unknown: one node, or a virtual machine")
+    nodes = "; ".join(f"{node}: {cores}" for node, cores in host.numa_nodes.items())
     near = "".join(f"; GPU {gpu.index} at {gpu.numa_node}" for gpu in gpus if gpu.numa_node is not None)
-    return ok("NUMA", f"{len(host.numa)} nodes (cores {nodes}{near})")
+    return ok("NUMA", f"{len(host.numa_nodes)} nodes (cores {nodes}{near})")

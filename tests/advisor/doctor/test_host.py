@@ -17,9 +17,12 @@ HOST = Host(
     cores=8.0,
     cores_allowed=8,
     cores_total=8,
+    cpu_model=None,
+    platform="Linux",
+    numa_nodes={},
     load=1.0,
-    memory=64 * GIB,
     memory_total=64 * GIB,
+    memory_installed=64 * GIB,
     memory_left=32 * GIB,
     shared=32 * GIB,
     shared_left=31 * GIB,
@@ -40,13 +43,13 @@ def check(changed, name):
         ("cores", {"cores": 1.0}, CheckState.WARNING),
         ("memory", {"memory_left": 6.5 * GIB}, CheckState.OK),
         ("memory", {"memory_left": 6.3 * GIB}, CheckState.WARNING),
-        ("memory", {"memory": 8 * GIB, "memory_left": 6 * GIB}, CheckState.OK),
+        ("memory", {"memory_total": 8 * GIB, "memory_left": 6 * GIB}, CheckState.OK),
         ("/dev/shm", {"shared": GIB, "shared_left": GIB}, CheckState.OK),
         ("/dev/shm", {"shared": 64 << 20, "shared_left": 64 << 20}, CheckState.WARNING),
         ("/dev/shm", {"shared_left": 15 << 20}, CheckState.FIX),
         ("/dev/shm", {"shared": None}, CheckState.FIX),
         ("load", {"load": 4.1}, CheckState.WARNING),
-        ("NUMA", {"numa": {0: "0-3", 1: "4-7"}}, CheckState.OK),
+        ("NUMA", {"numa_nodes": {0: "0-3", 1: "4-7"}}, CheckState.OK),
     ],
 )
 def test_each_has_its_limit(name, changed, state):
@@ -72,7 +75,7 @@ def test_this_machine_can_be_looked_at(tmp_path):
     seen = host.look()
 
     assert 0 < seen.cores <= seen.cores_total
-    assert 0 < seen.memory_left <= seen.memory_total
+    assert 0 < seen.memory_left <= seen.memory_installed
     assert host.look(tmp_path / "none").shared is None
 
 
