@@ -88,9 +88,9 @@ def program(words: tuple[str, ...]) -> list[str]:
     return [python(), *words]
 
 
-def _name(words: tuple[str, ...]) -> str:
+def run_name(words: tuple[str, ...]) -> str:
     """Return the name for a run of these words: a script or module, also behind an interpreter."""
-    first = words[0]
+    first = words[0] if words else "python"
     if not (first.startswith("-m") or Path(first).name.startswith("python")):
         return first
     for before, word in itertools.pairwise(("", *words)):
@@ -410,7 +410,7 @@ def record(
     job = the_job(words, os.environ, os.uname().nodename)
     tracer = os.getpid() if options.stacks else None
     try:
-        seat, rings, settings = begin(out, _name(words), job, options, trial=trial, tracer=tracer)
+        seat, rings, settings = begin(out, run_name(words), job, options, trial=trial, tracer=tracer)
     except ProfilerError as error:
         return _run_only(argv, error)
     notes = [seat.notice] if seat.notice else []

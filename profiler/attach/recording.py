@@ -124,10 +124,9 @@ def record(wanted: Wanted) -> tuple[Path, tuple[str, ...]]:
             f"Process {pid} has not loaded torch.", "For a launcher's PID use --all: it takes its ranks."
         )
     words = target.as_typed(target.command(pid))
-    name = next((word for word in words if word.endswith(".py")), words[0] if words else "python")
     if wanted.outside:
         wanted = replace(wanted, windows=False)
-    seat, rings, settings = launch.begin(wanted.out, name, None, wanted, recorder=os.getpid())
+    seat, rings, settings = launch.begin(wanted.out, launch.run_name(words), None, wanted, recorder=os.getpid())
     notes = [seat.notice] if seat.notice else []
     hooked: list[Injector] = []
     with _stop_signals() as asked:

@@ -61,3 +61,17 @@ def test_the_command_is_told_as_it_is_typed():
     assert target.as_typed(("python", "-m", "package.train")) == ("-m", "package.train")
     assert target.as_typed(("python", "-u", "train.py")) == ("python", "-u", "train.py")
     assert target.as_typed(("trainer", "x")) == ("trainer", "x")
+
+
+@pytest.mark.process
+def test_a_run_of_a_module_is_named_by_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trains.py").write_text("import time; time.sleep(60)")
+    program = subprocess.Popen([sys.executable, "-m", "trains"], cwd=tmp_path)
+    try:
+        folder, _ = record(Wanted(pid=program.pid, outside=True, seconds=0.1))
+    finally:
+        program.kill()
+        program.wait()
+
+    assert folder.name.endswith("-trains")
