@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from itertools import count, islice
 from pathlib import Path
 
+from profiler.private import for_us_alone
+
 LIST = ".profile-train.json"
 
 
@@ -40,7 +42,7 @@ def add(path: Path) -> None:
     If the list cannot be written, as on a full disk, the file counts as the user's.
     """
     digests = {**_listed(path.parent), path.name: _digest(path)}
-    with contextlib.suppress(OSError), open(path.parent / LIST, "w", encoding="utf-8", opener=_private) as file:
+    with contextlib.suppress(OSError), open(path.parent / LIST, "w", encoding="utf-8", opener=for_us_alone) as file:
         json.dump(digests, file)
 
 
@@ -72,7 +74,3 @@ def _digest(path: Path) -> str | None:
         return hashlib.sha256(path.read_bytes()).hexdigest() if stat.S_ISREG(path.lstat().st_mode) else None
     except OSError:
         return None
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

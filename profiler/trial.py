@@ -21,14 +21,13 @@ from typing import IO, Any
 
 import psutil
 
-from profiler import sandbox
+from profiler import private, sandbox
 from profiler.agent.redact import known_secrets, redact_text
 from profiler.child import python, set_variables
 from profiler.errors import ProfilerError
 from profiler.launch import record
 from profiler.options import RecordingOptions
 from profiler.recorder import folder as place
-from profiler.recorder import private
 
 # The trackers' own switches: what they get in a trial stays on this machine, in the sandbox.
 _OFFLINE = {

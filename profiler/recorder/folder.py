@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from profiler import ours
+from profiler import ours, private
 from profiler.errors import ProfilerError
 from profiler.reading import text
-from profiler.recorder import private
 from profiler.recorder.job import Job
 
 NOTE = "recording.json"

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from profiler import private
 from profiler.errors import ProfilerError
 from profiler.importers.analysis import analyze
 from profiler.importers.redaction import redacted
-from profiler.recorder import private
 from profiler.schema import Kernel, Operator, Sync, TraceFact, Window
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from programs import PATIENCE, TORCH
 
+from profiler import private
 from profiler.errors import ProfilerError
 from profiler.recorder import folder as place
-from profiler.recorder import private
 from profiler.recorder.record import finish_orphan
 from profiler.schema import Run
 from profiler.store import Writer

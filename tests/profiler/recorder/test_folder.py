@@ -53,7 +53,7 @@ def test_nodes_of_a_job_share_a_folder(tmp_path):
 def test_a_folder_of_another_user_is_spoken_of(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert place.join(None, "train.py", None).notice is None
-    monkeypatch.setattr("profiler.recorder.private.is_ours", lambda folder: False)
+    monkeypatch.setattr("profiler.private.is_ours", lambda folder: False)
     assert place.DEFAULT in place.join(None, "train.py", None).notice
 
 
