@@ -1,15 +1,8 @@
 """Build the measured step as the state that gain models change."""
 
+from advisor.metrics import gpu
 from advisor.metrics.base import Metrics
 from advisor.metrics.between import between_seconds, epoch_start_share
-from advisor.metrics.gpu import (
-    gpu_computing_fraction,
-    host_launch,
-    host_stall_fraction,
-    launch_bound_index,
-    matmul_share,
-    membound_share,
-)
 from advisor.metrics.input import epoch_restart_share, wait_without_preparing, workers_are_behind
 from advisor.metrics.step import exposed_comm_fraction, modeled_phases, sync_fraction
 from advisor.models.state import State
@@ -37,19 +30,19 @@ def baseline(metrics: Metrics) -> State:
     if overhead:
         phases["loader_overhead"] = phases.get("loader_overhead", 0.0) + overhead
     starved = metrics.get(workers_are_behind)
-    busy = (metrics.get(gpu_computing_fraction) or 0.0) * measured
+    busy = (metrics.get(gpu.gpu_computing_fraction) or 0.0) * measured
     # The index is a share of what these leave of a window.
-    waiting = (sync_fraction, exposed_comm_fraction, host_stall_fraction)
+    waiting = (sync_fraction, exposed_comm_fraction, gpu.host_stall_fraction)
     waits = wait + sum((metrics.get(share) or 0.0) for share in waiting) * measured
     return State(
         phases=phases,
         between=_between(metrics),
         load=0.0 if starved else wait - overhead,
         supply=measured if starved else 0.0,
-        launch=min(LAUNCH_MARGIN * (metrics.get(host_launch) or 0.0), measured),
-        matmul=(metrics.get(matmul_share) or 0.0) * busy,
-        membound=(metrics.get(membound_share) or 0.0) * busy,
-        launch_idle=(metrics.get(launch_bound_index) or 0.0) * (measured - waits),
+        launch=min(LAUNCH_MARGIN * (metrics.get(gpu.host_launch) or 0.0), measured),
+        matmul=(metrics.get(gpu.matmul_share) or 0.0) * busy,
+        membound=(metrics.get(gpu.membound_share) or 0.0) * busy,
+        launch_idle=(metrics.get(gpu.launch_bound_index) or 0.0) * (measured - waits),
     )
 
 

@@ -8,19 +8,10 @@ from advisor.metrics.base import Metrics, Missing, known, metric
 from advisor.metrics.settings import primary_rank
 from advisor.metrics.step import WARM_UP, steady_steps, step_time_mean, summed, time_between
 from advisor.metrics.weighted import quantile
-from profiler.schema import (
-    BETWEEN,
-    TAG_CHECKPOINT,
-    TAG_COMPILE,
-    TAG_EPOCH_START,
-    TAG_EVALUATION,
-    TAG_FIRST,
-    TAG_UNREACHED,
-    TAG_WINDOW,
-    Step,
-)
+from profiler import schema
+from profiler.schema import Step
 
-_ODD = TAG_FIRST | TAG_WINDOW | TAG_COMPILE | TAG_UNREACHED
+_ODD = schema.TAG_FIRST | schema.TAG_WINDOW | schema.TAG_COMPILE | schema.TAG_UNREACHED
 """Tags of unusual steps: the run's first step, steps that compile, and steps in profiler windows."""
 
 FEWEST_SAVES = 3
@@ -38,7 +29,7 @@ def evaluation_share(m: Metrics) -> float:
 @metric("count", "evaluations")
 def evaluations(m: Metrics) -> int:
     """Number of steps with an evaluation. In a row of merged steps, all steps count."""
-    return sum(step.count for step in _seen(m) if step.tags & TAG_EVALUATION)
+    return sum(step.count for step in _seen(m) if step.tags & schema.TAG_EVALUATION)
 
 
 @metric("1", "share of the run in saving checkpoints")
@@ -50,7 +41,7 @@ def checkpoint_save_share(m: Metrics) -> float:
 @metric("count", "number of checkpoints saved")
 def checkpoint_saves(m: Metrics) -> int:
     """Number of steps after which checkpoints were saved. In a row of merged steps, all steps count."""
-    return sum(step.count for step in m[primary_rank].steps if step.tags & TAG_CHECKPOINT)
+    return sum(step.count for step in m[primary_rank].steps if step.tags & schema.TAG_CHECKPOINT)
 
 
 @metric("s", "time to save a checkpoint")
@@ -74,7 +65,7 @@ def checkpoint_interval(m: Metrics) -> float:
 @metric("1", "uncertainty of the time to save a checkpoint")
 def checkpoint_save_uncertainty(m: Metrics) -> float:
     """Standard error of the mean save time, divided by that mean. For merged steps it is a lower bound."""
-    steps = [step for step in m[primary_rank].steps if step.tags & TAG_CHECKPOINT]
+    steps = [step for step in m[primary_rank].steps if step.tags & schema.TAG_CHECKPOINT]
     times = [step.checkpoint_save or 0.0 for step in steps]
     if len(times) < FEWEST_SAVES or fmean(times) <= 0:
         raise Missing(f"Fewer than {FEWEST_SAVES} saves were timed", "Record a run with more of them.")
@@ -127,7 +118,7 @@ def recompile_share(m: Metrics) -> float:
     excess = sum(
         max(0.0, step.duration - m[step_time_mean]) * count
         for step, count in _recompiling(m, after=WARM_UP)
-        if not step.tags & TAG_WINDOW
+        if not step.tags & schema.TAG_WINDOW
     )
     run = math.fsum(step.count * step.duration for step in m[primary_rank].steps)
     if run <= 0:
@@ -143,7 +134,7 @@ def between_seconds(m: Metrics) -> dict[str, float]:
     """
     steps = _seen(m)
     number = sum(step.count for step in steps)
-    sums = {name: summed(steps, name) for name in BETWEEN}
+    sums = {name: summed(steps, name) for name in schema.BETWEEN}
     for name, share in (("epoch_settling", epoch_settling_share), ("epoch_gap", epoch_gap_share)):
         if measured := m.get(share):
             sums[name] = measured * _run(m)
@@ -160,8 +151,8 @@ def _recompiling(m: Metrics, after: int) -> list[tuple[Step, int]]:
 
     Merged rows mix the tags of their steps, so only one step of such a row counts.
     """
-    late = [step for step in _seen(m) if step.index >= after and step.tags & TAG_COMPILE]
-    return [(step, step.count if step.tags == TAG_COMPILE else 1) for step in late]
+    late = [step for step in _seen(m) if step.index >= after and step.tags & schema.TAG_COMPILE]
+    return [(step, step.count if step.tags == schema.TAG_COMPILE else 1) for step in late]
 
 
 def _share_of_run(m: Metrics, name: str) -> float:
@@ -183,7 +174,7 @@ def _run(m: Metrics) -> float:
 
 def _beyond_usual(m: Metrics, part: Callable[[Step], float | None]) -> float:
     """Return the total seconds by which a part of later epochs' first steps exceeds its steady median."""
-    starts = [step for step in m[primary_rank].steps if step.tags & TAG_EPOCH_START and not step.tags & _ODD]
+    starts = [step for step in m[primary_rank].steps if step.tags & schema.TAG_EPOCH_START and not step.tags & _ODD]
     if not starts:
         raise Missing("No start of a later epoch was seen", "Record a run of two epochs or more.")
     usual = [(value, step.count) for step in m[steady_steps] if not step.tags and (value := part(step)) is not None]

@@ -11,18 +11,10 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import PurePath
 
+from advisor.metrics import step
 from advisor.metrics.base import Metric, Metrics, Missing, known, metric
 from advisor.metrics.between import evaluation_share
 from advisor.metrics.settings import on_cpu, primary_rank
-from advisor.metrics.step import (
-    backward_fraction,
-    data_wait_fraction,
-    forward_fraction,
-    forwards_per_step,
-    micro_steps_per_step,
-    optimizer_fraction,
-    other_fraction,
-)
 from advisor.runs.profile import Rank
 from advisor.runs.source import is_cell, source, to_parse
 from advisor.runs.syntax import Syntax, syntax
@@ -83,11 +75,11 @@ VALUES = frozenset(("item", "cpu", "numpy", "tolist"))
 """Methods by which a tensor's values come to Python."""
 
 MEASURED: dict[str, Metric[float]] = {
-    **dict.fromkeys(("other", "logging", "metric"), other_fraction),
-    "forward": forward_fraction,
-    "backward": backward_fraction,
-    "optimizer": optimizer_fraction,
-    "data_wait": data_wait_fraction,
+    **dict.fromkeys(("other", "logging", "metric"), step.other_fraction),
+    "forward": step.forward_fraction,
+    "backward": step.backward_fraction,
+    "optimizer": step.optimizer_fraction,
+    "data_wait": step.data_wait_fraction,
 }
 """What hooks measure of the phases that stacks know."""
 
@@ -367,7 +359,7 @@ def is_own_work(place: HotPlace, *, on_cpu: bool) -> bool:
 def _with_kinds(m: Metrics, places: Iterable[HotPlace]) -> tuple[HotPlace, ...]:
     """Return the places with their kinds, by their frames and by the source as it ran."""
     since = m.profile.started_at
-    forwards = (m.get(forwards_per_step) or 0.0) / max(1.0, m.get(micro_steps_per_step) or 1.0)
+    forwards = (m.get(step.forwards_per_step) or 0.0) / max(1.0, m.get(step.micro_steps_per_step) or 1.0)
     evaluates = (m.get(evaluation_share) or 0.0) >= EVALUATES
     known = []
     for place in places:

@@ -13,21 +13,10 @@ from advisor.metrics.base import Metrics, Missing, Need, Threshold, metric
 from advisor.metrics.settings import UNTIMED, gpu_need, is_trace, primary_rank, untimed, world_size
 from advisor.metrics.weighted import measured, quantile, quantile_of_run, weighted_mean
 from advisor.stats import significance
-from profiler.schema import (
-    BETWEEN,
-    PHASES,
-    TAG_CHECKPOINT,
-    TAG_EPOCH_START,
-    TAG_EVALUATION,
-    TAG_FIRST,
-    TAG_UNREACHED,
-    GpuSample,
-    HostSample,
-    Step,
-    Window,
-)
+from profiler import schema
+from profiler.schema import BETWEEN, PHASES, Step, Window
 
-Sampled = TypeVar("Sampled", GpuSample, HostSample)
+Sampled = TypeVar("Sampled", schema.GpuSample, schema.HostSample)
 
 WARM_UP = 10
 """Minimum number of steps dropped; allocator, cuDNN and caches settle within them."""
@@ -98,13 +87,13 @@ def ordinary(steps: Sequence[Step]) -> list[Step]:
         )
     plain = [step for step in steps if not step.tags]
     if sum(step.count for step in plain) < FEW:
-        between = TAG_EPOCH_START | TAG_EVALUATION | TAG_CHECKPOINT
+        between = schema.TAG_EPOCH_START | schema.TAG_EVALUATION | schema.TAG_CHECKPOINT
         plain = [step for step in steps if not step.tags & ~between]
     if (
         not plain
     ):  # nothing but steps that started, compiled or were profiled: the first has no start to be measured from
-        plain = [step for step in steps if not step.tags & (TAG_FIRST | TAG_UNREACHED)]
-    if not plain and any(step.tags & TAG_UNREACHED for step in steps):
+        plain = [step for step in steps if not step.tags & (schema.TAG_FIRST | schema.TAG_UNREACHED)]
+    if not plain and any(step.tags & schema.TAG_UNREACHED for step in steps):
         raise Missing(
             "The program ended before its GPU reached the end of a step",
             "Record more steps, or read the loss at the end of the program: that waits for the GPU.",

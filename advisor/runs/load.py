@@ -13,23 +13,10 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from advisor.runs.nodes import clocks, ended, host_samples, in_order, numbered, on_one_clock, remarks, with_gpus
 from advisor.runs.profile import Profile, Rank, bare_uuid
-from profiler import schema
+from profiler import schema, store
 from profiler.errors import ProfilerError
 from profiler.grouping import grouped
-from profiler.store import (
-    Conditions,
-    Extent,
-    Stretches,
-    Survey,
-    Tables,
-    decode_fact,
-    find,
-    owners,
-    ranks,
-    read,
-    survey,
-    thin,
-)
+from profiler.store import Tables
 
 T = TypeVar("T")
 
@@ -77,7 +64,7 @@ def load(folder: Path) -> Profile:
     Raises:
         ProfilerError: no node's file can be read, or none says what was run.
     """
-    paths = find(folder)
+    paths = store.find(folder)
     thinned, stretches = _thinned(paths)
     nodes, problems = _nodes(paths, thinned)
     nodes = numbered(in_order(nodes))
@@ -138,10 +125,10 @@ def _that_matter(node: Tables, stepped: Sequence[Rank]) -> Iterable[schema.Probl
     return (each for each in node.problems if each.source != "steps" or not stepped or each.pid in pids)
 
 
-def _nodes(paths: list[Path], thinned: Sequence[Conditions | None]) -> tuple[list[Tables], list[schema.Problem]]:
+def _nodes(paths: list[Path], thinned: Sequence[store.Conditions | None]) -> tuple[list[Tables], list[schema.Problem]]:
     nodes: list[Tables] = []
     failures: list[ProfilerError] = []
-    for found in _each(read, paths, thinned):
+    for found in _each(store.read, paths, thinned):
         if isinstance(found, ProfilerError):
             failures.append(found)
         else:
@@ -166,17 +153,17 @@ def _each(function: Callable[..., T], *arguments: Sequence[object]) -> list[T | 
         return list(pool.map(attempt, *arguments))
 
 
-def _thinned(paths: Sequence[Path]) -> tuple[list[Conditions | None], Stretches | None]:
+def _thinned(paths: Sequence[Path]) -> tuple[list[store.Conditions | None], store.Stretches | None]:
     """Return what of each node to read, and the stretches of its steps; None if few ranks are read in full."""
-    surveys = [Survey() if isinstance(one, ProfilerError) else one for one in _each(survey, paths)]
+    surveys = [store.Survey() if isinstance(one, ProfilerError) else one for one in _each(store.survey, paths)]
     heads = [process for one in surveys for process in one.processes if process.role == "rank" and process.events]
     if len(heads) <= FEW_RANKS:
         return [None] * len(paths), None
     primary = min(process.rank for process in heads)
     steps = _stretches([one.steps for one in surveys], len(heads), MOST_STEPS)
     samples = _stretches([one.gpu_samples for one in surveys], len(heads), MOST_SAMPLES)
-    thinned: list[Conditions | None] = [
-        thin(_working_for(primary, one.processes), steps, samples, since=one.gpu_samples.end - NEWEST)
+    thinned: list[store.Conditions | None] = [
+        store.thin(_working_for(primary, one.processes), steps, samples, since=one.gpu_samples.end - NEWEST)
         for one in surveys
     ]
     return thinned, steps
@@ -184,20 +171,20 @@ def _thinned(paths: Sequence[Path]) -> tuple[list[Conditions | None], Stretches 
 
 def _working_for(rank: int, processes: Sequence[schema.Process]) -> set[int]:
     heads = {process.pid: process.rank for process in processes if process.role == "rank" and process.events}
-    return {pid for pid, head in owners(processes, heads.keys()).items() if heads[head] == rank}
+    return {pid for pid, head in store.owners(processes, heads.keys()).items() if heads[head] == rank}
 
 
-def _stretches(tables: Sequence[Extent], ranks: int, most: int) -> Stretches:
+def _stretches(tables: Sequence[store.Extent], ranks: int, most: int) -> store.Stretches:
     """Return stretches that cover at most `most` rows of all nodes together."""
     rows, end = max(1, sum(table.rows for table in tables)), max(table.end for table in tables)
-    return Stretches.over(end, min(1.0, most / rows), apart=end * ranks / rows)
+    return store.Stretches.over(end, min(1.0, most / rows), apart=end * ranks / rows)
 
 
 def _seen_by_torch(node: Tables) -> Tables:
     """Drop the GPUs that no process saw, on a node with different GPUs, where the recorder samples all of them."""
     if len({gpu.name for gpu in node.gpus}) < 2:
         return node
-    facts = (decode_fact(fact) for fact in node.facts if fact.kind == "device")
+    facts = (store.decode_fact(fact) for fact in node.facts if fact.kind == "device")
     uuids = {bare_uuid(fact.uuid) for fact in facts if isinstance(fact, schema.DeviceFact) and fact.uuid}
     seen = {gpu.index: gpu.index for gpu in node.gpus if bare_uuid(gpu.uuid) in uuids}
     return with_gpus(node, seen) if seen else node
@@ -205,8 +192,8 @@ def _seen_by_torch(node: Tables) -> Tables:
 
 def ranks_of(node: Tables) -> list[Rank]:
     """Return the training processes of a node, with what was recorded of each and of its workers."""
-    heads = ranks(node)
-    owner_of = owners(node.processes, {head.pid for head in heads})
+    heads = store.ranks(node)
+    owner_of = store.owners(node.processes, {head.pid for head in heads})
     rows: dict[str, Any] = {name: _by_process(getattr(node, name)) for name in OWN_TABLES}
     rows["batches"] = _by_process(sorted(node.batches, key=lambda batch: batch.start), owner_of)
     rows["sketches"] = _by_process(node.sketches, owner_of)
@@ -237,7 +224,7 @@ def _latest(facts: Iterable[schema.Fact]) -> list[object]:
     """Return the latest of each fact, in the order of first sight."""
     latest: dict[tuple[str, object], object] = {}
     for fact in sorted(facts, key=lambda fact: fact.time):
-        if (decoded := decode_fact(fact)) is not None:
+        if (decoded := store.decode_fact(fact)) is not None:
             latest[fact.kind, getattr(decoded, "id", None)] = decoded
     return list(latest.values())
 

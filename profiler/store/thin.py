@@ -10,20 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
-from profiler.schema import (
-    Batch,
-    GpuSample,
-    HostSample,
-    Kernel,
-    MemorySample,
-    Operator,
-    Problem,
-    Sketch,
-    Stack,
-    Step,
-    Sync,
-    Window,
-)
+from profiler import schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +45,12 @@ ROWS_A_STRETCH = 2
 """Minimum average rows in a stretch, because rows begin earlier or later on each rank."""
 
 
+OF_PROCESSES = (
+    *(schema.Batch, schema.Sketch, schema.Stack, schema.MemorySample),
+    *(schema.Window, schema.Kernel, schema.Operator, schema.Sync),
+)
+"""Tables whose rows belong to a process, apart from its steps."""
+
 Conditions = Mapping[type, str]
 """SQL conditions on the rows to read, by table; a table without one is read completely."""
 
@@ -69,11 +62,11 @@ def thin(whole: Set[int], steps: Stretches, samples: Stretches, since: float) ->
     """
     theirs = f"pid IN ({', '.join(map(str, sorted(whole)))})" if whole else "0"
     return {
-        **dict.fromkeys((Batch, Window, Kernel, Operator, Sync, Sketch, Stack, MemorySample), theirs),
-        Step: f"{theirs} OR {steps.hold('index')}",
-        GpuSample: f"{samples.hold('time')} OR time > {since!r}",
+        **dict.fromkeys(OF_PROCESSES, theirs),
+        schema.Step: f"{theirs} OR {steps.hold('index')}",
+        schema.GpuSample: f"{samples.hold('time')} OR time > {since!r}",
         # They are of the machine, and what is said of one is said of that of the whole processes.
-        HostSample: "1" if whole else "0",
+        schema.HostSample: "1" if whole else "0",
     }
 
 
@@ -84,7 +77,7 @@ def newest_rows(pid: int, since: float, rows: int) -> Conditions:
     """
     last = "rowid > (SELECT rowid FROM {} ORDER BY rowid DESC LIMIT 1) - {}"
     return {
-        **dict.fromkeys((Batch, HostSample, Kernel, MemorySample, Operator, Problem, Sketch, Stack, Sync, Window), "0"),
-        Step: f"{last.format('steps', rows)} AND pid = {pid} AND start > {since!r}",
-        GpuSample: f"{last.format('gpu_samples', rows)} AND time > {since!r}",
+        **dict.fromkeys((*OF_PROCESSES, schema.HostSample, schema.Problem), "0"),
+        schema.Step: f"{last.format('steps', rows)} AND pid = {pid} AND start > {since!r}",
+        schema.GpuSample: f"{last.format('gpu_samples', rows)} AND time > {since!r}",
     }
