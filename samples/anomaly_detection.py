@@ -1,7 +1,7 @@
-"""Train a deep, narrow network with autograd's anomaly detection left on: every operation pays for a search long over.
+"""Train a deep, narrow network with autograd's anomaly detection left on after debugging.
 
-With it, each operation of the forward pass notes the line it was called from, and each of the backward pass looks for
-NaN in what it computed. --fixed leaves it off.
+With it, each operation of the forward pass records the stack that called it, and each one of the backward pass searches
+its gradients for NaN. --fixed leaves it off.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""Train a small GPT in float32 with its attention written out: slow and large on a GPU.
+"""Train a small GPT in fp32, with attention that writes its scores to memory: slow and large on a GPU.
 
-Matrix products in float32 leave the tensor cores idle, and the attention matrices fill the memory. --fixed runs the
-forward pass under bfloat16 autocast, which halves both. On a CPU the model is tiny and nothing is changed: this sample
-is about GPUs.
+fp32 matmuls leave the tensor cores idle, and the attention scores fill the memory. --fixed runs the forward pass under
+bf16 autocast, which halves the memory and uses the tensor cores. On a CPU the model is tiny and --fixed changes
+nothing: this sample is about GPUs.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""Train a small GPT as one should: nothing here is slow on purpose, so there is nothing to advise.
+"""Train a small GPT efficiently: nothing here is slow on purpose, so there should be no advice.
 
-bfloat16 autocast, scaled_dot_product_attention, the fused optimizer and a full batch on a GPU; data that is ready in
-time; a log line now and then.
+It uses bf16 autocast, scaled_dot_product_attention, the fused optimizer and a full batch on a GPU; its data is ready in
+time, and it logs rarely.
 """
 
 import argparse

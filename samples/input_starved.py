@@ -1,7 +1,7 @@
 """Train a small convolutional network on photos that are slow to read: the model waits for its data.
 
 Every photo takes 5 ms to fetch and decode, and the DataLoader does that in the training process, one photo after the
-other. --fixed lets eight worker processes (sixteen with a GPU) do it side by side, and keeps them between epochs.
+other. With --fixed, eight worker processes (sixteen with a GPU) do it in parallel, and are kept between epochs.
 """
 
 import argparse
@@ -17,7 +17,7 @@ CLASSES = 10
 
 
 class Photos(Dataset):
-    """Photos on slow storage. The sleep stands for the network and the decoder."""
+    """Photos on slow storage. The sleep stands for fetching and decoding."""
 
     def __init__(self, count, size):
         self.count, self.size = count, size

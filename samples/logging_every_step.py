@@ -1,7 +1,7 @@
-"""Train a small network that spends as long on its log as on its training.
+"""Train a small network that spends as long on logging as on training.
 
-After every step a histogram of every parameter is computed, formatted, written and forced to the disk. --fixed does
-so after every 25th.
+After every step, it computes a histogram of every parameter, formats it, writes it and syncs it to disk. With --fixed,
+it does so after every 25th step.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""Train a very deep, very narrow network: the optimizer walks its 1,200 small tensors one by one.
+"""Train a very deep, very narrow network: the optimizer updates its 1,200 small tensors one by one.
 
-AdamW's default updates one tensor after the other on a CPU, and with a row of small kernels on a GPU. --fixed passes
-fused=True, which updates them all in one.
+By default, AdamW updates one tensor after the other on a CPU, and launches many small kernels on a GPU. --fixed passes
+fused=True, which updates all of them in one call.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""Train with two rows a step: a GPU starves between the launches of tiny kernels.
+"""Train with two rows per step: a GPU idles between the launches of tiny kernels.
 
-The fixed cost of a step - Python, launches, the optimizer - is paid for almost no work. --fixed takes 128 rows a step
-(a larger batch wants its learning rate looked at again; this one is scaled by the root of the ratio, as Adam likes).
+Each step pays its fixed cost (Python, launches, the optimizer) for almost no work. --fixed takes 128 rows per step. A
+larger batch needs another learning rate: here it grows with the square root of the batch, as is usual for Adam.
 """
 
 import argparse
@@ -27,7 +27,7 @@ def network(width, depth=8):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--fixed", action="store_true", help="take a larger batch")
+    parser.add_argument("--fixed", action="store_true", help="use a larger batch")
     args = parser.parse_args()
 
     torch.manual_seed(0)
