@@ -110,24 +110,24 @@ KINDS = {
     ),
     "float64": LineKind(", in float64", "Use float32 if it is precise enough: float64 takes twice the memory.", SOME),
     "lists": LineKind(
-        ", which makes tensors of Python lists",
+        ", which makes tensors from Python lists",
         "Keep the data in tensors or NumPy arrays: torch.from_numpy copies nothing, torch.tensor() visits each "
         f"element of a list. {WORKERS}",
         (0.3, 0.8, 1.0),
     ),
     "values": LineKind(
-        ", which takes values out of tensors",
+        ", which reads single values from tensors",
         "Compute it with tensor operations (torch.sort, cumsum, sum), or every hundredth step.",
         (0.4, 0.95, 1.0),
         EVERY,
     ),
     "search": LineKind(
         ", where index() searches a list",
-        "Look positions up in a dictionary: index() scans the list at each call. Make the dictionary once.",
+        "Look up positions in a dictionary: index() scans the list at each call. Create the dictionary once.",
     ),
     "copy": LineKind(
-        ", which copies objects deeply",
-        "Copy only what changes: deepcopy visits every object. For weights, use torch.no_grad() and copy_().",
+        ", which deep-copies objects",
+        "Copy only objects that change: deepcopy visits every object. For weights, use torch.no_grad() and copy_().",
     ),
     "PIL": LineKind(
         ", in Pillow",

@@ -61,14 +61,16 @@ def then(m: Metrics, found: Evidence) -> Advice:
     shown = sum(max(0.0, one_way - phases.get(name, 0.0)) for name in ("forward", "backward"))
     return Advice(
         then=f"Keep {found.note} in the host's memory: that frees about {size(freed)} of GPU memory, takes "
-        f"{size(freed * m[host.local_ranks])} of the node's and makes a step up to {seconds(2 * one_way)} longer.",
+        f"{size(freed * m[host.local_ranks])} of the node's memory and makes a step up to {seconds(2 * one_way)} "
+        "longer.",
         changes=(python(CODE),),
         basis="A block's input is 1/17 of its activations, and one block at a time is recomputed. The inputs cross the "
-        "bus twice at 25 GB/s: not hidden at all, half of it, or as far as forward and backward passes last.",
+        "bus twice at 25 GB/s; none of this time is hidden, half of it, or as much as forward and backward "
+        "passes take.",
         effect=lengthen("backward", (2 * one_way, max(one_way, shown), shown)),
         memory=-round(freed),
         host_memory=round(freed * m[host.local_ranks]),
-        risk="No effect on results: the same numbers come back.",
+        risk="No effect on results: the numbers do not change.",
         fault=True,
     )
 

@@ -1,4 +1,4 @@
-"""In step after step, the GPU waits while the host asks the driver for memory.
+"""The GPU waits in every step while the host requests memory from the driver.
 
 torch caches and reuses the memory that it has allocated, so a loop calls neither `cudaMalloc` nor `cudaFree` after its
 warm-up. If the calls continue, there are three possible causes: the loop empties the cache, tensor sizes keep changing,
@@ -42,9 +42,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then keep torch's cache: do not empty it in the loop, use expandable segments, and leave some memory free."""
     stalled = m[gpu.allocation_stall_fraction]
     return Advice(
-        then=f"Take torch.cuda.empty_cache() out of the loop, and set expandable_segments:True if sizes vary: for "
-        f"{share(stalled)} of the step the GPU is idle while memory is allocated or freed. If neither helps, memory "
-        "is too full: use a slightly smaller batch.",
+        then="Take torch.cuda.empty_cache() out of the loop, and set expandable_segments:True if sizes vary: the GPU "
+        f"is idle for {share(stalled)} of the step while memory is allocated or freed. If neither helps, too "
+        "little memory is free: use a slightly smaller batch.",
         changes=(python(CODE),),
         basis="50, 80 or 100 % of the calls disappear.",
         effect=in_turn(

@@ -1,9 +1,9 @@
-"""Many small matmuls run one by one that one call could compute together.
+"""Many small matmuls run one by one, although one call could compute them together.
 
 A loop over heads, experts or adapters launches one small matmul after the other. Each has too few blocks to fill the
 GPU, and each needs a launch. `torch.bmm` computes matmuls of one size in a single kernel, and a grouped matmul does so
 for experts with different numbers of tokens. Matmuls count as independent if nothing else is launched between them, and
-one's result does not have the size of the next one's input.
+the result of one does not have the size of the next one's input.
 
 Wrong when: each matmul needs the result of the one before, as in a recurrent cell without activations.
 
@@ -18,7 +18,7 @@ from advisor.units import digits, share
 
 RULE = Rule("Compute small matmuls together", Area.KERNELS, Confidence.ROOFLINE, difficulty=2)
 
-MIN_SAVED = Threshold(0.05, "Share of the step that is left to save; a smaller gain is within the noise of most runs.")
+MIN_SAVED = Threshold(0.05, "Share of the step that could be saved; a smaller gain is within the noise of most runs.")
 
 BATCH = """\
 # instead of [x @ w for x, w in zip(inputs, weights)], or of one Linear per head:
@@ -36,7 +36,7 @@ hidden = torch.nn.functional.grouped_mm(sorted_tokens, weights, offs=offsets)  #
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If small matmuls that one call could compute together leave at least 5 % of the step to save,"""
+    """If computing small matmuls together in one call would save at least 5 % of the step,"""
     found = m[batching.batchable]
     if found is None:
         return None
@@ -57,8 +57,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"Use {how}: {digits(those.calls)} small matmuls per step run one by one, {digits(those.together)} in a "
         f"row, mostly {found.note}. They take {share(those.share)} of the GPU's time.",
         changes=(python(GROUP if those.experts else BATCH),),
-        basis="50, 80 or 100 % of the time above what one call takes at 70 % of the peak rate or 80 % of the bandwidth "
-        "is saved, and of the idle time before their launches.",
+        basis="One call takes its time at 70 % of the peak rate or 80 % of the bandwidth; 50, 80 or 100 % of the time "
+        "beyond that is saved, and of the idle time before the launches.",
         effect=in_turn(divide_matmul((low, expected, high), portion=part), remove_launch_idle(up_to(those.late))),
-        risk="Low: the same products, summed in another order. Stacking copies the operands unless they are kept so.",
+        risk="Low: the same products, summed in another order. Stacking copies the operands unless you keep them "
+        "stacked.",
     )

@@ -64,8 +64,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         return state.longer("backward", scenario.of(RECOMPUTE) * state.phases.get("forward", 0.0) / every)
 
     return Advice(
-        then=f"Checkpoint {which} {fact.block} blocks: that frees about {size(freed)} where "
-        f"{size(need)} must become free"
+        then=f"Checkpoint {which} {fact.block} blocks: that frees about {size(freed)}; {size(need)} must become free"
         + (". Sharding or offloading must free the rest. " if short > 0 else ". ")
         + _throughput(m, blocks, every),
         changes=spelling(m).checkpoint(fact.block, every),

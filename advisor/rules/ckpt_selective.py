@@ -8,8 +8,8 @@ only this core of attention: that frees the same memory and takes a few percent 
 A trial recomputes the core and also the norms and activation functions of a block. Its measured time includes the
 overhead of selecting operators, which a checkpoint around the core does not have.
 
-Wrong when: something else fills the memory, such as optimizer state, or logits in a model with few layers; or the code
-between attention's two matmuls is supported by no kernel and is expensive to compute twice.
+Wrong when: something else fills the memory, such as optimizer state, or logits in a model with few layers; or no kernel
+supports the code between attention's two matmuls, and computing it twice is expensive.
 
 Source: Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2023, https://arxiv.org/abs/2205.05198
 Source: PyTorch, scaled_dot_product_attention, https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html

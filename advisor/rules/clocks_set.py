@@ -1,9 +1,9 @@
-"""Somebody has set the GPU's clock below its maximum.
+"""The GPU's clock is set below its maximum.
 
-`nvidia-smi -lgc` locks the clock and `-ac` limits it for applications, often for a benchmark, and both stay until they
-are reset. Kernels that compute follow the clock; kernels that memory limits hardly do.
+`nvidia-smi -lgc` locks the clock and `-ac` limits it for applications, often for a benchmark. Both settings stay until
+they are reset. Compute-bound kernels slow down with the clock; memory-bound kernels hardly do.
 
-Wrong when: the setting is deliberate, for even timings or to save energy.
+Wrong when: the setting is deliberate, for stable timings or to save energy.
 
 Source: NVIDIA: NVML API Reference, clocks event reasons, https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html
 """
@@ -28,7 +28,7 @@ sudo nvidia-smi -rgc && sudo nvidia-smi -rac  # resets both; ask the person who 
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If a setting of clocks is all that limits the GPU in half of its busy time, and keeps its clock below 90 % of the
+    """If a clock setting alone limits the GPU in half of its busy time, and keeps its clock below 90 % of the
     maximum,
     """
     return evidence(measure(m, hardware.set_clock_ratio, "<", MAX_CLOCK))

@@ -68,7 +68,8 @@ CURES = {
 """What to do, and the code, by kind of collective."""
 
 FEWER_BYTES = (
-    "Send fewer bytes, for the reduction already overlaps the backward pass: bf16 gradients, fewer reductions per step."
+    "Send fewer bytes, because the reduction already overlaps the backward pass: bf16 gradients, fewer reductions per "
+    "step."
 )
 
 DEFAULT = (
@@ -99,7 +100,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     total = SLOW_LINK * longest.seconds if longest.bytes is None else longest.bytes
     small = calls >= m[MANY_CALLS] and total < m[SMALL_BYTES] * longest.calls
     if small:
-        cure = f"Merge {calls:,.0f} collectives per step into a few: small ones cost their latency. {cure}"
+        cure = f"Merge {calls:,.0f} collectives per step into a few: each costs its latency. {cure}"
     hidden = exposed if small else min(exposed, m[gpu.gpu_computing_fraction])
     return Advice(
         then=f"{cure} {share(exposed)} of the step is exposed communication, {found.note}.",

@@ -3,9 +3,9 @@
 `torch.compile` fuses chains of elementwise operations, normalizations and casts into one kernel. The data then
 moves through memory once, and fewer kernels are launched.
 
-Wrong when: the run is short (compilation takes a minute or more; at least twenty times that should remain), shapes
-vary, the code has many graph breaks, or large matmuls take most of the time. Large matmuls gain nothing: one step of an
-8 B model on long sequences became slower.
+Wrong when: the run is short (compilation takes a minute or more; the rest of the run should take at least twenty times
+as long), shapes vary, the code has many graph breaks, or large matmuls take most of the time. Large matmuls gain
+nothing: compiling made a step of an 8 B model on long sequences slower.
 
 Source: PyTorch 2.0: getting started, measured on 163 models, https://pytorch.org/get-started/pytorch-2-x/
 Source: Bekman, Machine Learning Engineering, https://github.com/stas00/ml-engineering
@@ -30,7 +30,7 @@ MAX_MATMUL = Threshold(
     "Above this share of large matmuls, nothing is left to fuse; such steps ran at 0.94 times the speed (measured).",
 )
 
-LEAST_LAUNCH_BOUND = Threshold(0.05, "A GPU that waits less than this gets its launches in time.")
+LEAST_LAUNCH_BOUND = Threshold(0.05, "Below this share of waiting, launches come in time.")
 
 # Memory-bound kernels are divided by this; and this share of the idle time for launches goes.
 FUSED = (1.2, 1.6, 2.5)

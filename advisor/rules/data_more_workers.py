@@ -55,8 +55,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
         f"batch and the step waits {share(m[step.data_wait_fraction])} of its time. This alone makes a step about "
         f"{seconds(time_with_workers(m))}.",
         changes=changes,
-        basis=f"The slower of two: the step without waiting, and {number} parallel workers slowed down by 1, 1.15 or "
-        f"1.5. Cores left for workers: {m[host.cores_available]}.",
+        basis=f"The slower of two: the step without waiting, and {number} parallel workers slowed down by a factor of "
+        f"1, 1.15 or 1.5. Cores left for workers: {m[host.cores_available]}.",
         effect=workers_effect(m),
         memory=0,
         host_memory=added_memory(m, number),

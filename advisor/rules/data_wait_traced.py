@@ -1,9 +1,9 @@
 """The trace shows that the step waits for its data.
 
 A trace shows that the GPU is idle while the host is in `next(loader)`, and whether the DataLoader has worker processes.
-Without workers, the training process prepares every batch itself. If there are workers, they do not keep up. A trace
-does not contain the time per batch or the number of cores. Record the program with profile-train to get both, and a
-number of workers.
+Without workers, the training process prepares every batch itself. If there are workers, they cannot keep up. A trace
+does not contain the time per batch or the number of cores. Record the program with profile-train to get both, and the
+number of workers to use.
 
 Wrong when: the traced steps are at the start of an epoch, when no batch is ready yet, or storage is at its limit.
 
@@ -69,7 +69,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     low, expected, high = (f"{100 * each:.0f}" for each in shares)
     return Advice(
         then=f"{what} The GPU waits for data {share(wait)} of the step. Record the program with profile-train to see "
-        "what a batch costs and how many workers keep up.",
+        "how long a batch takes and how many workers are needed.",
         changes=(python(code),),
         basis=f"{low}, {expected} or {high} % of the waiting is saved.",
         effect=remove_wait(shares),

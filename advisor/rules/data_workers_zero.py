@@ -72,8 +72,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
         f"step waits {share(m[step.data_wait_fraction])} of its time for it. This alone makes a step about "
         f"{seconds(time_with_workers(m, added_hand_over(m)))}.{warning}",
         changes=changes,
-        basis=f"The slower of two: the step without waiting, and {count(number, 'worker')} in parallel, slowed down "
-        f"by 1, 1.15 or 1.5. Cores left for workers: {m[host.cores_available]}.",
+        basis=f"The slower of two: the step without waiting, and {count(number, 'worker')} in parallel, slowed down by "
+        f"a factor of 1, 1.15 or 1.5. Cores left for workers: {m[host.cores_available]}.",
         effect=workers_effect(m),
         memory=0,
         host_memory=added_memory(m, number, PREFETCH),

@@ -1,8 +1,9 @@
 """DistributedDataParallel copies every reduced gradient back from its buckets.
 
-It reduces gradients in buckets. By default, each gradient also has memory of its own, so after the reduction torch
-launches one small copy for every parameter, when nothing is left to hide it. With `gradient_as_bucket_view=True`,
-gradients are views of the buckets: there are no copies, and one copy of all gradients less is in memory.
+It reduces gradients in buckets. By default, each gradient also has its own memory, so after the reduction torch
+launches one small copy for every parameter, when no computation is left to hide it. With
+`gradient_as_bucket_view=True`, gradients are views of the buckets: this removes the copies, and memory holds one set of
+gradients less.
 
 Wrong when: the program calls `detach_()` on gradients, or keeps references to them between steps.
 

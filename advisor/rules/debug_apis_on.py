@@ -1,10 +1,10 @@
 """A debugging mode is on.
 
-Anomaly detection keeps a stack trace for every operation and searches every gradient for NaN. CUDA_LAUNCH_BLOCKING
-waits for every kernel. TORCH_DISTRIBUTED_DEBUG=DETAIL checks every collective. A profiler that is always on records
+Anomaly detection keeps a stack trace for every operation and checks every gradient for NaN. CUDA_LAUNCH_BLOCKING waits
+for every kernel. TORCH_DISTRIBUTED_DEBUG=DETAIL checks every collective. A profiler that is always on records
 everything. Each of them slows down every step, so the measurements do not represent the program.
 
-Wrong when: you are debugging with that mode right now.
+Wrong when: you are using that mode to debug.
 
 Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
 """

@@ -1,10 +1,10 @@
-"""PyTorch, the driver and the GPU are not compatible.
+"""PyTorch, the driver and the GPU are incompatible.
 
 A torch build contains code for certain compute capabilities, and is built for one version of CUDA or without CUDA. If
 it has no code for a GPU, its kernels cannot run there. If the driver is too old for that CUDA version, or torch was
 built without CUDA, the program trains on the CPU and the GPU stays idle.
 
-Wrong when: the program trains on the CPU on purpose, or the GPU is reserved for somebody else.
+Wrong when: the program trains on the CPU on purpose, or the GPU is reserved for another user.
 
 Source: NVIDIA: CUDA Compatibility, https://docs.nvidia.com/deploy/cuda-compatibility/
 Source: PyTorch: Start Locally, https://pytorch.org/get-started/locally/

@@ -1,8 +1,8 @@
 """Evaluation takes a third of the run or more.
 
-Evaluation informs you; it does not train the model. How often it is worth its time depends on how you use it, which a
-recording does not show. The advice therefore names the interval at which evaluation takes a fifth of the run; the
-choice is yours. Less validation data, larger batches or fewer metrics save time as well.
+Evaluation informs you; it does not train the model. How often it is worth its time depends on how you use the results,
+which a recording does not show. The advice therefore names the interval at which evaluation takes a fifth of the run;
+the choice is yours. Less validation data, larger batches or fewer metrics save time as well.
 
 Wrong when: each evaluation controls the training (early stopping, a learning rate schedule, the choice of the best
 checkpoint), or the recording is so short that it contains more evaluation than the whole run.
@@ -47,8 +47,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     # e/k over (e/k + t) is at most `LEFT`, where `part` is e over (e + t).
     every = max(2, math.ceil(part / max(1 - part, 0.01) * (1 - LEFT) / LEFT - ROUNDING))
     return Advice(
-        then=f"Evaluate 1/{every} as often as now, or on 1/{every} of the data: evaluation takes "
-        f"{share(part)} of the run.",
+        then=f"Evaluate 1/{every} as often, or on 1/{every} of the data: evaluation takes {share(part)} of the run.",
         changes=spelling(m).evaluate_every(every),
         basis="80 to 100 % of the time of the omitted evaluations is saved.",
         effect=remove("evaluation", shares=OMITTED, portion=1 - 1 / every),

@@ -31,8 +31,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then declare it, or read the advice as ranked by step time at unchanged quality."""
     missing = m[goals.undeclared_goals]
     meanwhile = {
-        "goal": f"No goal was declared, so advice is ranked by step time, {seconds(m[step.step_time_mean])}.",
-        "quality": "No quality was declared, so the current training quality must be kept.",
+        "goal": "No goal was declared, so advice is ranked by the saved step time (a step takes "
+        f"{seconds(m[step.step_time_mean])}).",
+        "quality": "No quality was declared, so the quality of the training must not change.",
         "gpu_price": "No GPU price was declared, so gains are not converted to money.",
     }
     options = " ".join(OPTIONS[name] for name in missing)

@@ -3,7 +3,7 @@
 Kernels that are queued on one stream follow each other within one or two microseconds. If longer gaps remain, the GPU
 does something that this trace does not show. Either it works for another process (GPUs are shared by time slices), or
 the stream waits: for a second GPU of the same process, as in a model split over GPUs, for a host callback, or for
-managed memory to arrive. Or the trace is incomplete: the profiler dropped events, or someone removed them.
+managed memory to arrive. Or the trace is incomplete: the profiler dropped events, or somebody removed them.
 
 Wrong when: the gaps are due to the profiler itself, which pauses the GPU when its buffers are full.
 
@@ -50,8 +50,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
     idle = m[gpu.idle_queued_fraction]
     return Advice(
         then=f"Find out what the {found.note} does while kernels are queued, {share(idle)} of the step: it may work "
-        "for another process, wait for another GPU or the host, or the trace may lack events. Check this first: the "
-        "other predictions take these gaps for time of the program.",
+        "for another process, wait for another GPU or the host, or the trace may lack events. Check this first: "
+        "the other predictions count these gaps as time of the program.",
         changes=(bash(CODE),),
         basis="0 % (if the trace lacks events), 40 or 90 % of these gaps is saved.",
         effect=remove_exposed("queued", idle * sum(m[step.modeled_phases].values()), REMOVED, within=PASSES),

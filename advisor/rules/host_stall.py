@@ -57,8 +57,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then find what the host does in these gaps, and do it ahead of time, on the GPU, or less often."""
     stalled = m[gpu.host_stall_fraction]
     return Advice(
-        then=f"Find what the host does while the GPU is idle, {share(stalled)} of the step in gaps of more than a "
-        "millisecond. Do it ahead of time (loader workers), on the GPU (foreach or fused optimizers), or less often "
+        then=f"Find what the host does while the GPU is idle: gaps of more than a millisecond take {share(stalled)} of "
+        "the step. Do it ahead of time (loader workers), on the GPU (foreach or fused optimizers), or less often "
         "(logging, garbage collection).",
         changes=(python(CODE),),
         basis="0, 40 or 80 % of these gaps is saved, and the same share of the host's time for the step.",

@@ -63,7 +63,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     waiting, busy = m[step.value_sync_fraction], m.get(gpu.gpu_busy_fraction)
     idle = waiting if busy is None else min(waiting, 1 - busy)
     return Advice(
-        then=f"{_cure(m)} The GPU idles {share(waiting)} of the step because the host waited.",
+        then=f"{_cure(m)} The GPU idles for {share(waiting)} of the step because the host waited.",
         changes=(python(CODE),),
         basis="50, 80 or 100 % of the waiting is saved, at most the time that the GPU is idle.",
         effect=remove_exposed("sync", idle * sum(m[step.modeled_phases].values()), up_to(1.0), PASSES),

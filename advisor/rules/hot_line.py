@@ -1,4 +1,4 @@
-"""One function or line of the program takes a large part of every step, and the model may not need it.
+"""One function or line of the program takes a large part of every step, and may not be necessary.
 
 profile-train samples Python stacks from outside the program. The frames of each sample show its phase of the step. The
 source around the hottest line shows the kind of work: a loop over samples, a generator that makes batches, a model
@@ -7,13 +7,15 @@ unknown, the rule names the line outside model and optimizer that takes most of 
 
 The gain is a prediction. In the best case all of the line's time is saved. That time is its share of the samples in a
 phase, times the seconds that hooks measured in that phase, plus its share of the time between steps. The prediction
-also includes its share of garbage collection, the backward pass of the tensors it computes, and some of the rest of a
-short step, which otherwise runs with cold caches; if other programs use the cores, that rest takes longer.
+also includes the line's share of garbage collection, the backward pass of the tensors that it computes, and a part of
+the rest of a short step: without the line, the rest runs with warmer caches. That part is larger if other programs use
+the cores.
 
-The interval has two parts: the 80 % interval of the share, by the number of samples, and what of the line's time a
-change removes, an assumption per kind of work. For an unknown kind the lower end is zero, because the line may be
-needed. The lower end also leaves out what a function does besides the one named in it; the upper end includes other
-lines of the same kind, such as other calls of pandas.
+The interval combines two uncertainties: the 80 % interval of the share, which follows from the number of samples, and
+an assumption, for each kind of work, about how much of the line's time a change removes. For an unknown kind the lower
+end is zero, because the line may be needed. If the rule names a function together with one that it calls, the lower end
+counts only the time of the called one. The upper end includes other lines of the same kind, such as other calls of
+pandas.
 
 Wrong when: the line is the training itself: a loss or a model made of functions instead of modules, or a simulator that
 cannot be made faster. A loop over time in which each iteration needs the previous one cannot be batched.
@@ -36,7 +38,7 @@ RULE = Rule(
 )
 
 MIN_SHARE = Threshold(
-    0.20, "In a healthy step, a loss outside the model, or reading it, takes less than this (assumption)."
+    0.20, "In a healthy step, computing or reading a loss outside the model takes less than this (assumption)."
 )
 
 MIN_LOW = Threshold(

@@ -5,7 +5,7 @@ between them, and neither a faster GPU nor lower precision helps. A CUDA graph l
 Larger batches and fused operations result in fewer, longer kernels.
 
 Wrong when: shapes or control flow change from step to step, or parts of the step run on the CPU: a graph replays the
-recorded kernels at the same addresses. Below compute capability 7.0, `torch.compile` has no kernels.
+recorded kernels at the same addresses. `torch.compile` does not support GPUs below compute capability 7.0.
 
 Source: PyTorch: Accelerating PyTorch with CUDA Graphs, https://pytorch.org/blog/accelerating-pytorch-with-cuda-graphs/
 Source: PyTorch Performance Tuning Guide, https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
@@ -58,7 +58,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then launch the step as a CUDA graph, or make its kernels fewer and longer."""
     pieces = m.get(operators.compiled_functions) or 0
     breaks = (
-        f" {pieces} functions are compiled separately, each with a graph of its own: remove graph breaks first."
+        f" {pieces} functions are compiled separately, each with its own graph: remove graph breaks first."
         if pieces >= SEVERAL
         else ""
     )

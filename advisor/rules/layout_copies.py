@@ -1,8 +1,9 @@
 """Much of the GPU's time goes into copies that only reorder a tensor's elements in memory.
 
-`transpose()` and `permute()` move no data. The copy comes later: `contiguous()`, a `reshape()` of what is no view, or a
-matmul of a tensor that several heads or positions share. Such a copy reads and writes the whole tensor and computes
-nothing. Most have an alternative: an operator that takes any strides, or a layer that writes the right order at once.
+`transpose()` and `permute()` move no data. The copy comes later: `contiguous()`, a `reshape()` that cannot return a
+view, or a matmul of a tensor that several heads or positions share. Such a copy reads and writes the whole tensor and
+computes nothing. Most have an alternative: an operator that accepts any strides, or a layer that writes the right order
+directly.
 
 Wrong when: a custom kernel requires this order, and nothing before it can write it.
 
@@ -44,7 +45,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     where = f", most of them in {found.note}" if found.note else ""
     return Advice(
         then=f"Keep tensors in the order that the next operator reads: {share(m[copies.layout_copy_share])} of the "
-        f"GPU's time goes into contiguous() and reshape(), which copy and compute nothing{where}.",
+        f"GPU's time goes into contiguous() and reshape(), which only copy{where}.",
         changes=(python(CODE),),
         basis="20, 50 or 90 % of the time of these copies is saved.",
         effect=divide_membound(FEWER, portion=min(1.0, m[copies.layout_copy_share] / m[gpu.membound_share])),

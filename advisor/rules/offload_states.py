@@ -1,11 +1,11 @@
 """Gradients and optimizer state fill GPU memory, and the only place left for them is host memory.
 
-The optimizer state is used once per update. On the host it takes no GPU memory. In return, every update copies
+The optimizer state is used once per update. On the host it takes no GPU memory. In exchange, every update copies
 gradients to the host and weights back, and runs at the speed of host memory; it often takes longer than the rest of the
 step. So try smaller micro-batches, checkpointing, 8-bit moments and sharding first.
 
-Wrong when: one of these is possible after all, or the data needs the host's memory. If the update takes longer than the
-step, a smaller model or another GPU may be the better choice.
+Wrong when: one of those four is possible after all, or the data needs the host memory. If the update takes longer than
+the step, a smaller model or another GPU may be the better choice.
 
 Source: DeepSpeed, ZeRO-Offload tutorial, https://www.deepspeed.ai/tutorials/zero-offload/
 Source: DeepSpeed, memory requirements, https://deepspeed.readthedocs.io/en/latest/memory.html

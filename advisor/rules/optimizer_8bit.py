@@ -1,7 +1,7 @@
 """The optimizer's moments fill the memory, and they cannot be sharded further over other ranks.
 
 Adam keeps two numbers per parameter; in fp32 they take twice the size of the weights. In 8-bit blocks with one scale
-each, they take a quarter of that, and the loss develops the same way. Embeddings keep 32 bits, because their gradients
+each, they take a quarter of that, and the loss curve stays the same. Embeddings keep 32 bits, because their gradients
 are sparse and uneven.
 
 Wrong when: activations fill the memory, as in convolutional networks; you could shard the state over several ranks,

@@ -1,7 +1,7 @@
 """Gradients of all parameters are kept until the optimizer updates them together.
 
-The backward pass computes them one after the other. A hook that updates each parameter as soon as its gradient is
-complete, and frees the gradient, keeps only one of them at a time. The update is the same.
+The backward pass computes gradients one after the other. A hook that updates each parameter as soon as its gradient is
+complete, and frees the gradient, keeps only one gradient at a time. The update is the same.
 
 Wrong when: something needs all gradients at once: clipping by their norm, a GradScaler, accumulation over several
 backward passes, or DistributedDataParallel's reduction.
@@ -75,7 +75,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         then=f"Update each parameter as soon as its gradient is complete, unless gradients are clipped by their norm: "
         f"that frees up to {size(m[memory.mem_grads])} of gradients.",
         changes=(python(CODE.format(name=f"torch.optim.{fact.name}")),),
-        basis="One gradient at a time instead of all. The update takes 50 % longer, 10 % longer or 10 % less.",
+        basis="One gradient at a time instead of all. The update takes 50 % more time, 10 % more or 10 % less.",
         effect=remove("optimizer", shares=FASTER),
         memory=-m[memory.mem_grads],
         risk="Low: the same update. Clipping by norm and checkpoints of a single optimizer need other code.",

@@ -58,7 +58,7 @@ import random
 
 
 class LikeLengths:
-    \"\"\"Batches of sequences of about the same length: others in every epoch, in random order.\"\"\"
+    \"\"\"Batches of sequences of similar length, different in every epoch, in random order.\"\"\"
 
     def __init__(self, lengths, batch_size, pool=100):
         self.lengths, self.size, self.pool = lengths, batch_size, pool * batch_size

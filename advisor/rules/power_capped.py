@@ -1,9 +1,9 @@
-"""A power limit below the one that the GPU is sold with lowers its clock.
+"""A power limit below the GPU's rated power lowers its clock.
 
-An administrator or a tool has set it, to save energy or because of the power supply. Kernels that compute follow the
-clock; kernels that memory limits hardly do. At the limit on the data sheet, the power cap is normal.
+An administrator or a tool set it, to save energy or because of the power supply. Compute-bound kernels slow down with
+the clock; memory-bound kernels hardly do. Reaching the limit on the data sheet is normal.
 
-Wrong when: the limit is deliberate. A lower limit saves more energy than it costs time.
+Wrong when: the limit is deliberate. A lower limit saves relatively more energy than it costs time.
 
 Source: NVIDIA: NVML API Reference, power management limit, https://docs.nvidia.com/deploy/nvml-api/index.html
 """
@@ -27,8 +27,8 @@ sudo nvidia-smi -pl WATTS  # the default limit; ask the person who lowered it
 
 
 def when(m: Metrics) -> Evidence | None:
-    """If the power limit is below 90 % of the power that the GPU is sold with, and the power cap keeps its clock below
-    90 % of the maximum in half of its busy time,
+    """If the power limit is below 90 % of the GPU's rated power, and the power cap keeps its clock below 90 % of the
+    maximum in half of its busy time,
     """
     return evidence(
         measure(m, hardware.power_cap, "<", MAX_LIMIT), measure(m, hardware.capped_clock_ratio, "<", MAX_CLOCK)
@@ -40,10 +40,10 @@ def then(m: Metrics, found: Evidence) -> Advice:
     clock = m[hardware.capped_clock_ratio]
     return Advice(
         then=f"Raise the power limit to the default, unless it is deliberate: it is {share(m[hardware.power_cap])} of "
-        f"what the GPU is sold with, and the clock runs at {share(clock)} of its maximum.",
+        f"the GPU's rated power, and the clock runs at {share(clock)} of its maximum.",
         changes=(bash(CODE),),
         basis="Forward, backward and optimizer regain 0, 40 or 90 % of the lost clock speed.",
         effect=remove(*LAUNCHED, shares=RECOVERED, portion=max(0.0, 1 - clock)),
         memory=0,
-        risk="None for the program; power supply and cooling must be made for the default limit.",
+        risk="None for the program; power supply and cooling must be designed for the default limit.",
     )

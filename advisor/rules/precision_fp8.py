@@ -41,7 +41,7 @@ from transformer_engine.common.recipe import MXFP8BlockScaling
 # in the model: te.Linear or te.LayerNormLinear for the large layers; the head stays in bf16
 with te.fp8_autocast(enabled=True, fp8_recipe=MXFP8BlockScaling()):
     loss = criterion(model(inputs), targets)
-# NVFP4BlockScaling() doubles the rate again, with 1 bit of mantissa: for the bold
+# NVFP4BlockScaling() doubles the rate again, with 1 bit of mantissa: a much higher risk
 """
 
 

@@ -1,4 +1,4 @@
-"""GPUs sit idle in the queue, or wait for the other GPUs of their job.
+"""GPUs are idle between jobs, or wait for the other GPUs of their job.
 
 If the scheduler allocates the GPUs of a job one by one, the first ones stay idle until the last one is available. Gang
 scheduling allocates all or none; backfilling lets small jobs use the gaps; a warm pool avoids machine start-up. Only
@@ -41,9 +41,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
     gpus = m.get(settings.world_size) or 1
     first = f"Give a job's {gpus} GPUs all at once or not at all (gang scheduling), let" if gpus > 1 else "Let"
     return Advice(
-        then=f"{first} small jobs fill the gaps (backfill), share by past use (fairshare), keep a few machines "
-        "warm, and let the autoscaler remove them only after a delay, never during a checkpoint: about "
-        f"{share(expected)} of the GPUs' time back ({span(low, high)}).",
+        then=f"{first} small jobs fill the gaps (backfill), share by past use (fairshare), keep a few machines warm, "
+        "and let the autoscaler remove them only after a delay, never during a checkpoint. This regains about "
+        f"{share(expected)} of the GPUs' time ({span(low, high)}).",
         changes=(text(SETTINGS),),
         basis="30, 50 or 80 % of the declared time is saved, assuming that you pay for it. The steps themselves stay "
         "the same.",

@@ -69,9 +69,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
     )
     return Advice(
         then=f"Train on spot instances: {share(ratio)} of the cost{worth} in {inflated:.2f} times the time, saving "
-        f"every {seconds(interval)}. The discount pays from {share(break_even_discount(inflated))} on. "
-        "Request several instance types, keep the leader of several nodes on demand, and save on an "
-        "interruption notice." + restart,
+        f"every {seconds(interval)}. Spot instances pay off from a discount of "
+        f"{share(break_even_discount(inflated))} on. Request several instance types, keep the leader of several "
+        "nodes on demand, and save on an interruption notice." + restart,
         changes=(python(CODE),),
         basis="(1 - d) E with E = (M/tau) e^(R/M) (e^((tau+delta)/M) - 1) at Daly's tau, for twice, once or half as "
         "many interruptions as declared; on-demand machines are assumed to never fail.",

@@ -68,7 +68,7 @@ MOST_NAMED = 4
 def when(m: Metrics) -> Evidence | None:
     """If one rank's own work, without communication, takes at least 8 % longer than the median rank's, and either that
     rank is the slowest in 80 % of at least 30 steps, or it takes 1.5 times as long in each of at least 10 steps, or
-    traces of all ranks show that its GPU is late to their collectives,
+    traces of all ranks show that its GPU reaches their collectives late,
     """
     if m[settings.world_size] < 2 or m[communication.straggler_skew] < m[MIN_SKEW]:
         return None
@@ -81,7 +81,7 @@ def when(m: Metrics) -> Evidence | None:
         return None
     pair = m[stragglers.slowest_pair]
     slow, middle, phase = pair.slow, pair.middle, _phase(pair)
-    place = "what no phase holds" if phase == "other" else phase.replace("_", " ")
+    place = "work outside all phases" if phase == "other" else phase.replace("_", " ")
     waiting = [f"rank {number} {seconds(wait)}" for number, wait in m[stragglers.waits] if wait > 0]
     waiting[MOST_NAMED:] = ["..."] if len(waiting) > MOST_NAMED else []
     return evidence(
@@ -113,7 +113,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         do = KINDS[place.kind].then if place.kind else "Check why only this rank spends so long here."
         at.append(Change(language="text", code=do, file=place.file, line=place.line))
     return Advice(
-        then=f"Rank {pair.slow.rank} makes all others wait {seconds(pair.lost)} a step: {_why(m, pair, place)}.",
+        then=f"Rank {pair.slow.rank} makes all others wait {seconds(pair.lost)} per step: {_why(m, pair, place)}.",
         changes=(
             *at,
             bash(
@@ -139,7 +139,7 @@ def _why(m: Metrics, pair: stragglers.Pair, place: lines.HotPlace | None) -> str
         return f"{measured}{share(place.share)} of its step is {where}, more than on other ranks"
     if not causes:
         hint = _HINTS.get(_phase(pair), _OTHER)
-        return f"on rank {pair.slow.rank} no measurement shows the cause. Check {hint}"
+        return f"no measurement shows the cause on rank {pair.slow.rank}. Check {hint}"
     return "; ".join(cause.text for cause in causes) + f". {_CURES[causes[0].name]}"
 
 

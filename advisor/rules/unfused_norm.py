@@ -1,8 +1,8 @@
-"""An RMS normalization is computed operator by operator, each of which reads and writes the whole tensor.
+"""An RMS normalization is computed operator by operator, and each operator reads and writes the whole tensor.
 
 Written in Python, the normalization casts, squares, averages, multiplies twice and casts back. A fused kernel reads the
-input and writes the result once. Many models of `transformers` have such a normalization in every layer, and before
-torch 2.9 its own `RMSNorm` was one.
+input and writes the result once. Many models of `transformers` have such a normalization in every layer, and torch's
+own `RMSNorm` is not fused before 2.9.
 
 Wrong when: a compiler fuses it already (then the operators are not in the trace), or the code needs a variant that no
 kernel computes.
@@ -56,8 +56,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
     low, expected, high = (min(0.99, most * one / factors[2]) for one in factors)
     return Advice(
         then=f"Compute each RMS normalization in one kernel: its {digits(those.operators)} kernels move "
-        f"{size(those.bytes)} per step in forward passes, of which {size(those.least)} would do. They take "
-        f"{share(those.share)} of the GPU's time.{upgrade}",
+        f"{size(those.bytes)} per step in forward passes; a fused kernel would move {size(those.least)}. They "
+        f"take {share(those.share)} of the GPU's time.{upgrade}",
         changes=(python(CODE),),
         basis="One kernel attains 70 % of the memory bandwidth. "
         + (

@@ -27,7 +27,8 @@ CASES = [
         "30 inputs of a gigabyte each, of a step of ten seconds",
         gpu_metrics(FULL, phases=PHASES, time=10.0),
         code=("save_on_cpu(pin_memory=True)", "activation_offloading=True"),
-        then="frees about 27.9 GiB of GPU memory, takes 112 GiB of the node's and makes a step up to 2.4 s longer",
+        then="frees about 27.9 GiB of GPU memory, takes 112 GiB of the node's memory and makes a step up to 2.4 s "
+        "longer",
         note="the inputs of 32 Block blocks",
         memory=-30 * GB,
         host_memory=120 * GB,

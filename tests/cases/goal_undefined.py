@@ -15,7 +15,7 @@ CASES = [
         "speed counts, for a quality that is not known",
         given(STEP, Goals(goal="throughput")),
         code="RUN --quality",
-        then="must be kept",
+        then="must not change",
     ),
     Fires("a quality, for which nothing counts most", given(STEP, Goals(quality=ACCURATE)), code="RUN --goal cost\n"),
     Fires(

@@ -150,7 +150,7 @@ CASES = [
         by_hand=True,
     ),
     Fires("a loop over parameters", run(kind="parameters"), then="AveragedModel"),
-    Fires("tensors of lists", run(kind="lists"), then="tensors of Python lists"),
+    Fires("tensors of lists", run(kind="lists"), then="tensors from Python lists"),
     Fires("an evaluation in each step, which no hook knows as one", run(kind="evaluation"), then="an evaluation"),
     DoesNotFire("an evaluation that hooks time between steps", run(kind="evaluation", also={evaluation_share: 0.5})),
     Fires("a sleep", run(kind="sleep"), then="where time.sleep() waits", code="Take the sleep out"),

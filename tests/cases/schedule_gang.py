@@ -18,7 +18,7 @@ CASES = [
         cost=(0.06, 0.1, 0.16),
         fault=False,
     ),
-    Fires("how much of it comes back", waiting(0.2), then="10% of the GPUs' time back (6 to 16%)"),
+    Fires("how much of it comes back", waiting(0.2), then="10% of the GPUs' time (6 to 16%)"),
     Fires("one GPU needs no gang", waiting(0.2, ranks=1), then="Let small jobs fill the gaps"),
     Fires("just above the limit", waiting(0.101)),
     DoesNotFire("just below the limit", waiting(0.099)),

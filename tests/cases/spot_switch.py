@@ -16,8 +16,8 @@ CASES = [
         "two thirds off",
         offered(price=2.5),
         code="signal.SIGTERM",
-        then="39% of the cost (152 less for every 100 GPU-hours) in 1.12 times the time, saving every 8 min 43 s. The "
-        "discount pays from 11% on",
+        then="39% of the cost (152 less for every 100 GPU-hours) in 1.12 times the time, saving every 8 min 43 s. Spot "
+        "instances pay off from a discount of 11% on",
         no_gain=True,
         cost=(0.576, 0.607, 0.623),
         fault=False,

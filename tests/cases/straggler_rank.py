@@ -45,9 +45,9 @@ CASES = [
     Fires(
         "rank 1 sleeps 60 ms a step: rank 0 waits in its backward pass",
         works(0.06, 0.12),
-        then="on rank 1 no measurement shows the cause",
+        then="no measurement shows the cause on rank 1",
         code="host of rank 1",
-        note="rank 1 120 ms, rank 0 60 ms; most of the difference is in what no phase holds. "
+        note="rank 1 120 ms, rank 0 60 ms; most of the difference is in work outside all phases. "
         "Waiting for rank 1, in each step: rank 0 60 ms",
         state=WAITS,
         removed=(0.25, 0.40, 0.50),
@@ -91,7 +91,7 @@ CASES = [
         "one of four, from which the primary rank is no more behind than the median",
         works(0.07, 0.06, 0.065, 0.12),
         then="Rank 3",
-        note="rank 3 120 ms, rank 2 65 ms; most of the difference is in what no phase holds. "
+        note="rank 3 120 ms, rank 2 65 ms; most of the difference is in work outside all phases. "
         "Waiting for rank 3, in each step: rank 1 60 ms, "
         "rank 2 55 ms, rank 0 50 ms",
         state=WAITS,
