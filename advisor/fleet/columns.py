@@ -33,19 +33,19 @@ class RunRow:
     """A run: one row per import of its folder. The newest row of a `run_id` counts."""
 
     run_id: str
-    """ID of the recording; of an unreadable folder, a digest of its address."""
+    """ID of the recording; for an unreadable folder, a digest of its address."""
     import_id: str
-    """The import that wrote the row, and a part of its files' names."""
+    """The import that wrote the row; part of the names of its files."""
     imported_at: float
     """Unix time of the import."""
     day: str
-    """Day on which the run started (UTC), else that of the import; also the partition."""
+    """Day on which the run started (UTC), otherwise the day of the import; also the partition."""
     folder: str
     """Path or URL of the run folder."""
     fingerprint: str
     """Digest of the names, sizes and times of the folder's files: unchanged ones are not imported again."""
     status: Status
-    """complete; partial: no result.json that can be read, so nothing is known but what was run; unreadable."""
+    """complete; partial: no readable result.json, so only what was run is known; unreadable."""
     note: str = ""
     """Why the run is not complete."""
     version: str | None = None
@@ -57,7 +57,7 @@ class RunRow:
     """completed, failed, killed, running or attached."""
     command: str | None = None
     script: str | None = None
-    """Path of the script below its repository; else as in the command."""
+    """Path of the script below its repository; without one, as in the command."""
     project: str | None = None
     """Folder name of the script's git repository."""
     commit_id: str | None = None
@@ -73,9 +73,9 @@ class RunRow:
     model and batch were measured."""
     gpu_hours: float | None = None
     cpu_hours: float | None = None
-    """Hours of all cores that the run may use; only of runs without a GPU."""
+    """Hours of all cores that the run may use; only for runs without a GPU."""
     gpu_price: float | None = None
-    """Price of a GPU-hour as declared for the run."""
+    """Price of a GPU-hour that was declared for the run."""
     steps: int | None = None
     step_time_s: float | None = None
     """Mean of the steady steps."""
@@ -92,12 +92,12 @@ class RunRow:
     lost_checkpoint_save: float | None = None
     lost_epoch_start: float | None = None
     plan_saves: float | None = None
-    """Share of the run's hours that all its advice together would save, as the advisor composed it."""
+    """Share of the run's hours that all its advice together would save, according to its plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceRow:
-    """A piece of advice of a run, one row each; information without a firm gain is left out."""
+    """A piece of advice of a run, one row each; advice that is for information only is left out."""
 
     run_id: str
     import_id: str
@@ -108,14 +108,14 @@ class AdviceRow:
     title: str
     started: float | None = None
     gpu_hours: float | None = None
-    """As of the run."""
+    """GPU-hours of the run."""
     cpu_hours: float | None = None
     position: int
     """Place in the run's plan, from 0."""
     saves_alone: float | None = None
     """Share of the run's hours saved if this change alone is made; None if no gain was predicted."""
     saves_in_plan: float | None = None
-    """Share saved after the changes before it; those of a run add up to its `plan_saves`."""
+    """Share saved after the changes before it; the shares of a run add up to its `plan_saves`."""
 
 
 TABLES: dict[str, type] = {"runs": RunRow, "advice": AdviceRow}

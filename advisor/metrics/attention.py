@@ -96,7 +96,7 @@ class Backend:
 
 @metric(None)
 def slower_backend(m: Metrics) -> Backend | None:
-    """The attention kernels, in 16 bits and on long sequences, that this GPU has faster ones for; None if there are
+    """The attention kernels, in 16 bits and on long sequences, for which this GPU has faster ones; None if there are
     none.
     """
     gpu = m[device]
@@ -131,7 +131,7 @@ def slower_backend(m: Metrics) -> Backend | None:
 
 @metric("1", "share of the time in attention on a slower kernel")
 def slower_backend_share(m: Metrics) -> float:
-    """Share of kernel time in attention kernels, on long sequences, that this GPU has faster ones for."""
+    """Share of kernel time in attention kernels, on long sequences, for which this GPU has faster ones."""
     found = m[slower_backend]
     return found.seconds / m[shaped_operators].seconds if found else 0.0
 

@@ -177,7 +177,7 @@ class Metrics:
             except Missing as missing:
                 self._cache[metric] = missing
             except ArithmeticError:  # a damaged or foreign store may hold any number, such as 0 or 1e300 seconds
-                self._cache[metric] = Missing("The recording holds a number out of all range", "Record the run again.")
+                self._cache[metric] = Missing("The recording holds an impossible number", "Record the run again.")
         value = self._cache[metric]
         if isinstance(value, Missing):
             raise Missing(value.what, value.remedy, value.need)

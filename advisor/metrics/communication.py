@@ -131,10 +131,10 @@ def overlaps_backward(m: Metrics) -> bool:
 def exposed_bandwidth(m: Metrics) -> float:
     """Bytes per second over each rank's link in the collectives that are exposed longest ("bus bandwidth").
 
-    Waiting for slower ranks is part of the time unless the traces of all ranks are there.
+    Waiting for slower ranks is part of the time unless the traces of all ranks are available.
     """
-    what = "The trace does not tell how many bytes the collectives move"
-    return known(m[exposed_collective].bandwidth, what, "Use torch 2.3 or newer, which writes it.")
+    what = "The trace does not show how many bytes the collectives move"
+    return known(m[exposed_collective].bandwidth, what, "Use torch 2.3 or newer, which records it.")
 
 
 @metric("1", "share of the step in exposed collectives")
@@ -235,7 +235,8 @@ def own_work(m: Metrics) -> tuple[OwnWork, ...]:
 
     If steps do not show communication, it is a part of the backward pass, which ends only when all ranks' gradients are
     reduced. The shortest backward pass of all ranks then stands for every rank. If a rank's GPU is slower, according to
-    its clock or to DistributedDataParallel's timings, its backward pass is longer (see `_spared`).
+    its clock or to DistributedDataParallel's timings, the passes of the other ranks count as shorter, by the speed of
+    their own GPUs.
     """
     rows = m[common_steps]
     _train_one_model(m)

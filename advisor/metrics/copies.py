@@ -32,10 +32,8 @@ class Copies:
 
 @metric(None)
 def layout_copies(m: Metrics) -> Copies:
-    """Copies that only change the order of a tensor's elements in memory: `contiguous()`, and `reshape()` of what is no
-    view.
-
-    A copy whose source and result have the same order is a clone, and not one of them.
+    """Copies that only change the order of a tensor's elements in memory: `contiguous()`, and `reshape()` that cannot
+    return a view. A copy whose source and result have the same order is a clone and does not count.
     """
     return _copies(m, lambda one: bool(_LAYOUT & set(one.path)) and not one.kernel.startswith("Mem"))
 

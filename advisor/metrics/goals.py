@@ -56,7 +56,7 @@ def spot_discount(m: Metrics) -> float:
 
 @metric("1", "declared share of time in the queue")
 def queue_share(m: Metrics) -> float:
-    """Declared share of GPU time that is waited for or allocated without training."""
+    """Declared share of GPU time that is spent waiting, or allocated without training."""
     return _declared(m.goals.queue_share, "The time that jobs wait for GPUs", "--queue-share SHARE")
 
 

@@ -145,25 +145,29 @@ def power_ratio(m: Metrics) -> float:
     return weighted_mean(shares)
 
 
-@metric("1", "GPU power limit divided by the power it is sold with")
+@metric("1", "GPU power limit divided by its rated power")
 def power_cap(m: Metrics) -> float:
-    """Power limit in force divided by the board's power on its data sheet, of the GPU with the lowest."""
+    """Power limit in force divided by the board's rated power on its data sheet, for the GPU with the lowest ratio."""
     used = {sample.gpu for sample in m[busy_samples]}
     sold = [(gpu, peaks(gpu.name)) for gpu in m.profile.gpus if gpu.index in used and gpu.power_limit]
     ratios = [(gpu.power_limit or 0.0) / board.watts for gpu, board in sold if board and board.watts]
     remedy = "Nothing to do, unless somebody lowered its limit."
-    return known(min(ratios, default=None), "The power that this GPU is sold with is unknown", remedy)
+    return known(min(ratios, default=None), "The rated power of this GPU is unknown", remedy)
 
 
 @metric("1", "GPU clock under the power cap divided by its maximum")
 def capped_clock_ratio(m: Metrics) -> float:
-    """Clock of busy GPUs in samples with the power cap as the reason, divided by the maximum; 1 if there are few."""
+    """Clock of busy GPUs in samples with the power cap as the reason, divided by the maximum; 1 if there are few such
+    samples.
+    """
     return _clock_while(m, lambda throttle: bool(throttle & POWER_CAP))
 
 
 @metric("1", "GPU clock under a clock setting divided by its maximum")
 def set_clock_ratio(m: Metrics) -> float:
-    """Clock of busy GPUs in samples whose only limit is a setting of clocks, divided by the maximum; 1 if few are."""
+    """Clock of busy GPUs in samples whose only limit is a clock setting, divided by the maximum; 1 if there are few
+    such samples.
+    """
     return _clock_while(m, lambda throttle: throttle == CLOCK_SETTING)
 
 

@@ -124,7 +124,8 @@ def files_per_sample(m: Metrics) -> float:
     if not samples and not m[loader].num_workers:
         raise Missing(
             "Opened files are counted in worker processes, and the loader has none",
-            "Record a run with num_workers=1. In the training process, the counting could not be turned off again.",
+            "Record a run with num_workers=1. They are not counted in the training process, because that could not be "
+            "turned off again.",
         )
     if not samples:
         raise Missing("Opened files were not counted", _UNTIMED[1])
@@ -141,8 +142,8 @@ def t_g(m: Metrics) -> float:
 def wait_without_preparing(m: Metrics) -> float:
     """Median seconds for which a step without workers waits for data while its batch is not being prepared.
 
-    Mostly this is a sampler, which draws the indices of a batch in the training process even with workers. In the mean,
-    the time for which another program has the core would count as well.
+    Mostly this is a sampler, which draws the indices of a batch in the training process even with workers. The mean
+    would include time for which another program has the core.
     """
     if m[loader].num_workers:
         return 0.0

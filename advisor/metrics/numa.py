@@ -40,8 +40,6 @@ def near_cores(m: Metrics) -> float:
 def _gpus(m: Metrics) -> tuple[Gpu, ...]:
     """Return the GPU on which the rank holds memory; if unknown, all GPUs, which may agree on a node."""
     if m[on_cpu]:
-        raise Missing(
-            "The program does not train on a GPU", "Nothing to do: a CPU run has no GPU to be near.", Need.GPU
-        )
+        raise Missing("The program does not train on a GPU", "Nothing to do: this matters only on a GPU.", Need.GPU)
     peak = m.get(memory_peak)
     return (m.profile.gpus_of(m[primary_rank], (peak.id,)) if peak else ()) or m.profile.gpus

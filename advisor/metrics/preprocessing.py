@@ -25,7 +25,8 @@ def preprocess_share(m: Metrics) -> float:
     if not seconds or not total:
         raise Missing(
             'The data set has no region named "preprocess"',
-            'In its `__getitem__`: `with profiler.region("preprocess"): ...` around code that uses no random numbers.',
+            'Add `with profiler.region("preprocess"): ...` in its `__getitem__`, around code that uses no random '
+            "numbers.",
         )
     return min(1.0, seconds / total)
 

@@ -137,7 +137,7 @@ def unequal_conditions(m: Metrics) -> tuple[Cause, ...]:
 
 @metric(None)
 def straggler_place(m: Metrics) -> HotPlace:
-    """The line that takes at least half of the slowest rank's delay more there than on another rank."""
+    """The line that takes longer on the slowest rank than on another, by at least half of the slowest rank's delay."""
     pair = m[slowest_pair]
     ranks = latest(m.profile.ranks)
     slow = ranks.pop(pair.slow.rank)
@@ -170,7 +170,7 @@ def _phases(pair: Pair, name: str, phases: Sequence[str], does: str) -> Cause | 
         return None
     own, other = (sum(work.phases.get(phase, 0.0) for phase in phases) for work in (pair.slow, pair.middle))
     return Cause(
-        name, f"rank {pair.slow.rank} {does} for {seconds(own)} a step, rank {pair.middle.rank} for {seconds(other)}"
+        name, f"rank {pair.slow.rank} {does} for {seconds(own)} per step, rank {pair.middle.rank} for {seconds(other)}"
     )
 
 
@@ -184,7 +184,7 @@ def _batches(m: Metrics, pair: Pair, slow: Rank, middle: Rank) -> Cause | None:
         if own and other and own / other - 1 >= EXPLAINS * pair.lost / pair.middle.median:
             return Cause(
                 "batches",
-                f"rank {pair.slow.rank} has {digits(own)} {what} a batch, rank {pair.middle.rank} {digits(other)}",
+                f"rank {pair.slow.rank} has {digits(own)} {what} per batch, rank {pair.middle.rank} {digits(other)}",
             )
     return None
 

@@ -60,7 +60,7 @@ CASES = [
     ),
     Fires(
         "where its batches are larger, all of its lines take longer",
-        works(0.06, 0.12, given=(Cause("batches", "rank 1 has 64 samples a batch, rank 0 16"),), line=NORMALIZE),
+        works(0.06, 0.12, given=(Cause("batches", "rank 1 has 64 samples per batch, rank 0 16"),), line=NORMALIZE),
         then="Give every rank as many samples",
     ),
     Fires("half as long again in each of ten steps", works(0.06, 0.12, steps=10)),
@@ -83,7 +83,7 @@ CASES = [
     Fires(
         "rank 0 itself waits for its data",
         works(0.12, 0.06, phase="data_wait"),
-        then="rank 0 waits for its DataLoader for 70 ms a step, rank 1 for 10 ms. Check its DataLoader",
+        then="rank 0 waits for its DataLoader for 70 ms per step, rank 1 for 10 ms. Check its DataLoader",
         state=State(phases={"forward": 0.03, "backward": 0.02}, load=0.07),
         removed=(0.25, 0.40, 0.50),
     ),
@@ -99,8 +99,8 @@ CASES = [
     ),
     Fires(
         "its batches are larger",
-        works(0.06, 0.12, phase="forward", given=(Cause("batches", "rank 1 has 64 samples a batch, rank 0 16"),)),
-        then="rank 1 has 64 samples a batch, rank 0 16. Give every rank as many samples",
+        works(0.06, 0.12, phase="forward", given=(Cause("batches", "rank 1 has 64 samples per batch, rank 0 16"),)),
+        then="rank 1 has 64 samples per batch, rank 0 16. Give every rank as many samples",
     ),
     *(
         Fires(f"the difference is {phase}", works(0.06, 0.12, phase=phase), then=cure)
