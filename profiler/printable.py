@@ -25,14 +25,10 @@ def printable(text: str, *, lines: bool = False) -> str:
         if each.isprintable() or each in kept
         else " "
         if each.isspace() and each not in _CONTROLS
-        else _shown(each)
+        else each.encode("unicode_escape").decode("ascii")
         for each in text
     )
 
 
 # Python counts these among the blanks; a terminal does not.
 _CONTROLS = "\x1c\x1d\x1e\x1f\x85"
-
-
-def _shown(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")

@@ -90,7 +90,7 @@ def enter(scratch: Path, covered: Sequence[Path], writable: Sequence[Path], *, n
     for cover in covered:
         if scratch.is_relative_to(cover) or _within(cover, writable):
             raise ProfilerError(f"What is written into {cover} cannot be kept apart.", "Choose another folder.")
-    mounted = [path for path in _mount_points() if any(_inside(path, cover) for cover in covered)]
+    mounted = [path for path in _mount_points() if any(cover in path.parents for cover in covered)]
     shared = _SHARED.is_dir() and not any(path.is_relative_to(_SHARED) for path in (*covered, *writable))
     covered = _outermost(covered if shared or not _SHARED.is_dir() else [*covered, _SHARED])
     try:
@@ -331,10 +331,6 @@ def _call(function: Callable[..., int], *arguments: object) -> None:
 def _quoted(path: Path | str) -> str:
     """Return the path quoted for overlayfs, which separates options by commas and layers by colons."""
     return "".join("\\" + letter if letter in "\\,:" else letter for letter in str(path))
-
-
-def _inside(path: Path, folder: Path) -> bool:
-    return path != folder and path.is_relative_to(folder)
 
 
 def _within(path: Path, folders: Iterable[Path]) -> bool:

@@ -100,17 +100,10 @@ def _of_time(measured: Interval, predicted: Triple | None, p90_ratio: float) -> 
     found = verdict_of(measured, (1 / (1 - low), 1 / (1 - min(high, 0.999))), p90_ratio)
     if found is Verdict.HARMFUL:
         return found, f"10% of the steps take at least {share(p90_ratio - 1)} longer."
-    if found is Verdict.CONFIRMED and predicted is not None and _is_wide(measured):
+    wide = 1 / measured.low - 1 / measured.high > WIDEST * (1 - 1 / measured.estimate)
+    if found is Verdict.CONFIRMED and predicted is not None and wide:
         return Verdict.INCONCLUSIVE, ""
     return found, ""
-
-
-def _is_wide(measured: Interval) -> bool:
-    """Return whether the interval of the removed share is wider than that share.
-
-    Such an interval would confirm almost anything.
-    """
-    return 1 / measured.low - 1 / measured.high > WIDEST * (1 - 1 / measured.estimate)
 
 
 def _slower_tenth(before: Sequence[Arm], after: Sequence[Arm]) -> float:

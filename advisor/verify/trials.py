@@ -150,7 +150,8 @@ class Trials:
             return judged(
                 *arms,
                 finding.alone,
-                same_losses=_trains_alike(change),
+                # Loader workers draw other random numbers for augmentation than the process itself: that is no harm.
+                same_losses=change.safety is not Safety.TRAJECTORY and change.name != "loader",
                 # A fault that is cured by less memory is one of fit; elsewhere memory comes along with speed.
                 memory=freed if finding.advice.fault and freed < 0 else None,
                 rule=finding.rule.id,
@@ -209,11 +210,3 @@ def why_not(finding: Finding, allowed: Sequence[Safety]) -> str | None:
     if change.safety not in allowed:
         return f"it changes more than speed; --allow {change.safety.value} tries it."
     return None
-
-
-def _trains_alike(change: Intervention) -> bool:
-    """Return whether different losses are a harm.
-
-    Loader workers draw other random numbers for augmentation than the process itself, which is none.
-    """
-    return change.safety is not Safety.TRAJECTORY and change.name != "loader"
