@@ -4,11 +4,13 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 
 from advisor.runs.profile import Profile, Rank
 from advisor.units import count
 from profiler.errors import ProfilerError
+from profiler.grouping import totals
 from profiler.importers.analysis import Analysis
 from profiler.importers.collectives import exchanges
 from profiler.importers.several import analyze_all
@@ -195,10 +197,8 @@ def traced(rank: Rank) -> Traced | None:
         return None
     fact = max(rank.traces, key=lambda each: (not each.shapes, each.steps or 0, each.id))
     kernels = [kernel for kernel in rank.kernels if kernel.window == fact.id]
-    kinds, tensor = dict.fromkeys(sorted({kernel.kind for kernel in kernels}), 0.0), 0.0
-    for kernel in kernels:
-        kinds[kernel.kind] += kernel.total
-        tensor += kernel.total if kernel.tensor_cores else 0.0
+    kinds = dict(sorted(totals(kernels, attrgetter("kind")).items()))
+    tensor = sum(kernel.total for kernel in kernels if kernel.tensor_cores)
     idle = sum(seconds for name, seconds in fact.parts.items() if name.startswith("idle_"))
     whole = sum(fact.parts.values())
     return Traced(

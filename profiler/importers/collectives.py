@@ -1,7 +1,6 @@
 """Communication between ranks: collectives by kind and group, their bytes, and waiting times."""
 
 import re
-from collections import defaultdict
 from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple
@@ -9,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from profiler.grouping import grouped
 from profiler.importers.arithmetic import SIZES
 from profiler.importers.kineto import Trace
 from profiler.importers.work import COMMUNICATION, COMPUTE, GpuWork
@@ -77,9 +77,8 @@ class Collectives(NamedTuple):
 
 def collectives(trace: Trace, work: GpuWork) -> tuple[Collectives, ...]:
     """Return the collectives in this work, by key; most time first."""
-    by_key: dict[Key, list[int]] = defaultdict(list)
-    for row in np.flatnonzero(work.kind == COMMUNICATION).tolist():
-        by_key[_key(trace, int(work.collective[row]), int(work.name[row]))].append(row)
+    communication = np.flatnonzero(work.kind == COMMUNICATION).tolist()
+    by_key = grouped(communication, lambda row: _key(trace, int(work.collective[row]), int(work.name[row])))
     computing = work.spans(work.kind == COMPUTE)
     found = []
     for key, rows in by_key.items():
@@ -95,13 +94,11 @@ def exchanges(ranks: Sequence[Sequence[Collectives]]) -> list[tuple[Exchange, ..
     A collective ends on all ranks together, and only the last rank to arrive does not wait, so the shortest duration is
     the transfer.
     """
-    everywhere: dict[Key, list[tuple[int, ...]]] = defaultdict(list)
-    for each in chain.from_iterable(ranks):
-        everywhere[each.key].append(each.durations)
+    everywhere = grouped(chain.from_iterable(ranks), lambda each: each.key)
     shortest = {
-        key: sum(map(min, zip(*durations, strict=True)))
-        for key, durations in everywhere.items()
-        if len(durations) > 1 and len(durations) == key.ranks and len(set(map(len, durations))) == 1
+        key: sum(map(min, zip(*(each.durations for each in those), strict=True)))
+        for key, those in everywhere.items()
+        if len(those) > 1 and len(those) == key.ranks and len({len(each.durations) for each in those}) == 1
     }
     return [tuple(each.exchange(shortest.get(each.key)) for each in rank) for rank in ranks]
 
