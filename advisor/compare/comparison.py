@@ -12,7 +12,7 @@ from advisor.compare.lines import FunctionChange, function_changes
 from advisor.compare.operators import OperatorChanges, operator_changes
 from advisor.compare.settings import Difference, differences
 from advisor.metrics import hardware, host, memory, step
-from advisor.metrics.base import Metric, Metrics, Missing, known
+from advisor.metrics.base import Metric, Metrics, Missing, if_measured, known
 from advisor.metrics.input import loader
 from advisor.metrics.settings import data_parallel_size, primary_rank, world_size
 from advisor.stats.significance import Interval
@@ -263,7 +263,7 @@ class _Both:
     def _sides(self, of: Callable[..., Interval], *name: str) -> tuple[Interval | None, Interval | None]:
         """Return both runs' intervals, with what other programs may have cost, the second scaled to as many samples."""
         before, after = (
-            _without_others(found, share) if (found := _known(m, of, *name)) else None
+            _without_others(found, share) if (found := if_measured(of, m, *name)) else None
             for m, share in zip((self.before, self.after), self.shares, strict=True)
         )
         if after is not None:
@@ -315,13 +315,6 @@ def _summed(intervals: Sequence[Interval]) -> Interval:
     below = math.hypot(*(one.estimate - one.low for one in intervals))
     above = math.hypot(*(one.high - one.estimate for one in intervals))
     return Interval(estimate - below, estimate, estimate + above)
-
-
-def _known(m: Metrics, of: Callable[..., Interval], *name: str) -> Interval | None:
-    try:
-        return of(m, *name)
-    except Missing:
-        return None
 
 
 def _mean(m: Metrics) -> Interval:

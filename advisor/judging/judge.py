@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from advisor.judging.baseline import baseline
 from advisor.judging.calibration import Calibration, Tried
-from advisor.metrics.base import Metrics, Missing, Need
+from advisor.metrics.base import Metrics, Missing, Need, if_measured
 from advisor.metrics.gpu import device, traced_kernels
 from advisor.metrics.host import core_use
 from advisor.metrics.step import steady_step_count, step_time_uncertainty
@@ -139,7 +139,7 @@ def judge(
     known = tried or {}
     examined = [_examine(rule, metrics) for rule in (all_rules() if rules is None else rules)]
     examined = _without_superseded(examined, known)
-    start = _baseline_or_none(metrics)
+    start = if_measured(baseline, metrics)
     plan = _Plan(metrics, start, [e.finding for e in examined if e.finding], past or Calibration(), known)
     return Judgment(
         verdicts=tuple(plan.verdicts.get(e.rule.id, e) for e in examined),
@@ -214,13 +214,6 @@ def _without_superseded(examined: list[RuleVerdict], tried: Mapping[str, Tried])
         return _passed(e.rule, f"{first.id} comes first: {first.title}. Record again after that.")
 
     return [heard(e) for e in examined]
-
-
-def _baseline_or_none(metrics: Metrics) -> State | None:
-    try:
-        return baseline(metrics)
-    except Missing:
-        return None
 
 
 _States = dict[Scenario, State | None]

@@ -51,6 +51,14 @@ def known(value: T | None, what: str, remedy: str, need: Need = Need.RUN) -> T:
     return value
 
 
+def if_measured(compute: Callable[..., T], *arguments: object) -> T | None:
+    """Return what the function computes of the arguments; None if it raises Missing."""
+    try:
+        return compute(*arguments)
+    except Missing:
+        return None
+
+
 @dataclass(frozen=True, eq=False)
 class Metric(Generic[T_co]):
     """A named measure of a run.

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from statistics import quantiles
 from typing import NamedTuple
 
-from advisor.metrics.base import Metrics, Missing
+from advisor.metrics.base import Metrics, if_measured
 from advisor.metrics.communication import OwnWork, own_work
 from advisor.metrics.step import mean_phases, steady
 from advisor.metrics.weighted import quantile
 from advisor.runs.profile import Profile, Rank, latest
 from advisor.units import share
-from profiler.schema import MOST_RANKS, Step
+from profiler.schema import MOST_RANKS
 
 FEW = 8
 """Most ranks that one chart can show apart; more are summarized."""
@@ -146,23 +146,15 @@ def _row(rank: Rank, profile: Profile, remark: str) -> OfRank:
         host=rank.host,
         steps=sum(step.count for step in rank.steps) if whole else None,
         step_time=_median_step(rank),
-        phases=mean_phases(_steady(rank)),
+        phases=mean_phases(if_measured(steady, rank.steps) or ()),
         memory_peak=_memory_peak(rank),
         events_lost=process.events_lost,
         remark=remark,
     )
 
 
-def _steady(rank: Rank) -> Sequence[Step]:
-    """Return the steady steps of a rank; empty if it ended in its first step."""
-    try:
-        return steady(rank.steps)
-    except Missing:
-        return ()
-
-
 def _median_step(rank: Rank) -> float | None:
-    steps = _steady(rank)
+    steps = if_measured(steady, rank.steps)  # None if it ended in its first step
     return quantile([(step.duration, step.count) for step in steps], 0.5) if steps else None
 
 
