@@ -1,31 +1,20 @@
 """Export a run as a folder of CSV files (RFC 4180), one per table, for spreadsheets and scripts."""
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from advisor.atomic_write import whole
 from advisor.export import tables
-from advisor.export.nodes import Node
 from advisor.export.tables import Column, Rows
-from advisor.metrics.base import Metrics
 
 RUN_BY_SPREADSHEETS = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 """Characters with which a text becomes a formula in a spreadsheet (OWASP, "CSV Injection").
 
 The last ones are wide forms.
 """
-
-
-def write(nodes: Iterable[Node], metrics: Metrics, folder: Path) -> None:
-    """Write a file for each table, with units in the column names; unmeasured values are empty.
-
-    Raises:
-        ProfilerError: the files could not be written.
-    """
-    tables.write(nodes, metrics, partial(begin, folder))
 
 
 @contextmanager
@@ -43,3 +32,7 @@ def begin(folder: Path, name: str, columns: Sequence[Column]) -> Iterator[Callab
 def _defused(row: Sequence[object]) -> list[object]:
     """Return the row with an apostrophe before formulas: texts come from outside and must not run."""
     return [f"'{cell}" if isinstance(cell, str) and cell.startswith(RUN_BY_SPREADSHEETS) else cell for cell in row]
+
+
+write = partial(tables.write, begin)
+"""Write a file for each table, with units in the column names; unmeasured values are empty."""

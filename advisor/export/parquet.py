@@ -1,6 +1,6 @@
 """Export a run as a folder of Parquet files, one per table, for pandas, DuckDB, Polars and Spark."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
@@ -9,23 +9,10 @@ from pathlib import Path
 from advisor.atomic_write import whole
 from advisor.export import tables
 from advisor.export.extra import extra
-from advisor.export.nodes import Node
 from advisor.export.tables import Column, Rows
-from advisor.metrics.base import Metrics
 
 TOGETHER = 50_000
 """Rows of a row group, which are in memory at a time."""
-
-
-def write(nodes: Iterable[Node], metrics: Metrics, folder: Path) -> None:
-    """Write a file for each table, with the column names of the CSV files.
-
-    The units are in the fields' metadata too.
-
-    Raises:
-        ProfilerError: the files could not be written, or pyarrow is not installed.
-    """
-    tables.write(nodes, metrics, partial(begin, folder))
 
 
 @contextmanager
@@ -49,3 +36,7 @@ def begin(folder: Path, name: str, columns: Sequence[Column]) -> Iterator[Callab
 
     with whole(folder / f"{name}.parquet") as temporary, parquet.ParquetWriter(temporary, schema) as writer:
         yield take
+
+
+write = partial(tables.write, begin)
+"""Write a file for each table, with the column names of the CSV files. The units are in the fields' metadata, too."""

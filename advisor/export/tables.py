@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 from advisor.export.nodes import Node
 from advisor.export.units import heading, unit
@@ -25,8 +26,8 @@ class Column:
     unit: str = ""
 
 
-Open = Callable[[str, Sequence[Column]], AbstractContextManager[Callable[[Rows], None]]]
-"""A format's function that begins a table of that name and columns, and yields one that takes rows.
+Open = Callable[[Path, str, Sequence[Column]], AbstractContextManager[Callable[[Rows], None]]]
+"""A format's function that begins a table of that name and columns in a folder, and yields one that takes rows.
 
 It may be called as often as there are rows.
 """
@@ -41,15 +42,15 @@ METRICS = (
 )
 
 
-def write(nodes: Iterable[Node], metrics: Metrics, begin: Open) -> None:
-    """Write all tables in a format.
+def write(begin: Open, nodes: Iterable[Node], metrics: Metrics, folder: Path) -> None:
+    """Write all tables into a folder, in the format of `begin`.
 
     Raises:
-        ProfilerError: they could not be written.
+        ProfilerError: they could not be written, or a package for the format is not installed.
     """
     with ExitStack() as stack:
-        takers = {cls: stack.enter_context(begin(name, columns(cls))) for cls, name in NAMES.items()}
-        of_metrics = stack.enter_context(begin("metrics", METRICS))
+        takers = {cls: stack.enter_context(begin(folder, name, columns(cls))) for cls, name in NAMES.items()}
+        of_metrics = stack.enter_context(begin(folder, "metrics", METRICS))
         for node in nodes:
             for cls, take in takers.items():
                 take(_rows(node, cls))
