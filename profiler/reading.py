@@ -1,5 +1,6 @@
 """Read small files of the system that may not be there, as of /proc and /sys."""
 
+import re
 from pathlib import Path
 
 
@@ -9,3 +10,9 @@ def text(path: Path) -> str:
         return path.read_text(errors="replace")
     except OSError:
         return ""
+
+
+def has_capability(number: int, proc: Path = Path("/proc")) -> bool:
+    """Return whether this process has the capability of that number in linux/capability.h."""
+    effective = re.search(r"^CapEff:\s*(\w+)", text(proc / "self/status"), re.MULTILINE)
+    return effective is not None and bool(int(effective[1], 16) >> number & 1)

@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from profiler.errors import ProfilerError
+from profiler.reading import has_capability
 from profiler.signals import AWAITED, Signals, exit_code
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -94,7 +95,7 @@ def enter(scratch: Path, covered: Sequence[Path], writable: Sequence[Path], *, n
     shared = _SHARED.is_dir() and not any(path.is_relative_to(_SHARED) for path in (*covered, *writable))
     covered = _outermost(covered if shared or not _SHARED.is_dir() else [*covered, _SHARED])
     try:
-        privileged = _is_privileged()
+        privileged = has_capability(_CAP_SYS_ADMIN)  # to make namespaces and mounts without a user namespace
         if mounted and not privileged:
             raise ProfilerError(
                 f"A filesystem is mounted at {mounted[0]}: only root can keep what is written around it apart.",
@@ -125,12 +126,6 @@ def enter(scratch: Path, covered: Sequence[Path], writable: Sequence[Path], *, n
         _continue_inside(parent)
     except OSError as error:
         raise ProfilerError(f"This system has no sandbox for a trial: {error.strerror}.", REMEDY) from None
-
-
-def _is_privileged() -> bool:
-    """Return whether we may make namespaces and mounts without a user namespace."""
-    capabilities = re.search(r"^CapEff:\s*(\w+)", Path("/proc/self/status").read_text(), re.MULTILINE)
-    return capabilities is not None and bool(int(capabilities[1], 16) >> _CAP_SYS_ADMIN & 1)
 
 
 def _unshare(network: bool, privileged: bool) -> None:

@@ -1,7 +1,6 @@
 """Check the kernel's permissions: to look into other processes, and to isolate trials from files."""
 
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from advisor.doctor.stack import Torch
 from profiler import sandbox
 from profiler.attach import inject, rights
 from profiler.errors import ProfilerError
-from profiler.reading import text
+from profiler.reading import has_capability
 from profiler.recorder.stacks import sampler
 
 CAP_SYS_PTRACE = 19
@@ -84,8 +83,7 @@ def _yama(proc: Path) -> tuple[int | None, bool]:
         scope = None
     except (OSError, ValueError):
         scope = UNKNOWN
-    effective = re.search(r"^CapEff:\s*(\w+)", text(proc / "self/status"), re.MULTILINE)
-    return scope, bool(effective and int(effective[1], 16) >> CAP_SYS_PTRACE & 1)
+    return scope, has_capability(CAP_SYS_PTRACE, proc)
 
 
 def _trials() -> CheckResult:
