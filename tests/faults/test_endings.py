@@ -281,6 +281,7 @@ def test_the_report_is_made_in_the_time_that_a_scheduler_leaves(training, script
 
 
 LOADS = """
+import threading
 from torch.utils.data import DataLoader
 class Slow:
     def __len__(self): return 1000
@@ -291,10 +292,11 @@ def batches():
         batch = next(iterator)
         if step == 12:
             pid = iterator._workers[0].pid
-            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])  # else torch raises in this line or the next
+            handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else torch raises in any of these lines
             os.kill(pid, signal.SIGKILL)
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+            signal.signal(signal.SIGCHLD, handler)
+            signal.pthread_kill(threading.get_ident(), signal.SIGCHLD)
         model(batch).sum().backward()
         optimizer.step()
 if __name__ == "__main__": batches()

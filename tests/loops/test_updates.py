@@ -125,7 +125,7 @@ def test_updates_of_every_kind(loop, run_both, parts):
     assert failed.done.failed == 5
     assert [step.batches for step in failed.steps] == [1, 1, 1, 4, 1, 3, 1]
     assert [step.tags for step in failed.steps[1:]] == [0] * 6
-    assert failed.steps[4].forward < failed.steps[3].forward  # one pass, and one with three that failed
+    assert failed.steps[3].forward >= 4 * SLEEP  # one pass, and three that failed
     assert profiled.facts("flags")[0].evaluation_grad is None
     assert profiled.ranks[0].events_lost == 0
 

@@ -64,9 +64,10 @@ def widest_seen(*folders):
 
     def look():
         while not over.wait(0.002):
-            for path in (path for folder in folders for path in folder.rglob("*")):
-                with contextlib.suppress(OSError):
-                    seen[path.name] = seen.get(path.name, 0) | path.lstat().st_mode & 0o077
+            for parent, inner, files in (each for folder in folders for each in os.walk(folder)):  # they come and go
+                for name in (*inner, *files):
+                    with contextlib.suppress(OSError):
+                        seen[name] = seen.get(name, 0) | os.lstat(os.path.join(parent, name)).st_mode & 0o077
 
     watcher = threading.Thread(target=look)
     watcher.start()

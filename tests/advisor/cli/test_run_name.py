@@ -23,7 +23,7 @@ from profiler.errors import ProfilerError
     ],
 )
 def test_a_run_is_named_after_its_script_also_behind_an_interpreter(words, name):
-    assert launch._name(tuple(words.split())) == name
+    assert launch.run_name(tuple(words.split())) == name
 
 
 def test_a_command_in_quotes_is_told_to_lose_them():
