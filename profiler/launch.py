@@ -83,7 +83,8 @@ def program(words: tuple[str, ...]) -> list[str]:
         )
     if b"python" not in (_says_with_what(path) or b"python"):
         raise ProfilerError(
-            f"{first!r} cannot be executed.", f"Use chmod +x, or say with what it is run: profile-train sh {first}"
+            f"{first!r} cannot be executed.",
+            f"Use chmod +x, or name the program that runs it: profile-train sh {first}",
         )
     return [python(), *words]
 
@@ -161,7 +162,8 @@ def variables(settings: Mapping[str, object]) -> dict[str, str]:
     """
     if os.pathsep in str(WAY_IN):
         raise NotRecorded(
-            f"profile-train is installed under a name with {os.pathsep!r} in it: {WAY_IN}.", "Install it elsewhere."
+            f"profile-train is installed in a folder whose path contains {os.pathsep!r}: {WAY_IN}.",
+            "Install it elsewhere.",
         )
     path = os.pathsep.join(filter(None, (str(WAY_IN), os.environ.get("PYTHONPATH"))))
     return {"PYTHONPATH": path, VARIABLE: json.dumps(settings)}
@@ -199,7 +201,9 @@ class Child:
             if error.errno in (errno.EAGAIN, errno.ENOMEM):
                 raise NotRecorded(f"The system allows no further process: {error.strerror}.", "") from None
             if error.errno == errno.E2BIG:
-                raise NotRecorded("Its arguments and environment leave no room for what recording adds.", "") from None
+                raise NotRecorded(
+                    "Its arguments and environment leave no room for the variables that recording adds.", ""
+                ) from None
             raise _not_started(argv, error) from None
         _let_go()
         self._witness: Witness | None = None
@@ -505,8 +509,8 @@ def _watch(
     if child.stopped >= NOTABLE_STOP:
         recorder.problem(
             "program",
-            f"The program was stopped for {child.stopped:.0f} s, as by SIGSTOP or Ctrl-Z: "
-            "the steps of that time are longer by as much.",
+            f"The program was stopped for {child.stopped:.0f} s, as by SIGSTOP or Ctrl-Z: steps in that time are "
+            "longer by that amount.",
         )
     code = exit_code(status)
     killed = os.WIFSIGNALED(status)

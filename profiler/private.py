@@ -36,7 +36,7 @@ def make_folder(path: Path) -> None:
         path.mkdir(mode=0o700)
     except FileExistsError:
         if not is_ours_alone(path):
-            raise PermissionError(errno.EPERM, "It is there already, and not for us alone", str(path)) from None
+            raise PermissionError(errno.EPERM, "It exists already, and other users can access it", str(path)) from None
 
 
 def is_ours_alone(folder: Path) -> bool:

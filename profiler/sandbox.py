@@ -61,8 +61,8 @@ GRACE = 10.0
 """Seconds that what runs inside has to end by itself once nobody waits for it any more."""
 
 REMEDY = (
-    "Trials keep their hands off your files by namespaces of Linux 5.12 or newer, as root or where users may have "
-    "them; without, --in-place runs them where you are."
+    "Trials isolate your files with namespaces, which need Linux 5.12 or newer, and root or permission to create user "
+    "namespaces. Without them, use --in-place: files that trials write then stay."
 )
 
 
@@ -90,7 +90,7 @@ def enter(scratch: Path, covered: Sequence[Path], writable: Sequence[Path], *, n
     writable = _outermost(path.resolve() for path in [*writable, scratch])
     for cover in covered:
         if scratch.is_relative_to(cover) or _within(cover, writable):
-            raise ProfilerError(f"What is written into {cover} cannot be kept apart.", "Choose another folder.")
+            raise ProfilerError(f"Writes into {cover} cannot be isolated.", "Choose another folder.")
     mounted = [path for path in _mount_points() if any(cover in path.parents for cover in covered)]
     shared = _SHARED.is_dir() and not any(path.is_relative_to(_SHARED) for path in (*covered, *writable))
     covered = _outermost(covered if shared or not _SHARED.is_dir() else [*covered, _SHARED])
@@ -98,8 +98,8 @@ def enter(scratch: Path, covered: Sequence[Path], writable: Sequence[Path], *, n
         privileged = has_capability(_CAP_SYS_ADMIN)  # to make namespaces and mounts without a user namespace
         if mounted and not privileged:
             raise ProfilerError(
-                f"A filesystem is mounted at {mounted[0]}: only root can keep what is written around it apart.",
-                "Unmount it, or use --in-place, which runs trials where you are.",
+                f"A filesystem is mounted at {mounted[0]}: only root can isolate writes around it.",
+                "Unmount it, or use --in-place: files that trials write then stay.",
             )
         uppers = [_upper(number, path, scratch, copy=not privileged) for number, path in enumerate(covered)]
         _unshare(network, privileged)
@@ -125,7 +125,7 @@ def enter(scratch: Path, covered: Sequence[Path], writable: Sequence[Path], *, n
         os.chdir(here)
         _continue_inside(parent)
     except OSError as error:
-        raise ProfilerError(f"This system has no sandbox for a trial: {error.strerror}.", REMEDY) from None
+        raise ProfilerError(f"Trials cannot be sandboxed on this system: {error.strerror}.", REMEDY) from None
 
 
 def _unshare(network: bool, privileged: bool) -> None:
@@ -286,8 +286,8 @@ def _mount_proc() -> None:
         _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
     except PermissionError:
         raise ProfilerError(
-            "This system has no sandbox for a trial: parts of /proc are hidden here, as in most containers, and the "
-            "kernel then grants no /proc to a new PID namespace.",
+            "Trials cannot be sandboxed on this system: parts of /proc are hidden, as in most containers, so the "
+            "kernel allows no /proc in a new PID namespace.",
             REMEDY,
         ) from None
     for path in map(Path, ("/proc/sys", "/proc/sysrq-trigger")):

@@ -110,7 +110,7 @@ def run(trial: TrialProcess, patience: float) -> Path | None:
     if status:
         message, _, remedy = log.read_text(errors="replace").strip().rpartition("\n")
         if status != _GIVEN_UP:
-            message, remedy = f"The trial broke off: {remedy}", f"All of it is in {log}."
+            message, remedy = f"The trial ended early: {remedy}", f"The full log is {log}."
         raise ProfilerError(message, remedy)
     return out if status is not None else None
 

@@ -34,8 +34,8 @@ def _pid(text: str) -> int:
     type=options.quantity("duration", "time"),
     help="Recording time: 60s, 5m, 1h.  [until Ctrl-C or the program's end]",
 )
-@click.option("--steps", type=click.IntRange(1), help="Record so many steps.")
-@click.option("--all", "tree", is_flag=True, help="All ranks started by PID, for example torchrun.")
+@click.option("--steps", type=click.IntRange(1), help="Number of steps to record.")
+@click.option("--all", "tree", is_flag=True, help="Record all ranks that PID (torchrun) started.")
 @click.option("--no-inject", "outside", is_flag=True, help="Inject nothing: record only GPU and system data.")
 @options.recording
 @options.criteria

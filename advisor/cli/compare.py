@@ -32,7 +32,9 @@ Examples:
 )
 @click.argument("run_a", type=click.Path(path_type=Path), shell_complete=completion.runs_and_files)
 @click.argument("run_b", type=click.Path(path_type=Path), shell_complete=completion.runs_and_files)
-@click.option("--fail-if-slower", "slower", type=options.quantity("share"), help="Such as 5%: fail if RUN_B is.")
+@click.option(
+    "--fail-if-slower", "slower", type=options.quantity("share"), help="Fail if RUN_B is slower by this share: 5%."
+)
 @click.option(
     "--min-difference", "relevant", type=options.quantity("share"), help="Smallest difference that matters.  [5%]"
 )

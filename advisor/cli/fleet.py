@@ -25,7 +25,8 @@ Examples:
     short_help="Show which runs waste the most GPU time, and why.",
     help="Import the runs in FOLDERS or URLs (s3://, gs:// through fsspec) into one data set of Parquet files, and "
     "make one page about all of them: hours and money lost by cause, project, user, script and host, regressions, "
-    "slow hosts, and the changes that would save most. Needs the extra `fleet`; for s3:// also s3fs, for gs:// gcsfs.",
+    "slow hosts, and the changes that would save the most. Needs the extra `fleet`; for s3:// also s3fs, for "
+    "gs:// gcsfs.",
     epilog=EPILOG,
 )
 @click.argument("places", metavar="[FOLDER|URL]...", nargs=-1, shell_complete=completion.files)
@@ -43,7 +44,11 @@ Examples:
     help="Price of a GPU-hour.  [the one declared for each run]",
 )
 @click.option(
-    "--engine", type=click.Choice(["processes", "ray"]), default="processes", show_default=True, help="What reads runs."
+    "--engine",
+    type=click.Choice(["processes", "ray"]),
+    default="processes",
+    show_default=True,
+    help="How to read the runs.",
 )
 @click.option("--address", metavar="ADDRESS", help="Address of the Ray cluster.  [the one that Ray finds]")
 @click.option("--json", "as_json", is_flag=True, help="Print fleet.json to stdout; write no page.")
@@ -72,13 +77,13 @@ def fleet(
     folder = data or chosen.fleet or Path(DEFAULT)
     price = gpu_price if gpu_price is not None else chosen.goals.get("gpu_price")
     if address and engine != "ray":
-        raise click.UsageError("--address takes --engine ray.")
+        raise click.UsageError("--address requires --engine ray.")
     if places:
         done = import_runs(folder, places, engine, address)
         wrong = f", {done.not_complete} of them incomplete" if done.not_complete else ""
         say(f"{count(done.found, 'run folder')} found, {done.read} of them new or changed{wrong}.")
         if not done.found:
-            raise ProfilerError("Nothing was found to import.", "A run folder holds result.json or run-HOST.db.")
+            raise ProfilerError("No run was found.", "A run folder contains result.json or run-HOST.db.")
     with opened(folder, loaded=True) as connection:
         made = overview(connection, since=since, price=price, unit=hours and hours.upper())
     text = fleet.as_json(made)

@@ -10,7 +10,7 @@ from profiler.printable import printable
 
 @click.command(
     short_help="Join recordings that a job's nodes made in separate folders.",
-    help="Join the recordings RUN RUN... of one job, made in separate folders on its nodes, into one folder. Then: "
+    help="Join RUN RUN..., which the nodes of one job recorded in separate folders, into one folder. Then: "
     "profile-train report FOLDER",
     epilog="Example: profile-train merge node0/run node1/run --out both",
 )
@@ -22,7 +22,7 @@ from profiler.printable import printable
     type=click.Path(path_type=Path),
     shell_complete=completion.runs,
 )
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="The new folder.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The new folder for all of them.")
 def merge(runs: tuple[Path, ...], out: Path) -> None:
     """Merge recordings of one job into a new folder."""
     from advisor.runs.merge import merge as join

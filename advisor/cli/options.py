@@ -105,7 +105,7 @@ recording = added(
     click.option(
         "--rate", type=click.FloatRange(0.1, 100), default=10.0, help="GPU and host samples per second.  [10]"
     ),
-    click.option("--windows/--no-windows", default=True, help="Short torch.profiler windows for kernel detail."),
+    click.option("--windows/--no-windows", default=True, help="Open short torch.profiler windows."),
     click.option("--stacks/--no-stacks", default=True, help="Sample Python stacks from outside, for file and line."),
     click.option("--no-report", is_flag=True, help="Only record; make the report later with `profile-train report`."),
 )
@@ -190,7 +190,7 @@ _GOALS: dict[str, dict[str, Any]] = {
         "help": "What matters most: throughput, memory, cost or latency.",
         "shell_complete": completion.goals,
     },
-    "target_batch": {"metavar": "N", "help": "Wanted samples per optimizer step, over all GPUs."},
+    "target_batch": {"metavar": "N", "help": "Target samples per optimizer step, over all GPUs."},
     "capacity": {
         "type": None,
         "is_flag": True,
@@ -201,13 +201,13 @@ _GOALS: dict[str, dict[str, Any]] = {
     "gpu_price": {"metavar": "PRICE", "help": "Price of a GPU-hour, to convert gains into money."},
     "mtbf": {"metavar": "TIME", "help": "Mean time between failures of the job: 2h."},
     "restart": {"metavar": "TIME", "help": "Time from a failure until training continues: 5m."},
-    "spot_discount": {"metavar": "SHARE", "help": "Of interruptible machines: 65%."},
+    "spot_discount": {"metavar": "SHARE", "help": "Discount of spot instances: 65%."},
     "queue_share": {"metavar": "SHARE", "help": "Share of GPU time spent idle in the queue, e.g. 15%."},
     "validation": {
         "type": None,
         "metavar": "FILE",
-        "help": "The quality after each validation, higher is better: a file with one number per line, or a column "
-        "of a CSV file, FILE:COLUMN.",
+        "help": "File with the quality after each validation, higher is better: one number per line, or a column of a "
+        "CSV file, FILE:COLUMN.",
         "shell_complete": completion.files,
     },
 }
@@ -316,7 +316,7 @@ def configuration(config: Path | None, own_rules: Path | None = None, *, judging
         try:
             return configure(found, own_rules, found=True, judging=judging)
         except ProfilerError as error:
-            say(f"{error} Nothing of it is used.")
+            say(f"{error} This file is ignored.")
     return configure(config, own_rules, judging=judging)
 
 

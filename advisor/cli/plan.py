@@ -51,9 +51,9 @@ _failures = partial(click.option, cls=HeadedOption, heading="Failures")
 @click.command(
     cls=_Command,
     short_help="Plan memory, batch or checkpoint interval without a run.",
-    help="Plan a training without running it: what fits (--params), the largest micro-batch (--peak, twice), how "
-    "often to save (--mtbf and --save-cost).\n\nSizes read 1.2GB (1e9) or GiB, times 20s, 5m, 2h, shares 65% or "
-    "0.65. Missing values come from the goals in the configuration.",
+    help="Plan a training without running it: what fits (--params), the largest micro-batch (--peak, twice), how often "
+    "to save (--mtbf and --save-cost).\n\nWrite sizes as 1.2GB (1e9 bytes) or GiB, times as 20s, 5m or 2h, shares "
+    "as 65% or 0.65. Missing values come from the goals in the configuration.",
     epilog=EPILOG,
 )
 @click.option("--params", "parameters", type=_COUNT, help="Parameters: 1.5B, 350M, 7.5e9.")
@@ -75,10 +75,10 @@ _failures = partial(click.option, cls=HeadedOption, heading="Failures")
 @_model("--layers", type=_NUMBER, help="Transformer layers.")
 @_model("--hidden", type=_NUMBER, help="Hidden size.")
 @_model("--heads", type=_NUMBER, help="Attention heads.")
-@_model("--sequence", type=_NUMBER, help="Tokens of a sequence.")
-@_model("--vocabulary", type=_NUMBER, help="Words of the output layer.")
-@_model("--flash/--no-flash", default=True, help="Whether attention does not store its scores.  [flash]")
-@_model("--activation-bytes-per-sample", type=_SIZE, help="Measured bytes per sample, instead of the shape.")
+@_model("--sequence", type=_NUMBER, help="Tokens per sequence.")
+@_model("--vocabulary", type=_NUMBER, help="Vocabulary size of the output layer.")
+@_model("--flash/--no-flash", default=True, help="Attention that does not store its scores.  [flash]")
+@_model("--activation-bytes-per-sample", type=_SIZE, help="Measured activation bytes per sample, instead of the shape.")
 @click.option("--peak", "peaks", type=_PEAK, multiple=True, help="Measured peak, such as 8:21GB; give two.")
 @_model("--largest-unit", type=_COUNT, help="Parameters of one block; ZeRO 3 gathers one block at a time.")
 @_model("--micro-batch", type=_NUMBER, help="Samples per GPU that must fit at once.  [1]")
@@ -88,16 +88,16 @@ _failures = partial(click.option, cls=HeadedOption, heading="Failures")
 @click.option("--mtbf", "between_failures", type=_TIME, help="Mean time between failures of the job.")
 @_failures("--nodes", type=_NUMBER, help="Number of nodes; --mtbf is then the time between failures of one node.")
 @click.option("--save-cost", "save", type=_TIME, help="Time that a save stops the training.")
-@_failures("--async-save-cost", "async_save", type=_TIME, help="The same for an asynchronous save.")
+@_failures("--async-save-cost", "async_save", type=_TIME, help="Time that an asynchronous save stops the training.")
 @_failures("--restart-cost", "restart", type=_TIME, help="Time from a failure until training continues.")
-@_failures("--interval", type=_TIME, help="Time between saves now.")
+@_failures("--interval", type=_TIME, help="Current time between saves.")
 @_failures(
     "--spot-discount",
     "discount",
     type=_SHARE,
     help="Discount of spot instances; --mtbf is then their time between interruptions.",
 )
-@_machines("--gpu-price", metavar="PRICE", type=options.goal("gpu_price"), help="Of a GPU hour on demand.")
+@_machines("--gpu-price", metavar="PRICE", type=options.goal("gpu_price"), help="Price of a GPU-hour on demand.")
 @options.CONFIG
 @forms.options
 @click.pass_context

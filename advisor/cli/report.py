@@ -71,7 +71,7 @@ def _a_run_or_traces(ctx: click.Context, param: click.Parameter, paths: tuple[Pa
     help="With --for agent: print this section instead of the summary. Repeat the option for several sections.",
 )
 @click.option("--open", "open_report", is_flag=True, help="Open the report in the browser.")
-@click.option("--summary/--no-summary", default=True, help="Print what was found.")
+@click.option("--summary/--no-summary", default=True, help="Print the summary.")
 @options.criteria
 def report(
     paths: tuple[Path, ...],

@@ -64,7 +64,7 @@ def new(name: str) -> None:
     if not (RULE.is_file() and CASES.is_file()):
         raise ProfilerError(
             f"There is no checkout of profile-train in {Path.cwd()}.",
-            "Change to its root. Your own rules do not need a checkout: see docs/configuration.md.",
+            "Run this command in the root of a checkout. Your own rules do not need one: see docs/configuration.md.",
         )
     files = [template.with_name(f"{module}.py") for template in (RULE, CASES)]
     for file in files:

@@ -45,7 +45,7 @@ def tune(out: Path, yes: bool, criteria: Criteria, words: tuple[str, ...], **how
     choices = criteria.trials(how, criteria.goals)
     what = choices.program(words, os.getcwd())
     command = printable(shlex.join(words))
-    confirm(f"To be run several times: {command}\n{promise_of_harmlessness(what)}", yes)
+    confirm(f"Trials of {command}\n{promise_of_harmlessness(what)}", yes)
     console = Console(stderr=True, highlight=False)
     try:
         with TrialProgress(console) as progress:
@@ -65,7 +65,7 @@ def tune(out: Path, yes: bool, criteria: Criteria, words: tuple[str, ...], **how
     if tuned.kept:
         with_it = shlex.join(["profile-train", "--apply", str(tuned_toml), *words])
         made = [each.finding.change.name for each in tuned.kept]
-        but = ", but for what it prints and logs" if "logging" in made else ""
+        but = ", except those to its own prints and logs" if "logging" in made else ""
         ends.insert(0, (f"To train with these changes without editing the code{but}", with_it))
     for label, what_for in ends:
         console.print(Text(printable(f"{label}: {what_for}")), soft_wrap=True)

@@ -78,7 +78,7 @@ def try_advice(
     if not trial.candidates:
         click.echo("This run has no advice that can be tried.", err=True)
         if trial.on_demand:
-            click.echo(f"Tried only if named: {', '.join(trial.on_demand)}.", err=True)
+            click.echo(f"Tried only if you name the rule: {', '.join(trial.on_demand)}.", err=True)
         return None
     confirm(session.announcement(trial), yes)
     with TrialProgress(Console(stderr=True, highlight=False)) as progress:
@@ -96,11 +96,13 @@ def confirm(announcement: str, yes: bool) -> None:
     """
     click.echo(announcement, err=True)
     try:
-        if not yes and not click.confirm("Go on?", err=True):
+        if not yes and not click.confirm("Continue?", err=True):
             raise click.Abort
     except click.Abort as end:
         if isinstance(end.__context__, EOFError):
-            raise ProfilerError("Nothing was run, because nobody answered.", "To go on without asking: --yes") from None
+            raise ProfilerError(
+                "Nothing was run, because there was no answer.", "To run without asking: --yes"
+            ) from None
         raise
 
 

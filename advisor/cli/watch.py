@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.argument(
     "folder", metavar="[RUN]", required=False, type=click.Path(path_type=Path), shell_complete=completion.runs
 )
-@click.option("--once", is_flag=True, help="Show it as it stands, and end.")
+@click.option("--once", is_flag=True, help="Show the current state once, and exit.")
 @click.option("--json", "as_json", is_flag=True, help="With --once: print JSON.")
 @options.CONFIG
 def watch(folder: Path | None, once: bool, as_json: bool, config: Path | None) -> None:
@@ -43,7 +43,7 @@ def watch(folder: Path | None, once: bool, as_json: bool, config: Path | None) -
     from advisor.watch.watching import LiveRun, latest
 
     if as_json and not once:
-        raise click.UsageError("--json takes --once.")
+        raise click.UsageError("--json requires --once.")
     chosen = options.configured(config)
     watching = LiveRun(folder or latest(), chosen.rules, goals(chosen.goals))
     seen = watching.look()  # report an error before anything is drawn

@@ -36,7 +36,7 @@ def findings(
         yield _without(problems, torch)
         return
     first = gpus[0]
-    yield ok("driver", f"{first.driver or 'of unknown version'}, serves CUDA {first.cuda_driver or '(unknown)'}")
+    yield ok("driver", f"{first.driver or 'of unknown version'}, supports CUDA {first.cuda_driver or '(unknown)'}")
     for gpu in gpus:
         yield ok(f"GPU {gpu.index}", f"{gpu.name}, {size(gpu.memory_total)}{', a MIG slice' if gpu.mig else ''}")
     for problem in problems:

@@ -78,8 +78,8 @@ def findings(host: Host, torch: Torch, gpus: Sequence[Gpu] = ()) -> Iterator[Che
     if host.load is not None and host.load > FULL * host.cores_total:
         yield warning(
             "load",
-            f"{digits(host.load)} programs ran or waited for a core in the last minute; the number of cores is "
-            f"{host.cores_total}.",
+            f"In the last minute, {digits(host.load)} programs on average ran or waited for one of {host.cores_total} "
+            "cores.",
             "Measure on an idle machine: other programs slow down steps.",
         )
     yield _memory(host)
@@ -115,7 +115,7 @@ def _shared(host: Host) -> CheckResult:
         return fix(name, "There is no shared memory: DataLoader workers cannot transfer batches.", remedy)
     said = f"{size(host.shared_left)} free of {size(host.shared)}"
     if host.shared_left < RINGS_ROOM:
-        return fix(name, f"{said}: too little for DataLoader workers.", f"Remove what lies in it. {remedy}")
+        return fix(name, f"{said}: too little for DataLoader workers.", f"Remove files from it. {remedy}")
     if host.shared < SHARED:
         return warning(name, f'{said}: the batches of several workers may not fit ("Bus error").', remedy)
     return ok(name, said)

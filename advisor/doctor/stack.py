@@ -62,7 +62,7 @@ def ask(interpreter: str) -> Torch:
     try:
         return msgspec.json.decode(ran.stdout.rstrip().rpartition("\n")[2], type=Torch)
     except msgspec.MsgspecError:
-        last = (ran.stderr.strip() or ran.stdout.strip() or "It said nothing").splitlines()[-1]
+        last = (ran.stderr.strip() or ran.stdout.strip() or "It printed nothing").splitlines()[-1]
         return Torch(interpreter, error=f"It ended with status {ran.returncode}: {last}")
 
 

@@ -41,7 +41,7 @@ def _by_processes(folders: Sequence[str], one: partial[Rows]) -> Iterator[Rows]:
     except BrokenProcessPool as error:
         raise ProfilerError(
             f"A process that read runs was killed near {folders[done]} ({error}).",
-            f"Free memory, and repeat the command: it keeps what it had read, {AT_ONCE:,} runs at a time.",
+            f"Free memory, and repeat the command: it keeps the runs that were read, in groups of {AT_ONCE:,}.",
         ) from error
 
 

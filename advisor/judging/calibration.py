@@ -183,9 +183,9 @@ class Calibration:
             observed = median(each.observed for each in records)
             medians = " (medians)" if len(records) > 1 else ""
             parts.append(f"Predicted {_change(expected)} step time, measured {_change(observed)}{medians}.")
-            since = "So" if len(records) >= LEAST_RECORDS else f"Until {LEAST_RECORDS} trials are measured,"
+            since = "So" if len(records) >= LEAST_RECORDS else f"Until it has {LEAST_RECORDS} measured trials,"
             least = "at least " if len(records) < LEAST_RECORDS else ""
-            parts.append(f"{since} its intervals are {least}{scale(records):.3g} times as wide as its model's.")
+            parts.append(f"{since} its intervals are {least}{scale(records):.3g} times as wide as those of its model.")
         return " ".join(parts)
 
 

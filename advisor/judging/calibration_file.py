@@ -96,7 +96,7 @@ def _note(file: Path, broken: list[int]) -> str:
     if not broken:
         return ""
     which = f"Line {broken[0]}" if len(broken) == 1 else f"{len(broken)} lines, the first of them {broken[0]},"
-    return f"{which} of {file} cannot be read and {'is' if len(broken) == 1 else 'are'} passed over."
+    return f"{which} of {file} cannot be read and {'is' if len(broken) == 1 else 'are'} skipped."
 
 
 def _halve(file: Path) -> None:

@@ -356,7 +356,7 @@ class _Plan:
         """Return the severity, and why it is less than the gain deserves; empty if it is not."""
         if self._distorting and gain is None and advice.effect and not advice.fault:
             first = ", ".join(other.id for other in self._distorting)
-            why = f"the measured steps are distorted. Follow {first} and record again."
+            why = f"the measured steps are distorted. First follow {first}, then record again."
             return Severity.INFO, f"Its gain cannot be predicted, because {why}"
         deserved = min(self._deserved(rule, advice, gain), rule.cap, key=list(Severity).index)
         if deserved is Severity.INFO or not self._is_too_uncertain(rule, advice, gain):
@@ -364,7 +364,9 @@ class _Plan:
         if self._few_steps or self._noise is None or gain is None:
             return Severity.INFO, "There are too few steady steps to be sure. Record more steps."
         noise = max(ACTION_LOW, NOISE_MARGIN * self._noise)
-        return Severity.INFO, f"Low-end gain {gain.low:.1%} is within this run's noise of \u00b1{noise:.1%}."
+        return Severity.INFO, (
+            f"The low end of its gain, {gain.low:.1%}, is within this run's noise of \u00b1{noise:.1%}."
+        )
 
     def _is_too_uncertain(self, rule: Rule, advice: Advice, gain: Estimate | None) -> bool:
         """Return whether the timings are too uncertain to insist on the advice.

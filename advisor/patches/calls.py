@@ -59,13 +59,13 @@ def with_arguments(
         if name in given:
             edits.append(Edit(*source.span(given[name]), repr(value)))
         elif position is not None and any(isinstance(each, ast.Starred) for each in call.args[: position + 1]):
-            raise NoPatch(f"Its `*` arguments may hold `{name}`.")
+            raise NoPatch(f"Its `*` arguments may contain `{name}`.")
         elif position is not None and position < len(call.args):
             edits.append(Edit(*source.span(call.args[position]), repr(value)))
         else:
             new[name] = repr(value)
     if len(unpacked) > 1 and new:
-        raise NoPatch("Several `**` arguments may hold what is to be set.")
+        raise NoPatch("Several `**` arguments may contain the setting.")
     if unpacked and new:  # it may hold them already, and twice is an error
         start, end = source.span(unpacked[0])
         held = source.text[start:end]

@@ -26,8 +26,8 @@ SWITCHES = {"matmul_precision": "set_float32_matmul_precision", "threads": "set_
 
 UNKNOWN = "No line of the program can be found for it: make this change by hand."
 BY_HAND = {
-    "environment": "It is a variable of the environment, which no line of the program holds.",
-    "loader": "It also makes copies to the GPU non-blocking, which is no argument of the loader.",
+    "environment": "It is an environment variable, which no line of the program sets.",
+    "loader": "It also makes copies to the GPU non-blocking, which is not an argument of the loader.",
 }
 
 
@@ -51,7 +51,7 @@ class Patch:
         except UnicodeDecodeError:
             raise NoPatch(f"{self.file.name} is not UTF-8, so the patch is written to a file only.") from None
         if any(redact_text(line) != line for line in text.splitlines()):
-            raise NoPatch(f"A line of {self.file.name} next to the change seems to hold a secret.")
+            raise NoPatch(f"A line of {self.file.name} next to the change seems to contain a secret.")
         return text
 
 
@@ -79,7 +79,7 @@ def patch(change: Intervention, words: Sequence[str], cwd: str, since: float | N
         raise NoPatch(f"{file} cannot be read: {error}.") from None
     after = edit(before, settings)
     if after.content == before.content:
-        raise NoPatch(f"{file.name} is as it was advised already.")
+        raise NoPatch(f"{file.name} already has the advised setting.")
     home = Path(cwd).resolve()
     default = home if file.is_relative_to(home) else file.parent
     folder = next((folder for folder in file.parents if (folder / ".git").exists()), default)
@@ -91,7 +91,7 @@ def _script(words: Sequence[str], cwd: str) -> Path:
     for word in words:
         if word.endswith(".py") and Path(cwd, word).is_file():
             return Path(cwd, word)
-    raise NoPatch("The program was not started by the name of a script.")
+    raise NoPatch("The program was not started by a script's name.")
 
 
 def _loader(source: SourceFile, settings: Mapping[str, Any]) -> SourceFile:
@@ -116,9 +116,9 @@ def _fused(source: SourceFile, settings: Mapping[str, Any]) -> SourceFile:
     found = calls(source.tree, "torch.optim", name)
     if len(found) != 1:
         raise NoPatch(
-            f"The script makes {name} in {len(found)} places, and the change was tried on all of them."
+            f"The script creates {name} in {len(found)} places, and the change was tried on all of them."
             if found
-            else f"The script does not make torch's {name} itself."
+            else f"The script does not create torch's {name} itself."
         )
     edits = with_arguments(source, found[0], {"fused": True}, {}, {"foreach": False})
     return _checked(source, edits, "torch.optim", name)
@@ -169,7 +169,7 @@ def _without_anomaly(source: SourceFile) -> SourceFile:
         owner = source.text[slice(*source.span(call.func.value))]
         edits.append(Edit(start, end, f"{owner}.set_detect_anomaly(False)"))
     if not edits:
-        raise NoPatch("The script does not ask for anomaly detection itself.")
+        raise NoPatch("The script does not turn on anomaly detection itself.")
     return source.edited(edits)
 
 

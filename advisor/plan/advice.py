@@ -88,7 +88,7 @@ def notes(plan: MemoryPlan) -> list[str]:
         f"{kind.name}: {in_gb(kind.memory)} = {kind.memory / 1024**3:.1f} GiB; {share(cluster.reserve)} of it is kept "
         "free (--reserve) for CUDA's context, communication buffers and fragmentation, which leaves "
         f'{in_gb(cluster.budget)}. GB is 1e9 bytes; only the "GB" of a card or host is read as GiB, as NVML counts it.'
-        + ("" if kind.peaks else " Cards with ECC inside (T4, A10, L4, L40S) have 6% less: name them by --gpu.")
+        + ("" if kind.peaks else " Cards with inline ECC (T4, A10, L4, L40S) have 6% less: name them with --gpu.")
     ]
     if plan.activations is None:
         said.append(

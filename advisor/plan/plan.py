@@ -37,7 +37,7 @@ class Plan:
         failing = given["between_failures"] is not None or given["save"] is not None
         if given["parameters"] is None and not given["peaks"] and not failing:
             raise ProfilerError(
-                "Nothing says what to plan.",
+                "There is nothing to plan.",
                 "For memory, give --params and --gpu-memory (or --gpu); for the batch, --peak twice; for the "
                 "checkpoint interval, --mtbf and --save-cost.",
             )

@@ -197,7 +197,7 @@ def busy(report: Report) -> str:
     if cores is None or not cores.is_crowded:
         return ""
     used = f"Other programs used {digits(cores.others)} of {cores.cores} cores"
-    return f"{used}: on an idle machine, timings and gains may be different. Record again there."
+    return f"{used}: on an idle machine, timings and gains may differ. Record again there."
 
 
 def _other(report: Report) -> str:

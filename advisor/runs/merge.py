@@ -37,7 +37,7 @@ def merge(folders: Sequence[Path], out: Path) -> list[RecorderFile]:
     if len({folder.resolve() for folder in folders}) < max(2, len(folders)):
         raise ProfilerError("There is nothing to join.", "Name two different run folders: profile-train merge A B")
     if os.path.lexists(out) and (not out.is_dir() or any(out.iterdir())):
-        raise ProfilerError(f"{out} is there already.", "Choose a new folder with --out.")
+        raise ProfilerError(f"{out} exists already.", "Choose a new folder with --out.")
     parts = [part for folder in folders for part in _parts(folder)]
     for one, other in combinations(parts, 2):
         _check(one, other)
@@ -58,7 +58,7 @@ def merge(folders: Sequence[Path], out: Path) -> list[RecorderFile]:
 def _parts(folder: Path) -> list[RecorderFile]:
     paths = find(folder)
     if place.is_running(folder):
-        raise ProfilerError(f"{folder} is still being recorded into.", "Wait for its end, then join.")
+        raise ProfilerError(f"{folder} is still being recorded.", "Wait until the recording ends, then join it.")
     finish_orphan(folder)
     nodes = [read(path) for path in paths]
     return [RecorderFile(path, node, rank_numbers(node)) for path, node in zip(paths, nodes, strict=True)]
@@ -92,7 +92,7 @@ def _check(one: RecorderFile, other: RecorderFile) -> None:
     if begins[1][0] - begins[0][1] > HOUR:
         hours = (begins[1][0] - begins[0][1]) / HOUR
         raise ProfilerError(
-            f"{mismatch}: one began {hours:.0f} h after the other had ended.", "Join only what ran together."
+            f"{mismatch}: one began {hours:.0f} h after the other had ended.", "Join only recordings of one job."
         )
 
 

@@ -162,9 +162,8 @@ def _missing(nodes: Sequence[Tables]) -> str:
     if not absent:
         return ""
     return (
-        f"Of {world} ranks, {_named(absent)} not recorded: nothing is known of them. Where that is another node, "
-        "record it with the same command and a common --out, or join what it has recorded: profile-train merge A B "
-        "--out C"
+        f"Of {world} ranks, {_named(absent)} not recorded. If another node runs them, record it with the same command "
+        "and the same --out, or join its recording: profile-train merge A B --out C"
     )
 
 

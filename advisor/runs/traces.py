@@ -104,9 +104,9 @@ def in_folder(folder: Path) -> tuple[tuple[Path, ...], str]:
     files = [path for path in named if _is_trace(path)]
     if not files:
         raise ProfilerError(
-            f"{folder} holds neither a recording nor traces.",
-            "Give the folder that a run of profile-train has written, or one into which torch.profiler has written "
-            "*.pt.trace.json, as its tensorboard_trace_handler does.",
+            f"{folder} contains neither a recording nor traces.",
+            "Give the folder of a run, or a folder with the *.pt.trace.json files of torch.profiler's "
+            "tensorboard_trace_handler.",
         )
     last: dict[str, tuple[int, Path]] = {}
     for path in files:
@@ -114,7 +114,7 @@ def in_folder(folder: Path) -> tuple[tuple[Path, ...], str]:
         process, saved = (of_a_worker[1], int(of_a_worker[2])) if of_a_worker else (path.name, 0)
         last[process] = max(last.get(process, (-1, path)), (saved, path))
     older = len(files) - len(last)
-    note = f"Only the last trace of each process is used; {folder} holds {count(older, 'earlier one')}."
+    note = f"Only the last trace of each process is used; {folder} contains {count(older, 'earlier one')}."
     return tuple(path for _, path in last.values()), note if older else ""
 
 

@@ -77,16 +77,16 @@ def configure(
         _trust(file, f"Name it if you trust it: --config {file}")
     top = _read(file)
     top.knows(KEYS)
-    named = top.get("rules_path", "a text")
+    named = top.get("rules_path", "a string")
     rules_path = None if named is None else file.parent / named
     if own_rules is None and rules_path is not None and not rules_path.exists():
         raise top.wrong(
-            "rules_path", f"names {named!r}, but there is no {rules_path}", "Give a path as seen from there."
+            "rules_path", f"names {named!r}, but there is no {rules_path}", "Give a path relative to that file."
         )
     declared = top.table("goals")
     declared.knows([each.name for each in fields(Goals)])
     goals = {name: _goal(declared, name) for name in declared.values}
-    fleet = None if (name := top.get("fleet", "a text")) is None else file.parent / name
+    fleet = None if (name := top.get("fleet", "a string")) is None else file.parent / name
     if not judging:
         return Config(goals=goals, rules=RuleSet(()), fleet=fleet)
     if found and rules_path is not None and own_rules is None:
@@ -134,7 +134,7 @@ class _Table:
         """Return the value under a key, which must be of this kind, one of EXAMPLES; None if there is none."""
         value = self.values.get(key)
         texts = isinstance(value, list) and all(isinstance(each, str) for each in value)
-        if value is not None and _kind(value) != kind and not (texts and kind == "a list of texts"):
+        if value is not None and _kind(value) != kind and not (texts and kind == "a list of strings"):
             example = EXAMPLES[kind].format(key=key, path=".".join((*self.path, key)))
             raise self.wrong(key, f"is {_kind(value)}, not {kind}", f"Write {example}.")
         return value
@@ -142,10 +142,10 @@ class _Table:
 
 EXAMPLES = {
     "a table": "[{path}]",
-    "a text": '{key} = "..."',
+    "a string": '{key} = "..."',
     "true or false": "{key} = true or {key} = false",
     "a number": "{key} = 0.1, or what it should be",
-    "a list of texts": '{key} = ["..."]',
+    "a list of strings": '{key} = ["..."]',
 }
 """How a value of each kind is written."""
 
@@ -173,10 +173,10 @@ def _goal(table: _Table, name: str) -> object:
     if name == "capacity":
         return table.get(name, "true or false")
     if name == "validation":
-        return str(table.file.parent / (table.get(name, "a text")))
+        return str(table.file.parent / (table.get(name, "a string")))
     value = table.values[name]
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise table.wrong(name, f"is {_kind(value)}", "Write a number, or a text as on the command line.")
+        raise table.wrong(name, f"is {_kind(value)}", "Write a number, or a string as on the command line.")
     try:
         return READERS[name](str(value))
     except ValueError as error:
@@ -186,7 +186,7 @@ def _goal(table: _Table, name: str) -> object:
 
 def _configured(rules: tuple[Rule, ...], top: _Table) -> tuple[Rule, ...]:
     ids = [rule.id for rule in rules]
-    tables, opted_in = top.table("rules"), top.get("opt_in", "a list of texts") or []
+    tables, opted_in = top.table("rules"), top.get("opt_in", "a list of strings") or []
     elsewhere = _meanings(rules)
     tables.knows(ids, "List them: profile-train rules", elsewhere)
     for name in opted_in:
@@ -203,7 +203,7 @@ def _configured(rules: tuple[Rule, ...], top: _Table) -> tuple[Rule, ...]:
 
 
 def _with_settings(rule: Rule, table: _Table, elsewhere: Mapping[str, str]) -> Rule:
-    table.knows(("enabled", *rule.thresholds), f"All about the rule: profile-train explain {rule.id}", elsewhere)
+    table.knows(("enabled", *rule.thresholds), f"See: profile-train explain {rule.id}", elsewhere)
     limits = {name: _limit(table, name) for name in table.values if name != "enabled"}
     is_off = table.get("enabled", "true or false") is False
     return replace(rule, limits=limits, off=f"[{'.'.join(table.path)}] of {table.file}" if is_off else "")
@@ -224,9 +224,7 @@ def _meanings(rules: tuple[Rule, ...]) -> dict[str, str]:
     for rule in rules:
         for limit in rule.thresholds:
             having.setdefault(limit, []).append(rule.id)
-    metrics = {
-        each.name: f"{each.name} is a metric; what can be set are the limits of rules." for each in all_metrics()
-    }
+    metrics = {each.name: f"{each.name} is a metric; only limits of rules can be set." for each in all_metrics()}
     limits = {name: f"{name} is a limit of {', '.join(ids)}." for name, ids in having.items()}
     return metrics | limits
 
@@ -239,5 +237,12 @@ def _meant(name: str, names: Collection[str], elsewhere: Mapping[str, str] | Non
 
 
 def _kind(value: object) -> str:
-    kinds = {bool: "true or false", int: "a number", float: "a number", str: "a text", list: "a list", dict: "a table"}
+    kinds = {
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+        str: "a string",
+        list: "a list",
+        dict: "a table",
+    }
     return kinds.get(type(value), "a date or time")

@@ -114,8 +114,8 @@ def fit(program: Program, folder: Path, how: TrialChoices, watcher: Watcher) -> 
                 predicted=None,
                 steps=steps,
                 processes=1,
-                why=f"With {'this' if len(found) == 1 else 'these together'} the program took {steps} steps; without, "
-                f"{inline(before.why)}",
+                why=f"With {'this change' if len(found) == 1 else 'these changes'}, the program completed {steps} "
+                f"steps; without, {inline(before.why)}",
                 applied=True,
             ),
         )
@@ -219,7 +219,7 @@ def _run(program: Program, changes: Sequence[Intervention], out: Path, steps: in
         when = f"after {count(taken, 'step')}" if taken else "in its first step"
         return Ending(fits=False, steps=taken, of_memory=True, why=f"It ran out of memory {when}.")
     if run.signal == SIGKILL:
-        why = f"It was killed after {count(taken, 'step')}, as the system does where memory runs out."
+        why = f"It was killed after {count(taken, 'step')}, as the system does if memory runs out."
         return Ending(fits=False, steps=taken, of_memory=True, why=why)
     if run.outcome != "completed":
         ends = [each.message for each in m.profile.problems if each.source == "end"]

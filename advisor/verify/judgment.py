@@ -99,7 +99,7 @@ def _of_time(measured: Interval, predicted: Triple | None, p90_ratio: float) -> 
     low, high = (0.01, 0.99) if predicted is None else (predicted[0], predicted[2])
     found = verdict_of(measured, (1 / (1 - low), 1 / (1 - min(high, 0.999))), p90_ratio)
     if found is Verdict.HARMFUL:
-        return found, f"10% of the steps take at least {share(p90_ratio - 1)} longer."
+        return found, f"The slowest 10% of the steps take at least {share(p90_ratio - 1)} longer."
     wide = 1 / measured.low - 1 / measured.high > WIDEST * (1 - 1 / measured.estimate)
     if found is Verdict.CONFIRMED and predicted is not None and wide:
         return Verdict.INCONCLUSIVE, ""

@@ -26,13 +26,13 @@ def longer(effect: float, *, steps: int, steps_noise: float, processes: int, pro
     of two arms, as varying steps within processes and the differences of one process from others contribute to it.
     """
     effect = max(LEAST_EFFECT, effect)
-    goal = f"finding a gain of {share(effect)} takes"
+    goal = f"to find a gain of {share(effect)},"
     effect -= NO_SPEEDUP - 1  # by so much it has to differ from none
     if process_noise * math.sqrt(2 / processes) <= BY_CHANCE * steps_noise:
         needed = WARM_UP + math.ceil(steps * max(LEAST_MORE, (steps_noise * DETECTION / effect) ** 2))
-        return f"The steps vary: {goal} --steps {needed}."
+        return f"Step times vary: {goal} use --steps {needed}."
     needed = max(processes + 1, steps_per_arm(process_noise, effect))
-    differ = f"Its runs differ from one another by {share(process_noise)}: {goal}"
+    differ = f"Runs differ from one another by {share(process_noise)}: {goal}"
     if needed > MOST_PROCESSES:
-        return f"{differ} {needed} of each. An idle machine helps more."
-    return f"{differ} --repeats {needed}."
+        return f"{differ} {needed} runs of each kind are needed. An idle machine helps more."
+    return f"{differ} use --repeats {needed}."

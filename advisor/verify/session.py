@@ -104,7 +104,7 @@ def prepare(folder: Path, rules: Sequence[str], how: TrialChoices) -> Session:
                 left_out.append(f"{finding.rule.id}: {reason}")
         elif reason is None:
             on_demand.append(finding.rule.id)
-    left_out += [f"{rule}: it was not advised." for rule in rules if rule not in findings]
+    left_out += [f"{rule}: this run's report does not advise it." for rule in rules if rule not in findings]
     return Session(
         folder=folder,
         runs=runs,
@@ -141,7 +141,7 @@ def announcement(session: Session) -> str:
     total = sum(map(trials.duration, session.candidates))
     return "\n".join(
         [
-            f"To be tried: {printable(shlex.join(trials.program.words))}",
+            f"Trials of {printable(shlex.join(trials.program.words))}",
             *lines,
             promise_of_harmlessness(trials.program),
             f"About {seconds(total)} in total. Ctrl-C stops it; run the same command again to continue.",
@@ -159,9 +159,9 @@ def promise_of_harmlessness(program: Program) -> str:
     network = (
         "other network access is allowed."
         if program.in_place or program.network
-        else "it has no network access (allow it with --network)."
+        else "the program has no network access (allow it with --network)."
     )
-    return f"It runs {where} Trackers are set to stay offline; {network}"
+    return f"The program runs {where} Trackers are set to offline mode; {network}"
 
 
 def _check_names(rules: Sequence[str], judgment: Judgment) -> None:
@@ -188,7 +188,7 @@ def _program(profile: Profile, how: TrialChoices) -> Program:
             "Pass secrets in environment variables, and record again.",
         )
     if not Path(run.cwd).is_dir():
-        raise ProfilerError(f"The folder it ran in is gone: {run.cwd}.", "Verify where it was recorded.")
+        raise ProfilerError(f"The folder in which the program ran is gone: {run.cwd}.", "Verify where it was recorded.")
     script = Path(run.cwd) / run.command[0]
     if script.suffix == ".py" and not script.exists():
         raise ProfilerError(f"The script is gone: {script}.", "Verify where it was recorded.")

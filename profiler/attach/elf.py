@@ -31,7 +31,9 @@ def addresses(pid: int) -> dict[str, int]:
     python = _found(pid, mapped, [*libraries, _executable(pid)], PYTHON)
     libc = _found(pid, mapped, [path for path in mapped if re.search(r"/(libc[.-]|ld-musl)[^/]*so", path)], LIBC)
     if python is None or libc is None:
-        raise ProfilerError(f"Process {pid} is no Python program that can be attached to.", "Name the PID of one.")
+        raise ProfilerError(
+            f"Process {pid} is not a Python program that can be attached to.", "Give the PID of a Python program."
+        )
     return python | libc
 
 

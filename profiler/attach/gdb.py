@@ -39,9 +39,9 @@ def call(pid: int, function: int, *arguments: int, write: tuple[Path, int] | Non
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False
         )
     except subprocess.TimeoutExpired:
-        raise TimeoutError("gdb did not come back") from None
+        raise TimeoutError("gdb did not finish") from None
     match = re.search(r"returned (-?\d+)\.", done.stdout)
     if match is None:
-        said = (done.stderr.strip().splitlines() or ["gdb said nothing"])[-1]
+        said = (done.stderr.strip().splitlines() or ["gdb printed nothing"])[-1]
         raise PermissionError(said) if "not permitted" in done.stderr else OSError(said)
     return int(match[1])

@@ -40,8 +40,8 @@ program's profiler records stacks, because each question leaves a mark in that t
 """
 
 REASONS = {
-    "native": "its main thread has not come back from native code",
-    "busy": "it was never where hooks can be changed",
+    "native": "its main thread has not returned from native code",
+    "busy": "it never reached a point at which hooks can be changed",
     "profiled": "its own torch.profiler is recording stacks",
 }
 """Why an attempt took long, by the program's state."""
@@ -96,7 +96,7 @@ class Way(Enum):
     """A way to run code in a process, in words."""
 
     INTERPRETER = "by sys.remote_exec, which the interpreter offers"
-    PTRACE = "by ptrace: the program stops for some milliseconds"
+    PTRACE = "by ptrace: the program stops for a few milliseconds"
     GDB = "by gdb: the program stops for up to half a second"
 
 
@@ -223,7 +223,7 @@ class Injector:
             self._call(self._at["Py_AddPendingCall"], self._at["PyRun_SimpleString"], self._page, write=first)
             & 0xFFFFFFFF
         ):
-            raise OSError("Too much is waiting for the program's main thread already")
+            raise OSError("Too many calls are already pending for the program's main thread")
 
     def _call(self, function: int, *arguments: int, write: bool = False) -> int:
         """Return the result of a call in the program; with `write`, the lines are written to their page first."""

@@ -20,7 +20,7 @@ from profiler.recorder.record import Recorder, new_run
 
 _END = {"act": "end"}
 
-OUTSIDE = "Seen from outside only: no steps, phases, kernels or DataLoader, for nothing of ours was in the program."
+OUTSIDE = "Recorded only from outside, without hooks: steps, phases, kernels and the DataLoader were not measured."
 
 _NO_RANK = {"worker": "is a DataLoader worker", "no torch": "has not imported torch"}
 
@@ -54,9 +54,9 @@ def _hook(pid: int, settings: dict[str, object], hooked: list[Injector], asked: 
     except TimeoutError as error:
         injector.close()
         raise ProfilerError(
-            f"Process {pid} took no hooks within {PATIENCE:.0f} s: {error}.",
-            "Nothing was left in it. Try again later: loading, compiling, a long step or a profiler of its own "
-            "that records stacks keep it busy.",
+            f"Process {pid} accepted no hooks within {PATIENCE:.0f} s: {error}.",
+            "Nothing was left in it. Try again later: it may be loading, compiling, in a long step, or recording "
+            "stacks with its own profiler.",
         ) from None
     except BaseException:
         with contextlib.suppress(OSError):
@@ -70,21 +70,25 @@ def _hook(pid: int, settings: dict[str, object], hooked: list[Injector], asked: 
     injector.close()
     if state == "interrupted":
         os.kill(pid, signal.SIGINT)  # it was meant for the program, and has met us
-        raise ProfilerError(f"Process {pid} is being interrupted.", "Nothing was recorded; see whether it goes on.")
+        raise ProfilerError(
+            f"Process {pid} is being interrupted.", "Nothing was recorded. Check whether the process continues."
+        )
     if state == "recorded":
         other = answer.get("recorder")
         by = f"by process {other}" if other else "by profile-train"
-        raise ProfilerError(f"Process {pid} is being recorded already, {by}.", "Wait for the end of that, or end it.")
+        raise ProfilerError(
+            f"Process {pid} is being recorded already, {by}.", "Wait until that recording ends, or end it."
+        )
     if state == "compiled":
         raise ProfilerError(
-            f"Process {pid} has its optimizer's step compiled (torch.compile): with hooks it would be compiled "
-            "again, and such steps cannot be seen.",
+            f"Process {pid} has a compiled optimizer step (torch.compile): with hooks, torch would recompile it, and "
+            "the hooks would not see its steps.",
             rights.OUTSIDE.format(pid=pid),
         )
     if state in _NO_RANK:
         return _NO_RANK[state]
     raise ProfilerError(
-        f"The hooks could not be put into process {pid}: {answer.get('message')}.", rights.OUTSIDE.format(pid=pid)
+        f"The hooks could not be installed in process {pid}: {answer.get('message')}.", rights.OUTSIDE.format(pid=pid)
     )
 
 
@@ -99,7 +103,8 @@ def _unhook(hooked: list[Injector]) -> list[str]:
             injector.ask(_END, 10.0)
         except TimeoutError as error:
             notes.append(
-                f"Process {injector.pid} still has our hooks, for {error}; they go by themselves in its next steps."
+                f"Process {injector.pid} still has the hooks, because {error}; they remove themselves in its next "
+                "steps."
             )
         except OSError:  # it has ended
             pass
@@ -121,7 +126,7 @@ def record(wanted: Wanted) -> tuple[Path, tuple[str, ...]]:
         raise rights.refusal(pid) from None
     if not wanted.outside and not wanted.tree and not target.has_torch(pid):
         raise ProfilerError(
-            f"Process {pid} has not loaded torch.", "For a launcher's PID use --all: it takes its ranks."
+            f"Process {pid} has not loaded torch.", "For the PID of a launcher, use --all: it records all its ranks."
         )
     words = target.as_typed(target.command(pid))
     if wanted.outside:

@@ -12,12 +12,14 @@ CAPABLE = (
     '{capabilities: {add: ["SYS_PTRACE"]}}.'
 )
 
-OUTSIDE = "What can be seen without: profile-train attach --no-inject {pid}"
+OUTSIDE = "To record without hooks: profile-train attach --no-inject {pid}"
 
 
 def refusal(pid: int, proc: Path = Path("/proc")) -> ProfilerError:
     """Return the error to show after the kernel refused to attach."""
-    return ProfilerError(f"The kernel does not let us into process {pid}: {_why(pid, proc)}", OUTSIDE.format(pid=pid))
+    return ProfilerError(
+        f"The kernel does not allow attaching to process {pid}: {_why(pid, proc)}", OUTSIDE.format(pid=pid)
+    )
 
 
 def lifted(proc: Path = Path("/proc")) -> str:
@@ -28,7 +30,7 @@ def lifted(proc: Path = Path("/proc")) -> str:
     """
     sysctl = "sudo sysctl kernel.yama.ptrace_scope=0"
     if not is_contained(proc):
-        return f"Until the next boot this allows it to all your programs: {sysctl}"
+        return f"To allow it for all your programs until the next boot: {sysctl}"
     if os.geteuid() == 0:
         return f"{CAPABLE} Or, on the machine itself: {sysctl}"
     return f"On the machine itself, not in the container: {sysctl}"
@@ -38,7 +40,7 @@ def _why(pid: int, proc: Path) -> str:
     tracer = re.search(r"^TracerPid:\s*([1-9]\d*)", text(proc / str(pid) / "status"), re.MULTILINE)
     scope = text(proc / "sys/kernel/yama/ptrace_scope").strip()
     if tracer:
-        return f"process {tracer[1]} (a debugger or strace) is attached to it already; end that first."
+        return f"process {tracer[1]} (a debugger or strace) is attached to it already; detach that first."
     if pid == 1 and not re.match(r"python|pt_", text(proc / "1/comm")):  # in a container, the training may be it
         return "it is the first process of its machine or container. Give the training's own PID, as ps shows it."
     if scope == "3":

@@ -13,7 +13,7 @@ from profiler.reading import text
 # What torch calls the main thread of a DataLoader worker, from 2.6 on.
 WORKER = "pt_data_worker"
 
-_NEEDED = "Name the PID of a training process: ps -ef | grep python"
+_NEEDED = "Give the PID of a training process. List processes with: ps -ef | grep python"
 
 
 def check(pid: int, *, inject: bool = True) -> None:
@@ -42,16 +42,16 @@ def check(pid: int, *, inject: bool = True) -> None:
             f"Attach as that user: sudo -u '#{owner}' profile-train attach {pid}",
         )
     if state == psutil.STATUS_STOPPED:
-        raise ProfilerError(f"Process {pid} is stopped.", f"Let it go on: kill -CONT {pid}")
+        raise ProfilerError(f"Process {pid} is stopped.", f"Continue it: kill -CONT {pid}")
     if _namespaces(pid) != _namespaces(os.getpid()):
         raise ProfilerError(
             f"Process {pid} is in another container.",
-            "Install profile-train there and attach from within (docker exec, kubectl exec), by the PID it has there.",
+            "Install profile-train there and attach from within (docker exec, kubectl exec), with its PID there.",
         )
     variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     if any(entry.startswith(f"{VARIABLE}=".encode()) for entry in variables):
         raise ProfilerError(
-            f"Process {pid} was started by profile-train, which records it.", "Look at that run: profile-train watch"
+            f"Process {pid} was started by profile-train, which records it.", "Watch that run: profile-train watch"
         )
 
 

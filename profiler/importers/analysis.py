@@ -59,7 +59,8 @@ def analyze(path: Path) -> Analysis:
     problems = list(trace.problems)
     if (devices := device_count(trace)) > 1:
         problems.append(
-            f"{path.name} holds work of {devices} GPUs of one process. This is about the one with most kernels."
+            f"{path.name} contains work of {devices} GPUs of one process. The report is about the GPU with the most "
+            "kernels."
         )
     inside = work.where(steps.asked_in(work))
     on_gpu, typical = len(work) > 0, steps.typical

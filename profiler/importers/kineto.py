@@ -59,7 +59,7 @@ def read(path: Path) -> Trace:
         builder.add(events)
     ranges = builder.columns()
     if not len(ranges):
-        raise stream.nothing() or ProfilerError(f"{path} holds no ranges of a torch.profiler trace.", NO_TRACE)
+        raise stream.nothing() or ProfilerError(f"{path} contains no ranges of a torch.profiler trace.", NO_TRACE)
     about = stream.about
     distributed = _mapping(about.get("distributedInfo"))
     return Trace(
@@ -82,10 +82,11 @@ def _problems(stream: Stream, kept: int) -> list[str]:
     problems = []
     if stream.cut_off:
         problems.append(
-            f"The trace {stream.path.name} is not whole: {stream.cut_off}. This is about the {kept:,} ranges before."
+            f"The trace {stream.path.name} is incomplete: {stream.cut_off}. The report is about the {kept:,} ranges "
+            "before that."
         )
     if stream.unreadable:
-        problems.append(f"{stream.unreadable:,} events of {stream.path.name} are no valid JSON and were left out.")
+        problems.append(f"{stream.unreadable:,} events of {stream.path.name} are not valid JSON and were left out.")
     return problems
 
 

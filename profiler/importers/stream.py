@@ -197,7 +197,7 @@ class Stream:
                     return text[found.end() - 1 :]
             if len(text) > MOST_HEAD:
                 break
-        raise self.nothing() or self._no_trace("it holds no list of trace events" if text.strip() else "it is empty")
+        raise self.nothing() or self._no_trace("it contains no list of trace events" if text.strip() else "it is empty")
 
     def _take(self, text: bytes) -> tuple[list[Any], bytes, bool]:
         """Return the complete events at the start of `text`, the rest, and whether the list ended.
@@ -293,14 +293,14 @@ class Stream:
         if said is not None:
             self.about = {**self.about, **said}
         elif self.about and not self.cut_off:
-            self.cut_off = "it ends in the middle of what follows its events"
+            self.cut_off = "it ends early, after its events"
 
     def nothing(self) -> ProfilerError | None:
         """Return the error that nothing of a truncated file can be read; None for a file that is whole."""
         if not self.cut_off:
             return None
         return ProfilerError(
-            f"Nothing can be read of the trace {self.path}: {self.cut_off}.",
+            f"Nothing of the trace {self.path} can be read: {self.cut_off}.",
             "Copy it again from where it was made, or record it again.",
         )
 

@@ -50,9 +50,9 @@ class ProfileTrainMagics(Magics):
 
     @magic_arguments()
     @argument("--out", help="Run folder.  [profile-train-runs/<time>-<script>]")
-    @argument("--budget", type=float, default=0.01, help="Share of run time that torch.profiler windows may cost.")
-    @argument("--rate", type=float, default=10.0, help="Samples of GPUs and host a second.")
-    @argument("--no-windows", dest="windows", action="store_false", help="Take no torch.profiler windows.")
+    @argument("--budget", type=float, default=0.01, help="Share of the run time that torch.profiler windows may cost.")
+    @argument("--rate", type=float, default=10.0, help="Samples of GPUs and host per second.")
+    @argument("--no-windows", dest="windows", action="store_false", help="Open no torch.profiler windows.")
     @argument("--no-report", dest="report", action="store_false", help="Only record.")
     @cell_magic
     def profile_train(self, line: str, cell: str) -> None:

@@ -136,7 +136,7 @@ class Live:
         self._pause_until = max(self._pause_until, perf_counter()) + cost / SHARE
 
     def _give_up(self, error: Exception) -> None:
-        say(f"No more figures while the training goes on: {error}")
+        say(f"No more live values during this training: {error}")
         self.close()
 
 

@@ -319,7 +319,7 @@ class EventSource:
             self._unbounded = True
             message, code = "No optimizer step was seen. Call profiler.step() at the end of each iteration.", "unseen"
             if self._segmenter.index:
-                message = f"After step {self._segmenter.index} came so many passes that the first were left out."
+                message = f"After step {self._segmenter.index} came so many passes that the first ones were left out."
                 code = "left-out"
             rows.append(Problem(time=time, pid=self.process.pid, source="steps", message=message, code=code))
         return rows
@@ -351,12 +351,12 @@ _WATCHED = {
     "ray_data": "waiting for batches of Ray Data",
     "save": "saving",
     "gc": "garbage collections",
-    "usage": "what the program uses of torch",
+    "usage": "the features of torch that the program uses",
     "output": "logging and output",
     "windows": "kernels",
     "cuda_events": "the time of each phase on the GPU",
     "cuda_graphs": "steps replayed as CUDA graphs",
-    "tracebacks": "what error ends the program",
+    "tracebacks": "the error that ends the program",
 }
 
 

@@ -144,8 +144,11 @@ def _seen_by_others(folder: Path) -> str | None:
     mode = folder.stat().st_mode
     if not mode & 0o077:
         return None
-    can = "write into it, too" if mode & 0o022 else "look into it"
-    return f"Others can {can}: {folder} was there and keeps its permissions; the files of this run are yours alone."
+    can = "write into" if mode & 0o022 else "look into"
+    return (
+        f"Other users can {can} {folder}, which existed and keeps its permissions; only you can read the files of "
+        "this run."
+    )
 
 
 def _seat(wanted: Path, job: Job | None, *, chosen: bool) -> Seat:
@@ -169,7 +172,7 @@ def _seat(wanted: Path, job: Job | None, *, chosen: bool) -> Seat:
                 if seat is not None:
                     kept = () if made else (path.name for path in candidate.iterdir())
                     if any(not name.startswith((".", "run-", "recording", "earlier-", "windows")) for name in kept):
-                        seat = replace(seat, notice=f"{candidate} holds other files, which stay as they are.")
+                        seat = replace(seat, notice=f"{candidate} contains other files, which are not touched.")
                     _reserve(seat, job)
                     return seat
         candidate = wanted.with_name(f"{wanted.name}-{number}")
@@ -314,7 +317,7 @@ def _why_not(folder: Path) -> str | None:
         theirs = "windows"
     if theirs is None:
         theirs = next((path.name for path, note in _notes(folder).items() if note is None), None)
-    return theirs and f"holds a {theirs} that is not of a recording"
+    return theirs and f"holds a {theirs} that is not from a recording"
 
 
 def _holds_run(folder: Path) -> bool:

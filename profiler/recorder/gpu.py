@@ -116,7 +116,7 @@ class GpuSampler:
             try:
                 pynvml.nvmlShutdown()
             except pynvml.NVMLError as error:
-                self._complain(f"NVML did not shut down ({error}). Nothing is lost by it.")
+                self._complain(f"NVML did not shut down ({error}). No data is lost.")
 
     def _complain(self, message: str, code: str = "") -> None:
         self.problems.append(Problem(time=self._time, source="nvml", message=message, code=code))
@@ -146,7 +146,7 @@ class GpuSampler:
         for uuid in chosen:
             index, device, board = found[uuid]
             if any(source.gpu.index == index for source in self._sources):
-                self._complain(f"Of the MIG devices of {board.name} only the first that is visible was measured.")
+                self._complain(f"Only the first visible MIG device of {board.name} was measured.")
                 continue
             self._sources.append(self._source(index, uuid, device, board))
         self.gpus = tuple(source.gpu for source in self._sources)
@@ -173,7 +173,7 @@ class GpuSampler:
         counters = self._counters(device, board)
         memory = device.read("nvmlDeviceGetMemoryInfo")
         if memory is None:
-            self._complain(f"{device.name} does not tell its memory: its total is recorded as 0.")
+            self._complain(f"{device.name} does not report its memory size, which is recorded as 0.")
         mig = board.read("nvmlDeviceGetMigMode")
         pci = board.read("nvmlDeviceGetPciInfo_v3")
         cuda = _system("nvmlSystemGetCudaDriverVersion_v2")
@@ -211,8 +211,8 @@ class GpuSampler:
     def _without_counters(self, device: NvmlDevice, error: pynvml.NVMLError) -> None:
         self._complain(
             f"{device.name} has performance counters (GPM) but they could not be read ({error}): SM, tensor core and "
-            "memory activity are not measured. They may need root, or the driver option "
-            "NVreg_RestrictProfilingToAdminUsers=0, and no other profiler at work."
+            "memory activity are not measured. They may need root or the driver option "
+            "NVreg_RestrictProfilingToAdminUsers=0, and no other active profiler."
         )
 
     def _row(self, source: _Source, time: float, pids: Collection[int]) -> GpuSample:

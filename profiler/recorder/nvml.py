@@ -65,8 +65,8 @@ class NvmlDevice:
             if error.value == pynvml.NVML_ERROR_NO_PERMISSION and not self._forbidden:
                 self._forbidden = True
                 self._complain(
-                    f"{self.name} refused {function} and perhaps more for lack of permission; what it refused is not "
-                    "measured. Run as a user who may read /dev/nvidia*, or ask the administrator."
+                    f"{self.name} refused {function} and perhaps other calls, because of missing permissions; their "
+                    "values are not measured. Run as a user who may read /dev/nvidia*, or ask the administrator."
                 )
         return None
 
@@ -95,7 +95,7 @@ def explain(error: pynvml.NVMLError) -> tuple[str, str]:
         pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "The driver was updated since it was loaded: restart the machine.",
         pynvml.NVML_ERROR_NO_PERMISSION: "Run as a user who may read /dev/nvidia*.",
     }
-    remedy = remedies.get(error.value, "See whether `nvidia-smi` works in this place and what it says.")
+    remedy = remedies.get(error.value, "Check whether `nvidia-smi` works here, and what it reports.")
     message = f"The NVIDIA driver is installed but NVML failed ({error}), so no GPU was measured. {remedy}"
     return message, "driver-fails"
 

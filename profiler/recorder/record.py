@@ -77,13 +77,13 @@ def finish_orphan(folder: Path) -> str | None:
 
 def _finish(folder: Path, note: place.RecordingNote) -> str | None:
     if place.is_copy(folder, note):
-        return "This folder was copied while the run was recorded: it holds what had been written until then."
+        return "This folder was copied during the recording: it contains only the data written until then."
     if place.is_live(folder, note):
         return None
     if note.is_elsewhere:
         return (
-            f"The recorder of {note.part or 'this run'} was cut off on another machine: what it had not read yet can "
-            "be read only there, by this command."
+            f"The recorder of {note.part or 'this run'} ended early on another machine: data that it had not read yet "
+            "can be read only there, with this command."
         )
     rings = Path(note.rings)
     stored = _stored_here(folder, note.part)
@@ -97,11 +97,11 @@ def _finish(folder: Path, note: place.RecordingNote) -> str | None:
         )
         if place.is_alive(note.program, note.program_started):
             recorder.suspend()
-            return "The recorder of this run was cut off; the program trains on, and has left this so far."
+            return "The recorder of this run ended early; the program is still training. This is the data up to now."
         recorder.finish(None)
     except ProfilerError as error:
-        return f"The recorder of this run was cut off, and what the program left behind stays in {rings}: {error}"
-    return "The recorder of this run was cut off: the rest was read from what the program left behind."
+        return f"The recorder of this run ended early, and the rest of the program's events stays in {rings}: {error}"
+    return "The recorder of this run ended early: the rest was read from the program's rings."
 
 
 def _stored_here(folder: Path, part: str) -> Tables | None:
@@ -336,7 +336,7 @@ class Recorder:
         self._gpus.close()
         if not saved:
             raise ProfilerError(
-                f"The end of this run could not be written into {self.folder}; what was written before stands.",
+                f"The end of this run could not be written into {self.folder}; the data written before is kept.",
                 f"Make room there, then: profile-train report {self.folder}",
             )
         for source in self._drain.sources.values():

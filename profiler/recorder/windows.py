@@ -41,13 +41,14 @@ def parse(
     found = analyze(path)
     if found.cut_off:  # Kineto writes GPU work last: what is left would look idle
         raise ProfilerError(
-            f"The profiler window {path} is cut off.",
-            "The program may have been killed, or the disk have been full, while it was written. Record the run again.",
+            f"The profiler window {path} is incomplete.",
+            "The program may have been killed, or the disk may have been full, while it was written. Record the run "
+            "again.",
         )
     if device == "cuda" and found.window.device != "cuda":
         raise ProfilerError(
             f"The profiler window {path} shows no GPU work.",
-            "Another tool may hold CUPTI (Nsight, DCGM's profiling, a debugger): end it and record again.",
+            "Another tool may be using CUPTI (Nsight, DCGM's profiling, a debugger): end it and record again.",
         )
     window = replace(
         found.window,

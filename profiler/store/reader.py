@@ -39,7 +39,7 @@ def find(folder: Path) -> list[Path]:
         raise ProfilerError(f"There is no folder {folder}.", remedy)
     found = sorted(path for path in folder.glob("run-*.db") if path.is_file())
     if not found:
-        raise ProfilerError(f"{folder} holds no recording.", remedy)
+        raise ProfilerError(f"{folder} contains no recording.", remedy)
     return found
 
 
@@ -134,9 +134,11 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
             check(connection, path)
             yield connection
     except OSError as error:
-        raise ProfilerError(f"{path} cannot be read: {error.strerror}.", "Copy it to where there is room.") from error
+        raise ProfilerError(
+            f"{path} cannot be read: {error.strerror}.", "Copy it to a disk with free space."
+        ) from error
     except FAILURES as error:
-        raise ProfilerError(f"{path} is damaged, nothing of it can be read ({error}).", RECORD_AGAIN) from error
+        raise ProfilerError(f"{path} is damaged: nothing of it can be read ({error}).", RECORD_AGAIN) from error
 
 
 @contextmanager
@@ -218,16 +220,16 @@ def _read(connection: sqlite3.Connection, path: Path, conditions: Conditions | N
     found: dict[str, Sequence[Any]] = {}
     # To check all of a file takes longer than to read a little of it; what is torn there still fails.
     intact = _is_intact(connection, path, all_of_it=conditions is None)
-    notices = [] if intact else [("damaged", f"{path.name} is damaged: what is read of it may be wrong.")]
+    notices = [] if intact else [("damaged", f"{path.name} is damaged: values read from it may be wrong.")]
     for cls, name in NAMES.items():
         found[name], unfit, failure = _rows(connection, cls, (conditions or {}).get(cls, "1"))
         if failure:
-            notices.append(("damaged", f"{path.name} is damaged: of {name}, {failure}."))
+            notices.append(("damaged", f"{path.name} is damaged: from {name}, {failure}."))
         if unfit:
-            said = f"{path.name}: {unfit} values of {name} are not what they should be and were left out."
+            said = f"{path.name}: {unfit} values of {name} are invalid and were left out."
             notices.append(("unfit", said))
     if notices and not any(found.values()):
-        raise ProfilerError(f"{path} is damaged, nothing of it can be read.", RECORD_AGAIN)
+        raise ProfilerError(f"{path} is damaged: nothing of it can be read.", RECORD_AGAIN)
     problems = (Problem(time=0.0, source="store", message=said, code=code) for code, said in notices)
     return Tables(**{name: (*rows, *problems) if name == "problems" else tuple(rows) for name, rows in found.items()})
 

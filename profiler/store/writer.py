@@ -170,7 +170,7 @@ class Writer:
         """
         gone = not self.path.exists()
         if gone:
-            message = f"{self.path} was deleted while it was written, and has been made again."
+            message = f"{self.path} was deleted during the recording, and was created again."
             self.add(self._problem(message, "deleted"))
         written = self.commit()
         if gone:
@@ -321,7 +321,9 @@ def _connect(path: Path, *pragmas: str) -> sqlite3.Connection:
         if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             check(connection, path)
             if not holds_only_tables(connection):
-                raise ProfilerError(f"{path} holds more than profile-train has written.", "Record into a new folder.")
+                raise ProfilerError(
+                    f"{path} contains tables that profile-train did not write.", "Record into a new folder."
+                )
         else:
             connection.execute(f"PRAGMA application_id = {APPLICATION}")  # not in the log: only the header holds it
         connection.execute(journal)

@@ -13,8 +13,9 @@ HEAD = """# What happens when something breaks
 
 <!-- Generated from the tests' fault marks by `python tests/faults/matrix.py`. -->
 
-Each row is a test that really does it, to a real program, and shows all that the row says. *Unchanged* means the same
-output and exit status as without profile-train. Nothing that was recorded before the fault is lost.
+Each row is a test that causes the real fault in a real program, and checks everything that the row says. *Unchanged*
+means the same output and exit status as without profile-train. Except for what the rows name, nothing that was
+recorded before the fault is lost.
 
 | Fault | The program | What is kept | What is reported |
 | --- | --- | --- | --- |

@@ -1,4 +1,4 @@
-"""A recording is damaged: torn, flipped and foreign bytes, and other versions.
+"""A recording is damaged: truncated files, changed or foreign bytes, other versions.
 
 Whatever is done to a file, a report shows what is whole or one sentence says why there is none: no other exception, no
 hang, and no memory asked for that a damaged length would claim.
@@ -283,8 +283,8 @@ def foreign(path):
     ("make", "message"),
     [
         (lambda path: path.write_bytes(b""), "is empty: the recorder ended before it could write."),
-        (lambda path: path.write_bytes(b"import torch\n" * 999), "is damaged, nothing of it can be read"),
-        (lambda path: path.write_bytes(bytes(9999)), "is damaged, nothing of it can be read"),
+        (lambda path: path.write_bytes(b"import torch\n" * 999), "is damaged: nothing of it can be read"),
+        (lambda path: path.write_bytes(bytes(9999)), "is damaged: nothing of it can be read"),
         (foreign, "is not a recording of profile-train."),
     ],
     ids=["empty", "text", "zeros", "foreign"],

@@ -265,7 +265,7 @@ RULE = Rule(title="None", area=Area.COST, confidence=Confidence.HEURISTIC, diffi
 
 
 @pytest.mark.fault(
-    "SIGTERM while the report is written, as `srun --kill-on-bad-exit` sends to all tasks after one failed",
+    "SIGTERM while the report is written, as `srun --kill-on-bad-exit` sends it to all tasks after one failed",
     "has ended: profile-train returns its status",
     "everything",
     "the report, if it is finished before SIGKILL",

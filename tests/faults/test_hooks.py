@@ -64,10 +64,10 @@ INSTALLED = {
     "forward": ("hooks.forward:Roots.install", "forward passes"),
     "save": ("hooks.save:install", "saving"),
     "gc": ("hooks.gc:install", "garbage collections"),
-    "usage": ("hooks.usage:Usage.install", "what the program uses of torch"),
+    "usage": ("hooks.usage:Usage.install", "the features of torch that the program uses"),
     "output": ("hooks.output:Output.install", "logging and output"),
     "dataloader": ("hooks.dataloader:install", "waiting for data"),
-    "tracebacks": ("tracebacks:install", "what error ends the program"),
+    "tracebacks": ("tracebacks:install", "the error that ends the program"),
 }
 
 
@@ -75,7 +75,7 @@ INSTALLED = {
     "A hook cannot be installed: model, backward pass, DataLoader, saving, garbage collection, output",
     "unchanged",
     "everything else: each step, with the parts that were measured",
-    "*Not fully measured: backward passes (RuntimeError: ...).* and so on, a line each",
+    "*Not fully measured: backward passes (RuntimeError: ...).* and so on, one line each",
 )
 def test_hooks_that_cannot_be_put_in_are_left_out_and_named(run_broken, check_report):
     profiled = run_broken(*(where for where, _ in INSTALLED.values()))
@@ -109,7 +109,7 @@ def test_without_the_optimizers_hook_there_are_no_steps_and_that_is_said(run_bro
     "A hook fails during training: inspection of the model, the optimizer, the flags",
     "unchanged",
     "every step with all its parts",
-    "*Not fully measured: the model's layers and sizes (RuntimeError: ...).* and so on, a line each",
+    "*Not fully measured: the model's layers and sizes (RuntimeError: ...).* and so on, one line each",
 )
 def test_hooks_that_fail_later_take_out_themselves_alone(run_broken, check_report):
     profiled = run_broken("facts:model", "facts:optimizer", "facts:flags")

@@ -21,7 +21,7 @@ train(15_000, 0)
     "The program is stopped and continued (SIGSTOP and SIGCONT, Ctrl-Z and `fg`)",
     "unchanged",
     "everything",
-    "*The program was stopped for 2 s, as by SIGSTOP or Ctrl-Z: the steps of that time are longer by as much.*",
+    "*The program was stopped for 2 s, as by SIGSTOP or Ctrl-Z: steps in that time are longer by that amount.*",
 )
 @pytest.mark.fault(
     "The recorder is stopped until the program's ring overflows",

@@ -182,7 +182,7 @@ def test_a_disk_that_fills_up(program, plain, disk, start_profiled, report):
     disk.become("size=8m")
     again = report(folder)
     assert again.status == 0
-    assert b"the rest was read from what the program left behind" in again.err
+    assert b"the rest was read from the program's rings" in again.err
     assert result(folder)["steps"]["count"] in CUT_OFF
     assert (result(folder)["run"]["ended"], result(folder)["overhead"]["events_lost"]) == ("completed", 0)
 
@@ -348,11 +348,11 @@ def test_a_run_folder_that_is_deleted(program, plain, start_profiled, check_repo
     unharmed(ran, plain)
     assert len(ran.steps) == STEPS
     assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700
-    check_report(ran, "was deleted while it was written, and has been made again.")
+    check_report(ran, "was deleted during the recording, and was created again.")
 
 
 @pytest.mark.fault(
-    "The name of the run folder holds spaces, quotes, a line break, wildcards and invalid UTF-8",
+    "The name of the run folder contains spaces, quotes, a line break, wildcards and invalid UTF-8",
     "unchanged",
     "everything",
     "the usual report",
@@ -453,7 +453,7 @@ def test_a_machine_that_tells_nothing(script, apart, tmp_path):
     "A report is made during training, from the run and from a copy of its folder",
     "unchanged",
     "everything; the reports show what was written so far",
-    "that the run is still going on",
+    "that the run is still active",
 )
 def test_a_report_of_a_run_that_goes_on(program, plain, start_profiled, report, tmp_path):
     words, go = program
@@ -468,7 +468,7 @@ def test_a_report_of_a_run_that_goes_on(program, plain, start_profiled, report, 
         assert STEPS // 2 - 1 <= result(one)["steps"]["count"] <= STEPS // 2
         assert result(one)["run"]["ended"] == "running"
         assert b"Traceback" not in made.err
-    assert b"This folder was copied while the run was recorded" in made.err
+    assert b"This folder was copied during the recording" in made.err
     go.touch()
     ran = running.finish()
 
@@ -515,7 +515,7 @@ def test_a_run_folder_whose_recorder_was_killed(program, plain, start_profiled, 
     assert refused.status == 1
     assert b"result.json could not be written: Read-only file system." in refused.err
     assert f"profile-train report {folder} --out FOLDER" in refused.err.decode()
-    assert b"what the program left behind stays in" in refused.err
+    assert b"the rest of the program's events stays in" in refused.err
     made = apart(read_only, *COMMAND, "report", folder, "--out", elsewhere)
     assert made.status == 0
     assert result(elsewhere)["steps"]["count"] == half
@@ -523,7 +523,7 @@ def test_a_run_folder_whose_recorder_was_killed(program, plain, start_profiled, 
     both = [start(*COMMAND, "report", folder) for _ in range(2)]
     both = [each.finish() for each in both]
     assert [each.status for each in both] == [0, 0]
-    assert sum(b"the rest was read from what the program left behind" in each.err for each in both) == 1
+    assert sum(b"the rest was read from the program's rings" in each.err for each in both) == 1
     assert b"Traceback" not in b"".join(each.err for each in [refused, made, *both])
     assert result(folder)["steps"]["count"] in CUT_OFF
     assert len(read(find(folder)[0]).steps) in CUT_OFF

@@ -1,4 +1,4 @@
-"""One block of a program is recorded by the context manager; afterwards the program is as before."""
+"""The context manager records one block of a program, and leaves the program as it was."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A process is killed: the recording stands, and the program is unharmed."""
+"""A process is killed: the recording is kept, and the program is not affected."""
 
 import errno
 import json
@@ -63,7 +63,7 @@ def result(folder):
     "SIGKILL of the program in the middle of training",
     "unchanged: profile-train ends by the same signal",
     "all but the current step and at most 20 ms before it",
-    "`killed`, in all forms of the report",
+    "`killed`, in all formats of the report",
 )
 def test_a_killed_program_is_reported_up_to_its_last_second(trains, start_profiled):
     words, log = trains(10_000)
@@ -86,11 +86,10 @@ def test_a_killed_program_is_reported_up_to_its_last_second(trains, start_profil
 @pytest.mark.fault(
     "SIGKILL of the recorder, which is profile-train itself",
     "unchanged: it continues training",
-    "`profile-train report` reads the program's ring, during training and after it: of the"
-    " time after the kill, the newest 32,768 events, about 8,000 steps. Lost are the step "
-    "that the recorder held (the end of a step shows only when the next one begins), and "
-    "all samples from half a second before the kill",
-    "*The recorder of this run was cut off ...*: `running`, later `completed`",
+    "`profile-train report` reads the program's ring, during training and after it: of the time after the kill, the "
+    "newest 32,768 events, about 8,000 steps. Lost: the step that the recorder held (the end of a step shows only when "
+    "the next one begins), and all samples from half a second before the kill",
+    "*The recorder of this run ended early ...*: `running`, later `completed`",
 )
 def test_a_program_outlives_its_recorder_and_the_report_takes_up_what_it_left(
     trains, start_plain, start_profiled, report
@@ -108,7 +107,7 @@ def test_a_program_outlives_its_recorder_and_the_report_takes_up_what_it_left(
     meanwhile = len(logged(log))
     first = report(ran.folder)
     assert first.status == 0
-    assert b"trains on" in first.err
+    assert b"still training" in first.err
     assert meanwhile - 50 <= result(ran.folder)["steps"]["count"] <= len(logged(log)) + 1
     assert result(ran.folder)["run"]["ended"] == "running"
     assert alive(program)

@@ -125,7 +125,7 @@ def _operators(report: Report) -> Iterator[str]:
     yield f"per step, of {seconds(table.seconds)} of GPU work on {table.gpu or 'a GPU'}:"
     for row in table.rows[:MOST_ROWS]:
         roof = "" if row.roof.share is None else f", {share(row.roof.share)} of the roofline ({row.roof.bound})"
-        gain = f", {seconds(row.roof.gain)} to be had" if row.roof.gain else ""
+        gain = f", {seconds(row.roof.gain)} recoverable" if row.roof.gain else ""
         where = f" in {'.'.join(row.path)}" if row.path else ""
         yield f"  {share(row.share)} {seconds(row.seconds)} {row.name}{where}, {row.calls:.3g} calls{roof}{gain}"
 

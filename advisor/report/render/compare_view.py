@@ -82,7 +82,7 @@ def headline(found: Comparison) -> str:
         return f"No verdict: no steady training step was measured in {where}."
     word = _WORDS[found.verdict]
     if found.verdict is ChangeVerdict.UNCLEAR and found.crowded:
-        word = "Unclear while other programs use the cores"
+        word = "Unclear, because other programs used the cores"
     step = _STEPS[row.name]
     return f"{word}: {step} takes {seconds(row.after)} in B, {seconds(row.before)} in A: {_amount(row)}."
 
@@ -146,8 +146,8 @@ def _sentences(found: Comparison) -> Iterable[str]:
         yield f"Events between steps are too rare for a verdict; with them, a step takes {_amount(found.whole)}."
     if found.crowded:
         yield (
-            f"Other programs used the cores during {' and '.join(found.crowded)}: intervals include the possible "
-            "effect. Record again on an idle machine."
+            f"Other programs used the cores during {' and '.join(found.crowded)}: intervals include what that may have "
+            "cost. Record again on an idle machine."
         )
     if found.scale != 1.0:
         yield (

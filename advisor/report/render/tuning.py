@@ -44,11 +44,11 @@ def _fitted(fitted: Fitted) -> Iterator[str]:
     """Yield how the program failed, the changes it needs to survive, and what else was tried."""
     yield f"Without changes: {inline(fitted.before.why)}"
     if fitted.after is None:
-        yield "No set of changes that `fit` can apply makes the program fit."
+        yield "No set of changes that `tune` can apply makes the program fit."
     else:
         time = fitted.after.step_time
         pace = "" if time is None else f", of {seconds(time)} each"
-        yield f"The least it takes, with which it took {fitted.after.steps} steps{pace}:"
+        yield f"The smallest set of changes, with which it completed {fitted.after.steps} steps{pace}:"
         for each in fitted.kept:
             yield f"  {each.finding.advice.then} [{each.verified.rule}]"
         yield "Peaks vary from step to step: leave some memory free, or test more steps with --steps."

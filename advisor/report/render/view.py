@@ -50,7 +50,7 @@ ENDINGS = {
     "failed": "failed",
     "killed": "killed",
     "running": "not ended",
-    "attached": "watched for a while",
+    "attached": "recorded for a while",
 }
 
 NOTABLE = 0.01
@@ -187,7 +187,7 @@ def why_slow(report: Report) -> str:
     part, grown = found.cause
     host = next((each.host for each in slow.stretches if each.part == part), "")
     inside = f"; during its longest stretch, the host was in `{host}`" if host else ""
-    return f'{took}: {seconds(grown)} more of "{part_label(part)}"{inside}.'
+    return f'{took}; "{part_label(part)}" alone takes {seconds(grown)} more{inside}.'
 
 
 def step_lead(report: Report) -> str:

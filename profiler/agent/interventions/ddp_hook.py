@@ -47,4 +47,4 @@ def apply(change: Modification, dtype: str | None = None, arguments: dict[str, A
     if hook is not None:
         change.agent.on_model.append(act)
     change.replace(cls, "__init__", made)
-    change.expect("No model is under DistributedDataParallel.")
+    change.expect("No model is wrapped in DistributedDataParallel.")

@@ -18,7 +18,7 @@ def apply(change: Modification, variables: dict[str, str | None]) -> None:
     Raises:
         NotMade: the program changed one before it imported torch.
     """
-    otherwise = f"The program itself sets what is to be changed of {', '.join(variables)}."
+    otherwise = f"The program itself sets {', '.join(variables)}."
 
     def hold() -> bool:
         return all(os.environ.get(name) == value for name, value in variables.items())

@@ -48,7 +48,7 @@ def apply(
         return all(now() == wanted for wanted, now, _ in switches)
 
     agent.on_step.append(at_step)
-    change.expect("The program itself sets what is to be changed.", hold, code="program-does", by_the_end=True)
+    change.expect("The program itself sets this switch.", hold, code="program-does", by_the_end=True)
     if anomaly is False:
         _without_anomaly(change)
 
@@ -62,4 +62,4 @@ def _without_anomaly(change: Modification) -> None:
         plain(False, check_nan)
 
     change.replace(torch, "set_anomaly_enabled", never)
-    change.expect("Nobody has switched anomaly detection on.", by_the_end=True)
+    change.expect("Anomaly detection was never switched on.", by_the_end=True)

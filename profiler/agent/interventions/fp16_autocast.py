@@ -29,7 +29,7 @@ def apply(change: Modification, initial_scale: float = 65536.0) -> None:
     change.replace(torch.autograd, "backward", scaling.of_anything)
     replace_clipping(change, scaling.clipped)
     autocast.apply(change, "float16")
-    change.expect("No update was made by an optimizer of torch.", lambda: scaling.updates)
+    change.expect("No torch optimizer made an update.", lambda: scaling.updates)
 
 
 class _Scaling:
@@ -95,7 +95,7 @@ class _Scaling:
         if self._stepping:
             return plain()
         if isinstance(optimizer, self._torch.optim.LBFGS):
-            self._fail("LBFGS looks at its closure several times an update, which no scaler can.")
+            self._fail("LBFGS evaluates its closure several times per update, which a GradScaler does not support.")
         loss = None
         if closure is not None:
             with self._torch.enable_grad():

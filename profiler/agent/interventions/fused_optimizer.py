@@ -25,4 +25,4 @@ def apply(change: Modification, name: str) -> None:
         changed.append(optimizer)
 
     change.undoing.append(register_optimizer_step_pre_hook(before).remove)
-    change.expect(f"No {name} that has a fused form was found before its first step.", lambda: changed)
+    change.expect(f"No {name} with a fused implementation was found before its first step.", lambda: changed)

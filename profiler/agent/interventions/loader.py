@@ -52,7 +52,7 @@ def apply(
         change.replace(change.torch.utils.data.DataLoader, "__init__", made)
 
     when_imported("torch.utils.data.dataloader", watch)
-    change.expect(f"No DataLoader was made at {file}:{line}.")
+    change.expect(f"No DataLoader was created at {file}:{line}.")
     if non_blocking:
         copied: list[bool] = []
         copy_without_waiting(change, copied)

@@ -75,7 +75,7 @@ def apply(change: Modification, every: int) -> None:
     if change.is_trial:
         thin(builtins, "print", _into_a_file, printed)
         when_imported(_TQDM, lambda: thin(sys.modules[_TQDM].tqdm, "refresh", counted=printed))
-    change.expect("Nothing was logged that could be left out.", made, by_the_end=True)
+    change.expect("No log output was found that could be skipped.", made, by_the_end=True)
 
 
 def _into_a_file(*args: Any, file: Any = None, **kwargs: Any) -> bool:
@@ -165,7 +165,7 @@ class _LogFunctions:
                 for owner in _owners(code, names):
                     self._change.replace(owner, code.co_name, self._gate())
             else:  # it may write what is needed again
-                message = f"{code.co_name} writes at every step, and was left to: log less often there by hand."
+                message = f"{code.co_name} writes at every step and was not changed: log less often there by hand."
                 self._agent.problem("logging", RuntimeError(message))
 
     def _gate(self) -> Callable[..., Any]:

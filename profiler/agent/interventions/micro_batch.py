@@ -71,7 +71,7 @@ def apply(change: Modification, file: str, line: int, pieces: int) -> None:
         change.replace(torch.utils.data.DataLoader, "__iter__", iterated)
 
     when_imported("torch.utils.data.dataloader", split)
-    change.expect(f"No batch of a DataLoader made at {file}:{line} was split.")
+    change.expect(f"No batch of a DataLoader created at {file}:{line} was split.")
 
 
 class _PiecewiseUpdate:
@@ -206,7 +206,7 @@ def in_pieces(torch: Any, batch: Any, number: int) -> list[tuple[float, Any]]:
     """
     sizes = {tensor.shape[0] for tensor in tensors(torch, batch) if tensor.dim()}
     if len(sizes) != 1:
-        raise ValueError(f"A batch cannot be split whose tensors have the first sizes {sorted(sizes)}.")
+        raise ValueError(f"A batch whose tensors have first dimensions of {sorted(sizes)} cannot be split.")
     (samples,) = sizes
     length = max(1, -(-samples // number))
     starts = range(0, max(1, samples), length)

@@ -22,7 +22,7 @@ def apply(change: Modification, passes: int) -> None:
     from torch.optim.optimizer import register_optimizer_step_pre_hook  # type: ignore[import-not-found,unused-ignore]
 
     if passes < 2:
-        raise NotMade("An update is made of one backward pass: every one has to reduce its gradients.", "no-target")
+        raise NotMade("Each update has one backward pass, which must reduce gradients.", "no-target")
     models: dict[Any, _DelayedReduction] = {}
 
     def act(root: Any) -> None:
@@ -43,7 +43,7 @@ def apply(change: Modification, passes: int) -> None:
     change.agent.on_model.append(act)
     change.undoing.append(register_optimizer_step_pre_hook(before_update).remove)
     change.replace(change.torch.autograd, "backward", backward)  # which Tensor.backward calls by this name
-    change.expect("No model is under DistributedDataParallel.")
+    change.expect("No model is wrapped in DistributedDataParallel.")
 
 
 class _DelayedReduction:
@@ -65,7 +65,7 @@ class _DelayedReduction:
         if not self._change.torch.is_grad_enabled():
             return plain(*args, **kwargs)
         if not model.require_backward_grad_sync:
-            self._change.fail("The program leaves out the reduction itself.", "program-does")
+            self._change.fail("The program itself skips reductions.", "program-does")
             return plain(*args, **kwargs)
         self._open = True
         # The forward pass decides: it prepares the reduction, or does not.

@@ -35,4 +35,4 @@ def apply(change: Modification, name: str) -> None:
             change.made = True
 
     replace_optimizer(change, name, EightBit)
-    change.expect(f"No {name} was made.")
+    change.expect(f"No {name} was created.")

@@ -42,7 +42,7 @@ def apply(change: Modification, name: str) -> None:
 
     change.agent.on_model.append(act)
     replace_optimizer(change, name, ShardedOptimizer)
-    change.expect(f"No {name} was made by ranks that train one model.", lambda: change.made and parallel)
+    change.expect(f"No {name} was created by ranks that train one model.", lambda: change.made and parallel)
 
 
 def _groups(params: Any) -> list[Any]:

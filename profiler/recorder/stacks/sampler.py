@@ -312,7 +312,7 @@ def _reason(said: str) -> str:
     scope = text(Path("/proc/sys/kernel/yama/ptrace_scope")).strip()
     if "ermission" in said or "EPERM" in said or "not permitted" in said:
         by = f" (kernel.yama.ptrace_scope is {scope})" if scope not in ("", "0") else ""
-        return f"the kernel does not let us read the program's memory{by}"
+        return f"the kernel does not allow reading the program's memory{by}"
     # A backtrace of Rust's may follow, whose frames name errors, too.
     lines = [line.removeprefix("Error: ") for line in said.splitlines() if line.startswith("Error: ")]
     return f"py-spy failed ({lines[0].strip()[:200]})" if lines else "py-spy saw no Python stack"

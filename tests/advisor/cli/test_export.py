@@ -78,7 +78,7 @@ def test_what_is_no_run_is_told_with_a_way_out(folder, capsys):
     Path("foreign/run-x.db").write_text("not ours " * 100)
     for given, message in [
         ("gone", "There is no folder gone"),
-        ("empty", "empty holds no recording"),
+        ("empty", "empty contains no recording"),
         ("trace.json", "trace.json is a file"),
         ("foreign", "foreign/run-x.db"),
     ]:

@@ -216,5 +216,5 @@ def test_a_file_that_cannot_be_written(plan, tmp_path):
 def test_help_names_every_unit(plan):
     text = plan("--help").out
 
-    assert "times 20s, 5m, 2h" in text
+    assert "20s, 5m or 2h" in text
     assert "profile-train plan --mtbf 2h" in text

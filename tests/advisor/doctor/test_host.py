@@ -187,7 +187,7 @@ def limited(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("container", "user", "expected"),
     [
-        (False, 1000, "Until the next boot"),
+        (False, 1000, "To allow it for all your programs"),
         (True, 1000, "On the machine itself, not in the container: sudo sysctl"),
         (True, 0, "--cap-add SYS_PTRACE"),
     ],

@@ -58,7 +58,7 @@ def test_what_does_not_belong_together_is_not_joined(tmp_path, other, why):
 
 def test_a_folder_that_is_there_is_left_alone(tmp_path):
     folders = [recorded(tmp_path / str(rank), rank) for rank in (0, 1)]
-    with pytest.raises(ProfilerError, match="is there already"):
+    with pytest.raises(ProfilerError, match="exists already"):
         merge(folders, folders[0])
     with pytest.raises(ProfilerError, match="nothing to join"):
         merge([folders[0], folders[0]], tmp_path / "c")

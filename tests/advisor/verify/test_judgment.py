@@ -69,7 +69,7 @@ def test_processes_that_differ_widen_the_interval():
 
     assert found.verdict is Verdict.INCONCLUSIVE
     assert found.removed[0] < 0 < found.removed[2]
-    assert "runs differ" in found.why
+    assert "Runs differ" in found.why
 
 
 def test_too_noisy_a_trial_says_how_long_it_should_be():

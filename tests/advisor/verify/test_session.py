@@ -104,7 +104,7 @@ def test_a_rule_that_said_nothing_is_not_tried(recorded):
     [
         ({"command": ()}, (), "does not contain the command"),
         ({"command": ("train.py", f"--key={HIDDEN}")}, (), "secret was left out"),
-        ({"cwd": "/gone/folder"}, (), "folder it ran in is gone"),
+        ({"cwd": "/gone/folder"}, (), "folder in which the program ran is gone"),
         ({"command": ("gone.py",)}, (), "script is gone"),
         ({}, ("no-such-rule",), "no rule 'no-such-rule'"),
     ],

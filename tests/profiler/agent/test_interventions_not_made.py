@@ -22,24 +22,27 @@ for step in range(STEPS):
 )
 ELSEWHERE = {"file": "other.py", "line": 1}
 CHANGES = {
-    ("loader", "num_workers"): ({**ELSEWHERE, "num_workers": 2}, "No DataLoader was made at other.py:1."),
+    ("loader", "num_workers"): ({**ELSEWHERE, "num_workers": 2}, "No DataLoader was created at other.py:1."),
     ("loader", "non_blocking"): ({**ELSEWHERE, "non_blocking": True}, "No pinned batch was copied to a GPU"),
-    ("fused_optimizer", "name"): ({"name": "Adam"}, "No Adam that has a fused form was found"),
-    ("flags", "threads"): ({"threads": 2}, "The program itself sets what is to be changed."),
-    ("flags", "anomaly"): ({"anomaly": False}, "Nobody has switched anomaly detection on."),
+    ("fused_optimizer", "name"): ({"name": "Adam"}, "No Adam with a fused implementation was found"),
+    ("flags", "threads"): ({"threads": 2}, "The program itself sets this switch."),
+    ("flags", "anomaly"): ({"anomaly": False}, "Anomaly detection was never switched on."),
     ("channels_last", ""): ({}, "No model has a 2-D convolution."),
     ("checkpointing", "block"): ({"block": "Block"}, "No model has a block Block."),
     ("selective_recompute", "block"): ({"block": "Brick"}, "No model has a block Brick."),
-    ("micro_batch", "pieces"): ({**ELSEWHERE, "pieces": 2}, "No batch of a DataLoader made at other.py:1 was split."),
-    ("zero_redundancy", "name"): ({"name": "AdamW"}, "No AdamW was made by ranks that train one model."),
+    ("micro_batch", "pieces"): (
+        {**ELSEWHERE, "pieces": 2},
+        "No batch of a DataLoader created at other.py:1 was split.",
+    ),
+    ("zero_redundancy", "name"): ({"name": "AdamW"}, "No AdamW was created by ranks that train one model."),
     ("fsdp2", ""): ({}, "No model was wrapped in DistributedDataParallel."),
-    ("no_sync", "passes"): ({"passes": 2}, "No model is under DistributedDataParallel."),
-    ("no_sync", ""): ({"passes": 1}, "An update is made of one backward pass"),
-    ("ddp_hook", "dtype"): ({"dtype": "float16"}, "No model is under DistributedDataParallel."),
+    ("no_sync", "passes"): ({"passes": 2}, "No model is wrapped in DistributedDataParallel."),
+    ("no_sync", ""): ({"passes": 1}, "Each update has one backward pass"),
+    ("ddp_hook", "dtype"): ({"dtype": "float16"}, "No model is wrapped in DistributedDataParallel."),
     ("environment", "variables"): ({"variables": {"OMP_NUM_THREADS": "2"}}, "The program itself sets"),
     ("evaluation", ""): ({}, "No model computed in eval mode with gradients enabled."),
     ("optimizer_8bit", "name"): ({"name": "AdamW"}, "bitsandbytes"),
-    ("logging", "every"): ({"every": 3}, "Nothing was logged that could be left out."),
+    ("logging", "every"): ({"every": 3}, "No log output was found that could be skipped."),
 }
 
 

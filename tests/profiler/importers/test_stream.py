@@ -209,8 +209,8 @@ def test_events_of_no_known_phase_are_passed_over(tmp_path):
         (b"", "it is empty"),
         (b"hello", "it is not JSON"),
         (b"\x89PNG\r\n", "it is not JSON"),
-        (b'{"schema": "profile-train/result@1"}', "it holds no list of trace events"),
-        (b'{"traceEvents": "none"}', "it holds no list of trace events"),
+        (b'{"schema": "profile-train/result@1"}', "it contains no list of trace events"),
+        (b'{"traceEvents": "none"}', "it contains no list of trace events"),
         (gzip.compress(b"hello", mtime=0), "it is not JSON"),
     ],
 )
@@ -229,7 +229,7 @@ def test_a_trace_without_ranges(tmp_path, content):
     path = tmp_path / "x.json"
     path.write_bytes(content)
 
-    with pytest.raises(ProfilerError, match="holds no ranges"):
+    with pytest.raises(ProfilerError, match="contains no ranges"):
         read(path)
 
 
@@ -237,7 +237,7 @@ def test_a_packed_file_of_which_nothing_is_left(tmp_path):
     path = tmp_path / "x.json.gz"
     path.write_bytes(gzip.compress(made().text().encode())[:12])
 
-    with pytest.raises(ProfilerError, match="Nothing can be read of the trace") as raised:
+    with pytest.raises(ProfilerError, match="Nothing of the trace") as raised:
         read(path)
 
     assert raised.value.remedy not in ("", stream.NO_TRACE)
