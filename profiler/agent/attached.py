@@ -85,7 +85,7 @@ def is_abandoned(settings: dict[str, Any]) -> bool:
         posix.kill(settings["recorder"], 0)
     except ProcessLookupError:
         return True
-    except OSError:  # it is somebody else's by now, as after sudo
+    except Exception:  # it is somebody else's by now, as after sudo, or an audit hook of the program forbids to look
         pass
     return not is_folder(settings["rings"])
 

@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import posix
 import sys
 import types
 import weakref
@@ -379,6 +380,22 @@ def test_finishing_writes_the_last_events_and_says_how_it_ended(agent, tmp_path)
     assert [fact["failed"] for fact in facts(tmp_path, "end")] == [True]
     assert windows.closed
     assert agent.outlet is None
+
+
+def test_a_program_that_forbids_to_look_for_the_recorder_is_measured_to_its_end(agent, tmp_path, monkeypatch):
+    """Its audit hook may raise anything."""
+
+    def forbidden(pid, number):
+        raise RuntimeError("no signals here")
+
+    agent.settings["recorder"] = 1
+    monkeypatch.setattr(posix, "kill", forbidden)
+    put(agent, ring.OPTIMIZER)
+    agent.flush()
+    agent.finish()
+    assert [fact["failed"] for fact in facts(tmp_path, "end")] == [False]
+    assert not agent.abandoned
+    assert facts(tmp_path, "problem") == []
 
 
 def test_finishing_twice_and_without_an_outlet_is_nothing(agent, tmp_path):
