@@ -30,13 +30,14 @@ def contents(path: str, size: int = 16384) -> bytes:
 
 
 def append(path: str, data: bytes, flags: int = 0) -> None:
-    """Append to a file by one call; `flags` say whether it may be created.
+    """Append to a file by at most one write; `flags` say whether it may be created.
 
     The file is not kept open: a program that closes all descriptors may then get that number for a file of its own.
     """
     file = posix.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
     try:
-        posix.write(file, data)
+        if data:  # an empty write counts among the program's, too
+            posix.write(file, data)
     finally:
         posix.close(file)
 

@@ -34,6 +34,19 @@ def test_ring_and_facts_lie_side_by_side_under_the_process_id(outlet, tmp_path):
     assert all(name.startswith(f"{os.getpid()}-") for name in names)
 
 
+def test_it_knows_every_write_of_its_own(tmp_path):
+    """The kernel counts them among the program's."""
+
+    def writes():
+        (line,) = [line for line in contents("/proc/self/io").splitlines() if line.startswith(b"syscw:")]
+        return int(line.split()[1])
+
+    before = writes()
+    outlet = Outlet(str(tmp_path), worker=True)
+    outlet.fact("flags", {})
+    assert outlet.writes == writes() - before == 1
+
+
 def test_files_are_the_users_own(outlet, tmp_path):
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
 
