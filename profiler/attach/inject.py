@@ -200,9 +200,9 @@ class Injector:
     # ---- ways ----
 
     def _take(self, chosen: Way) -> None:
-        self._way = chosen
         if chosen is not Way.INTERPRETER:
             self._at = elf.addresses(self.pid)
+        self._way = chosen  # last: without the addresses it is no way
 
     def _schedule(self) -> None:
         """Have the program run the lines."""

@@ -10,6 +10,7 @@ import pytest
 
 from profiler.attach import elf, gdb, inject, ptrace
 from profiler.attach.inject import Injector
+from profiler.errors import ProfilerError
 
 LIKE_BEFORE = (
     *("patched", "optimizer", "single", "modules", "iterators", "fetchers", "gc", "finders"),
@@ -250,3 +251,27 @@ def test_from_python_3_14_on_the_interpreter_is_asked(monkeypatch):
         for name in [name for name in sys.modules if name.startswith("_profile_train_agent")]:
             del sys.modules[name]
     assert ran == [program.pid]
+
+
+@pytest.mark.process
+def test_an_interpreter_that_refuses_and_has_no_functions_to_call_says_so_each_time(monkeypatch):
+    program = busy("import sys; sys.stdin.read()")
+
+    def refuse(pid, script):
+        raise RuntimeError("Remote debugging is not enabled in the remote process")
+
+    def addresses(pid):
+        raise ProfilerError("no functions", "")
+
+    monkeypatch.setattr(inject, "_versions", lambda pid: {f"python3.{sys.version_info.minor}"})
+    monkeypatch.setattr(sys, "remote_exec", refuse, raising=False)
+    monkeypatch.setattr(elf, "addresses", addresses)
+    injector = Injector(program.pid)
+    try:
+        for _ in range(2):  # the second order is to take out what the first one may have left
+            with pytest.raises(ProfilerError, match="no functions"):
+                injector.ask(END, 1.0)
+    finally:
+        injector.close()
+        program.kill()
+        program.communicate()
