@@ -102,7 +102,7 @@ def analyze(path: Path) -> Analysis:
         steps=in_steps,
         kernels=by_name,
         operators=by_place,
-        syncs=syncs(trace, work, host, parts),
+        syncs=syncs(trace, work, host, parts) if on_gpu else (),
         collectives=sent,
         fact=fact,
         problems=tuple(problems),

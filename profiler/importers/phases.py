@@ -29,7 +29,7 @@ SINGLE = f"{FETCH}_SingleProcessDataLoaderIter"
 def steps_on_gpu(trace: Trace, work: GpuWork, host: HostActivity, parts: Shares, steps: Steps) -> tuple[Step, ...]:
     """Return the steps, each from when the GPU reached it to when it reached the next."""
     waiting = {
-        "data_wait": parts.data if len(host.fetches) else None,
+        "data_wait": parts.data if trace.annotated(FETCH).any() else None,
         "h2d": parts.h2d,
         "communication": parts.communication,
         "sync": parts.sync,

@@ -367,6 +367,16 @@ def test_the_phases_of_a_step_add_up(tmp_path):
         assert sum(getattr(step, part) for part in parts) == pytest.approx(step.duration)
 
 
+def test_a_fetch_that_takes_no_time_is_no_missing_fetch(tmp_path):
+    """Versions of Kineto that write whole microseconds give it length 0."""
+    made = Made()
+    made.step(0, 0, 100)
+    made.host("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 5, 5, "user_annotation")
+    made.gpu(KERNEL, 20, 100, (10, 12))
+
+    assert [step.data_wait for step in analyze(made.write(tmp_path / "t.json")).steps] == [0.0]
+
+
 def test_kernels_tell_how_many_multiprocessors_they_reach(tmp_path):
     made = Made(deviceProperties=[GPU])
     made.step(0, 0, 100)

@@ -83,3 +83,12 @@ def test_a_wait_while_work_is_queued_costs_nothing(tmp_path):
     made.host("cudaDeviceSynchronize", 20, 60, "cuda_runtime", correlation=0)
 
     assert analyze(made.write(tmp_path / "t.json")).syncs == ()
+
+
+def test_a_wait_in_a_trace_without_gpu_work_is_for_no_gpu(tmp_path):
+    """Kineto writes the calls of a process whose GPU work it could not trace, as while Nsight holds CUPTI."""
+    made = Made()
+    made.host("cudaDeviceSynchronize", 0, 60, "cuda_runtime", correlation=0)
+    made.host("aten::mm", 70, 100)
+
+    assert analyze(made.write(tmp_path / "t.json")).syncs == ()
