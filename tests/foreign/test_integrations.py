@@ -175,7 +175,7 @@ def test_lightning_while_it_trains(run, tmp_path):
 
     assert ran.status == 0, ran.err.decode()
     check_live(tmp_path / "lightning_logs", len(ran.steps))
-    assert b"No more figures" not in ran.err
+    assert b"No more live values" not in ran.err
 
 
 @pytest.mark.foreign("transformers", "accelerate", "tensorboard", "wandb", "mlflow")
@@ -210,7 +210,7 @@ def test_the_trainer_of_transformers_while_it_trains(run, tmp_path):
     at = check_live(tmp_path / "out" / "runs", len(ran.steps))
     (kept,) = (tmp_path / "mlruns").rglob("metrics/profile_train/live/step_time_s")
     assert [int(line.split()[2]) for line in kept.read_text().splitlines()] == at
-    assert b"No more figures" not in ran.err
+    assert b"No more live values" not in ran.err
 
 
 @pytest.mark.foreign("accelerate", "tensorboard")

@@ -121,7 +121,7 @@ def test_a_program_outlives_its_recorder_and_the_report_takes_up_what_it_left(
     rings = _rings(ran)
     second = report(ran.folder)
     assert second.status == 0
-    assert b"left behind" in second.err
+    assert b"the program's rings" in second.err
     assert result(ran.folder)["run"]["ended"] == "completed"
     steps = ran.tables.steps
     assert 148 <= len(steps) <= 150

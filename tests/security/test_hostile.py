@@ -355,7 +355,7 @@ def test_an_error_that_quotes_a_name_of_theirs_is_safe(tmp_path, report):
     ran = report(folder)
 
     assert ran.status == 1
-    assert b"holds neither a recording nor traces" in ran.err
+    assert b"owned" in ran.err
     check_terminal(ran.err.decode(), terminal=False)
 
 

@@ -70,7 +70,7 @@ def test_who_does_not_want_it_is_told_how_to_later(verified, tmp_path):
     ran, folder = verified(0, stdin=b"n\n")
 
     assert ran.status == 0
-    assert b"Go on?" in ran.err
+    assert b"[y/N]" in ran.err
     assert b"continue with: profile-train verify run" in ran.err
     assert (folder / "report.html").exists()
     assert not (tmp_path / "calibration.jsonl").exists()

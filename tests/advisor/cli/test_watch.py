@@ -48,7 +48,7 @@ def watch(start, *words, status=0):
 def test_a_mistake_is_told_plainly(start, tmp_path):
     assert b"There is no run in profile-train-runs.\nStart one" in watch(start, status=1).err
     assert b"contains no recording" in watch(start, "--once", tmp_path, status=1).err
-    assert b"--json takes --once" in watch(start, "--json", status=2).err
+    assert b"--json requires --once" in watch(start, "--json", status=2).err
 
 
 class Terminal:
