@@ -85,6 +85,8 @@ class Arrival:
             return True
         if self._poll is None:
             select: Any = sys.modules["select"]
+            if not hasattr(select, "poll"):  # eventlet removes it
+                return True
             poller = select.poll()
             poller.register(self._pipe.fileno(), select.POLLIN)
             self._poll = poller.poll

@@ -1,6 +1,7 @@
 """Whether a batch that was put can be taken, with real pipes and processes."""
 
 import queue
+import select
 import subprocess
 import sys
 import time
@@ -102,6 +103,12 @@ def test_workers_that_are_gone_and_pipes_that_are_closed_are_no_reason_to_wait(p
     assert has_come(arrival)
     pipe._reader.close()
     assert has_come(arrival)
+
+
+def test_without_poll_what_was_put_has_come(pipe, monkeypatch):
+    monkeypatch.delattr(select, "poll")
+
+    assert has_come(arrival_of(pipe, {}))
 
 
 def test_a_queue_of_this_process_holds_what_has_come():
