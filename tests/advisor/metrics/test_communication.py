@@ -116,6 +116,14 @@ def test_a_hook_sends_what_it_likes():
         metrics(a_rank(0, 0.4, ddp=(replace(DDP, comm_hook="powerSGD"),)))[comm.comm_bytes]
 
 
+@pytest.mark.parametrize(("gradients", "ranks"), [(-1, 2), (1000, -2)])
+def test_bytes_of_a_damaged_store_are_not_reported(gradients, ranks):
+    models = (ModelFact(id=1, name="Net", data_parallel=ranks),)
+    rank = replace(a_rank(0, 0.4, ddp=(replace(DDP, gradient_bytes=gradients),)), models=models)
+    with pytest.raises(Missing, match="impossible number"):
+        metrics(rank)[comm.comm_bytes]
+
+
 def test_a_single_rank_communicates_with_nobody():
     with pytest.raises(Missing):
         metrics(a_rank(0, 0.4, world=1, ddp=(DDP,)))[comm.exposed_comm_seconds]
