@@ -91,10 +91,10 @@ class EvaluationJudge:
         skipped, have failed or been cut off. In evaluation mode that is possible only if the batch is the last, or its
         loader is one that is trained on.
         """
-        if batch.is_updated or not batch.forwards:
+        forwards = batch.forwards.values()
+        if batch.is_updated or not forwards or not all(forward.b for forward in forwards):
             return False
-        skipped = last or self._is_midst_of_training(spans, batch)
-        return all(forward.b and (forward.a or skipped) for forward in batch.forwards.values())
+        return last or all(forward.a for forward in forwards) or self._is_midst_of_training(spans, batch)
 
     def _is_one_of_many(self, spans: list[Event], batches: list[_Batch], doubtful: list[bool], number: int) -> bool:
         """Return whether a doubtful batch has a doubtful neighbor of the same loader.
@@ -111,9 +111,9 @@ class EvaluationJudge:
         """Return whether the batch's loader is trained on and this is not a whole pass through it."""
         if not self.trained.intersection(batch.loaders[:1]):
             return False
-        others = [(position, span) for position, span in enumerate(spans) if span.id == batch.loaders[0]]
-        begun = any(span.kind == ring.ITER for position, span in others if position < min(batch.spans))
-        ended = any(_ends_epoch(span) for position, span in others if position > max(batch.spans))
+        loader = batch.loaders[0]
+        begun = any(span.kind == ring.ITER and span.id == loader for span in spans[: min(batch.spans)])
+        ended = any(_ends_epoch(span) and span.id == loader for span in spans[max(batch.spans) + 1 :])
         return not (begun and ended)
 
     def _judge(self, batch: _Batch, marked: set[int], alone: set[int]) -> None:

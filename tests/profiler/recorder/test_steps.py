@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from profiler.agent import ring
 from profiler.recorder import steps as module
+from profiler.recorder.evaluation import EvaluationJudge
 from profiler.recorder.steps import Segmenter
 from profiler.schema import (
     BETWEEN,
@@ -644,6 +645,36 @@ def test_a_whole_pass_through_the_training_loader_with_gradients_is_an_evaluatio
     assert step.tags & TAG_EVALUATION
     assert ms(step.evaluation) >= 3 * 10 - 1
     assert loop.segmenter.evaluation.grad is True
+
+
+class Walked(list):
+    """A list that counts how often it is walked or copied."""
+
+    times = 0
+
+    def __iter__(self):
+        self.times += 1
+        return super().__iter__()
+
+    def __getitem__(self, at):
+        self.times += isinstance(at, slice)
+        return super().__getitem__(at)
+
+
+def test_an_evaluation_without_gradients_on_the_training_loader_costs_no_walk_for_each_batch():
+    def walks(batches):
+        loop, judge = Loop(), EvaluationJudge()
+        judge.trained.add(TRAINING)
+        loop.iter(1)
+        for _ in range(batches):
+            loop.fetch(1)
+            loop.forward(1, training=False, grad=False)
+        loop.fetch(1, ended=True)
+        spans = Walked(loop.events)
+        judge.carve(spans, again=False)
+        return spans.times
+
+    assert walks(100) == walks(10)
 
 
 def test_steps_of_ten_seconds(loop):
