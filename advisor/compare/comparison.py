@@ -1,11 +1,10 @@
 """The comparison of two runs: everything that is shown of it, and its serialization."""
 
+import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
-
-import msgspec
 
 from advisor.compare.change import RELEVANT, ChangeVerdict, difference, for_few, ratio, unbounded, verdict
 from advisor.compare.lines import FunctionChange, function_changes
@@ -122,7 +121,8 @@ class Comparison:
 
     def result(self) -> dict[str, Any]:
         """Return the comparison for JSON; an unbounded interval has null bounds."""
-        made = msgspec.json.decode(msgspec.json.encode(self))
+        # Not by msgspec, which refuses the names of files that are no UTF-8. Infinity and NaN become null.
+        made = json.loads(json.dumps(asdict(self), default=lambda of: of.value), parse_constant=lambda _: None)
         return {"schema": SCHEMA, **made, "hardware": [f"{one.group}: {one.name}" for one in self.hardware]}
 
 

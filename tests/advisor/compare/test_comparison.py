@@ -1,6 +1,7 @@
 """Profiles beside one another."""
 
 import json
+import os
 from dataclasses import replace
 from random import Random
 
@@ -219,6 +220,14 @@ def test_the_result_is_json_and_an_interval_without_bounds_has_none():
     assert result["schema"] == "profile-train/comparison@1"
     assert ChangeVerdict(result["verdict"]) is ChangeVerdict.TOO_FEW
     assert result["steps"][0]["change"]["low"] is None
+
+
+def test_a_name_that_is_no_utf_8_is_in_the_result_as_it_is():
+    name = os.fsdecode(b"runs/\xff")
+
+    found = compare(run(), run(), names=(name, "b")).result()
+
+    assert json.loads(json.dumps(found))["before"]["folder"] == name
 
 
 def test_two_runs_of_one_program_differ_by_chance_one_time_in_twenty():
