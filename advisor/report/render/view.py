@@ -10,7 +10,7 @@ from typing import NamedTuple
 from advisor.judging.judge import Finding
 from advisor.models.cost import SAVING_OF
 from advisor.report.code import LEAST_SAMPLES, NAMED, NAMED_LOW, HotPlace
-from advisor.report.ranks import Named
+from advisor.report.ranks import FEW, Named
 from advisor.report.render.section import BarPart
 from advisor.report.render.tried import outcome
 from advisor.report.report import LABELS, Note, Phase, Recommendation, Report
@@ -326,7 +326,7 @@ def regions_text(report: Report) -> str:
 def by_rank(report: Report) -> list[tuple[int, float, list[BarPart]]]:
     """Return the ranks, the seconds of their mean steps and the parts of those; empty if there are one or many."""
     rows = report.ranks.rows
-    if report.ranks.many or len(rows) == 1 or any(row.step_time is None for row in rows):
+    if report.ranks.many or not 1 < len(rows) <= FEW or any(row.step_time is None for row in rows):
         return []
     steps = [(row.rank, sum(row.phases.values()), row.phases.items()) for row in rows]
     return [(rank, whole, [_part(name, time / whole) for name, time in parts if time]) for rank, whole, parts in steps]

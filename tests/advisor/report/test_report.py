@@ -22,6 +22,7 @@ from advisor.report.build import build_report
 from advisor.report.code import Code
 from advisor.report.conclusion import Conclusion, conclude, in_order
 from advisor.report.one_step import one_step
+from advisor.report.ranks import ranks
 from advisor.report.render import result_json, view
 from advisor.report.report import Phase, Recommendation, Report
 from advisor.report.wording import counsel, diagnosis, gain_text, inside_other, measured_text, prospect, unanswered
@@ -198,7 +199,10 @@ def test_few_ranks_are_told_one_by_one():
     ]
     assert view.by_rank(report_of(profile)) == []
     many = tuple(replace(slow, process=replace(slow.process, pid=pid, rank=pid)) for pid in range(20))
-    assert view.by_rank(report_of(replace(profile, ranks=many))) == []
+    recorded = replace(profile, ranks=many)
+    assert view.by_rank(report_of(recorded)) == []
+    traced = ranks(Metrics(recorded), replace(recorded, runs=()))
+    assert view.by_rank(replace(report_of(recorded), ranks=traced)) == []
 
 
 def test_communication_that_ddp_has_timed_is_shown_apart_from_the_backward_pass():
