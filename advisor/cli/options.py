@@ -89,7 +89,8 @@ CALIBRATION = _configured(
     "--calibration",
     type=click.Path(path_type=Path),
     envvar="PROFILE_TRAIN_CALIBRATION",
-    default=_calibration_file,
+    # No default: click would end the command where it cannot be read, which costs only what past trials tell.
+    callback=lambda _context, _option, given: given or _calibration_file(),
     help="File that stores trial results; used to calibrate predictions.  [$PROFILE_TRAIN_CALIBRATION, or "
     "profile-train/calibration.jsonl in $XDG_DATA_HOME]",
 )

@@ -297,6 +297,17 @@ def test_what_cannot_be_read_of_it_is_told_and_left(here, recorded, capsys):
     assert file.read_text().startswith("{\n")
 
 
+def test_a_file_of_ones_own_that_cannot_be_read_ends_no_command(here, recorded, monkeypatch):
+    mine = here / "profile-train" / "calibration.jsonl"
+    mine.parent.mkdir()
+    mine.write_text(json.dumps(TRIED) + "\n")
+    monkeypatch.setenv("XDG_DATA_HOME", str(here))
+    monkeypatch.delenv("PROFILE_TRAIN_CALIBRATION")
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != mine)  # as for users other than root
+
+    assert main(["report", str(recorded), "--json"]) == 0
+
+
 def test_a_mistake_is_told_before_the_program_starts(here, capsys):
     (here / "mine.toml").write_text("[goals]\ngpu_prise = 2")
 
