@@ -34,7 +34,7 @@ ZERO_3_VOLUME = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class MemoryEstimate:
     """Bytes on one rank's GPU, and on one node's host."""
 
     gpu: float
@@ -56,14 +56,14 @@ class DeepSpeedEstimate:
         if self.parameters <= 0 or self.gpus < 1 or self.nodes < 1 or not 0 <= self.largest <= self.parameters:
             raise ValueError(f"not a model on GPUs: {self}")
 
-    def stage_2(self, *, offload: bool = False) -> Estimate:
+    def stage_2(self, *, offload: bool = False) -> MemoryEstimate:
         """Return the memory at stage 2: 4 psi + 16 psi / D; with the optimizer state on the host, 2 psi."""
         ranks = self.gpus * self.nodes
         if offload:
             return self._estimate(WEIGHTS * self.parameters, max(4 * ranks, OPTIMIZER))
         return self._estimate(WEIGHTS_AND_GRADIENTS * self.parameters + OPTIMIZER * self.parameters / ranks, self._init)
 
-    def stage_3(self, *, offload: bool = False, offload_parameters: bool = False) -> Estimate:
+    def stage_3(self, *, offload: bool = False, offload_parameters: bool = False) -> MemoryEstimate:
         """Return the memory at stage 3: 4 x largest + 18 psi / D.
 
         With the optimizer state on the host, the second term is 2 psi / D; with the weights there too, it is 0. The
@@ -82,8 +82,8 @@ class DeepSpeedEstimate:
         """Return the bytes per parameter on the host while every GPU's process creates the model in fp32."""
         return 4.0 * self.gpus
 
-    def _estimate(self, gpu: float, host_each: float) -> Estimate:
-        return Estimate(gpu, self.parameters * host_each * HOST_BUFFER)
+    def _estimate(self, gpu: float, host_each: float) -> MemoryEstimate:
+        return MemoryEstimate(gpu, self.parameters * host_each * HOST_BUFFER)
 
 
 def gathered(largest_unit: float, element: int = 2) -> float:

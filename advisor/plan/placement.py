@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from advisor.models.memory import States
-from advisor.models.sharding import DeepSpeedEstimate, Estimate, gathered, offload_time, zero_bytes
+from advisor.models.sharding import DeepSpeedEstimate, MemoryEstimate, gathered, offload_time, zero_bytes
 from advisor.plan.cluster import Cluster
 from advisor.plan.model import OPTIMIZERS, PRECISIONS, Model
 
@@ -49,7 +49,7 @@ class Account:
     """
     host: float | None
     """Bytes of each node's host memory by DeepSpeed's estimate; None if nothing is offloaded."""
-    deepspeed: Estimate | None
+    deepspeed: MemoryEstimate | None
     """The estimate of DeepSpeed's own estimator; None if it has none."""
     sent: float
     """Bytes that each rank sends per step, counted in the dtype of the gradients."""
@@ -140,7 +140,7 @@ def _transient(model: Model, placement: Placement) -> float | None:
     return model.cast if placement.offload is Offload.NOTHING else 0.0
 
 
-def _deepspeed(model: Model, cluster: Cluster, placement: Placement) -> Estimate | None:
+def _deepspeed(model: Model, cluster: Cluster, placement: Placement) -> MemoryEstimate | None:
     """Return DeepSpeed's estimate; None for stages without an estimator.
 
     Those are the stages that shard nothing but the optimizer.

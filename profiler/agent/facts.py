@@ -102,23 +102,23 @@ def _groups(instance: Any) -> list[dict[str, Any]]:
     return [group for group in look.values(look.dict_of(instance).get("param_groups")) if type(group) is dict]
 
 
-def gradients(instance: Any) -> list[look.Tensor]:
+def gradients(instance: Any) -> list[look.TensorFacts]:
     """Return the gradients of an optimizer's parameters that exist now."""
     return _tensors(look.gradient(parameter) for parameter in _updated(instance))
 
 
-def states(instance: Any) -> list[look.Tensor]:
+def states(instance: Any) -> list[look.TensorFacts]:
     """Return the tensors of an optimizer's state that exist; ZeroRedundancyOptimizer's is kept by the one inside it."""
     held = look.dict_of(instance)
     kept = look.values(held.get("state")) or look.values(look.dict_of(held.get("optim")).get("state"))
     return _tensors(value for state in kept for value in look.values(state))
 
 
-def _tensors(values: Iterable[Any]) -> list[look.Tensor]:
+def _tensors(values: Iterable[Any]) -> list[look.TensorFacts]:
     return [each for each in map(look.tensor, values) if each is not None]
 
 
-def held_on_gpus(tensors: list[look.Tensor]) -> dict[int, int]:
+def held_on_gpus(tensors: list[look.TensorFacts]) -> dict[int, int]:
     """Return the bytes held on each GPU, by GPU index.
 
     Tensors on the host (step counts, offloaded states) are left out.

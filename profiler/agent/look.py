@@ -107,7 +107,7 @@ def inside(value: Any) -> list[tuple[Any, Any]]:
 # ---- tensors ----
 
 
-class Tensor(NamedTuple):
+class TensorFacts(NamedTuple):
     """What torch says about a tensor."""
 
     elements: int
@@ -120,7 +120,7 @@ class Tensor(NamedTuple):
     floating: bool
 
 
-def tensor(value: Any) -> Tensor | None:
+def tensor(value: Any) -> TensorFacts | None:
     """Return what torch says about a tensor; None for anything else, and for a tensor whose class has a
     `__torch_dispatch__` of its own, which torch may ask even for the size."""
     if not _is_torchs(value):
@@ -134,7 +134,7 @@ def tensor(value: Any) -> Tensor | None:
         if type(local) is types.MemberDescriptorType:
             shard = tensor(local.__get__(value))
             held = size if shard is None else shard.held
-        return Tensor(
+        return TensorFacts(
             elements,
             size,
             held,

@@ -255,7 +255,7 @@ class Agent:
         self.problem(source, error)
 
     def remove(self, source: str) -> None:
-        """Remove a hook."""
+        """Remove every hook that `source` installed."""
         for entry in list(self.uninstall):
             if entry[0] == source:
                 self.uninstall.remove(entry)
@@ -360,7 +360,7 @@ class Agent:
         return due if self.windows is None else min(due, self.windows.due)
 
     def tick(self) -> None:
-        """Refresh the rare facts."""
+        """Refresh the rare facts, and look whether a recorder is still there."""
         outlet = self.outlet
         if outlet is None:
             return

@@ -37,7 +37,7 @@ SIZES = {
 Shape = tuple[int, ...]
 
 
-class Tensor(NamedTuple):
+class Operand(NamedTuple):
     """A tensor argument of an operator, as the trace records it."""
 
     shape: Shape
@@ -58,14 +58,14 @@ class Tensor(NamedTuple):
 class Call(NamedTuple):
     """The arguments of a call, by position."""
 
-    tensors: tuple[tuple[Tensor, ...], ...]
+    tensors: tuple[tuple[Operand, ...], ...]
     """The tensors of each argument: one, several for a list, none for anything else."""
     types: tuple[str, ...]
     """Kineto's names for the types; "" for a list of tensors or an argument that was left out."""
     values: tuple[str, ...]
     """Values of arguments that are no tensors, as text."""
 
-    def tensor(self, at: int) -> Tensor:
+    def tensor(self, at: int) -> Operand:
         """Return the tensor at a position.
 
         Raises:
@@ -73,7 +73,7 @@ class Call(NamedTuple):
         """
         return self.given(at)[0]
 
-    def given(self, *positions: int) -> list[Tensor]:
+    def given(self, *positions: int) -> list[Operand]:
         """Return those of the tensors at these positions that were given."""
         arguments = (self.tensors[at] for at in positions if at < len(self.tensors))
         return [tensors[0] for tensors in arguments if len(tensors) == 1]
@@ -133,13 +133,13 @@ def _decoded(text: bytes) -> list[object]:
     return found if isinstance(found, list) else []
 
 
-def _tensors(given: object, kind: str) -> tuple[Tensor, ...] | None:
+def _tensors(given: object, kind: str) -> tuple[Operand, ...] | None:
     shape = _shape(given)
     if shape is not None:
         # A tensor without dimensions and a number look alike, but only a tensor has a type of elements.
-        return (Tensor(shape, SIZES.get(kind)),) if shape or kind in SIZES else ()
+        return (Operand(shape, SIZES.get(kind)),) if shape or kind in SIZES else ()
     shapes = [_shape(each) for each in given] if isinstance(given, list) else [None]
-    return None if None in shapes else tuple(Tensor(each, SIZES.get(kind)) for each in shapes if each is not None)
+    return None if None in shapes else tuple(Operand(each, SIZES.get(kind)) for each in shapes if each is not None)
 
 
 def _shape(given: object) -> Shape | None:
@@ -154,7 +154,7 @@ def _check(fits: bool) -> None:
         raise ValueError
 
 
-def _moved(*tensors: Tensor) -> float:
+def _moved(*tensors: Operand) -> float:
     """Return the bytes of the tensors; NaN if one is of unknown size."""
     return sum(tensor.bytes for tensor in tensors)
 
@@ -190,11 +190,11 @@ def _linear(_: str, call: Call) -> tuple[float, float]:
 
 
 def _product(
-    left: Tensor, right: Tensor, inner: int, columns: Shape, size: int | None, added: Iterable[Tensor] = ()
+    left: Operand, right: Operand, inner: int, columns: Shape, size: int | None, added: Iterable[Operand] = ()
 ) -> tuple[float, float]:
     """Count the product of the rows of `left` with `columns` of `right`, with elements of `size` bytes."""
     _check(left.shape[-1:] == (inner,))
-    out = Tensor((*left.shape[:-1], *columns), size)
+    out = Operand((*left.shape[:-1], *columns), size)
     return 2.0 * out.number * inner, _moved(left, right, out, *added)
 
 
@@ -247,7 +247,7 @@ def _convolution(name: str, call: Call) -> tuple[float, float]:
         )
     )
     _check(min(spatial) >= 0)
-    out = Tensor((given.shape[0], weight.shape[0], *spatial), given.size)
+    out = Operand((given.shape[0], weight.shape[0], *spatial), given.size)
     return 2.0 * given.shape[0] * prod(spatial) * weight.number, _moved(given, weight, out)
 
 
@@ -265,7 +265,7 @@ def _convolution_backward(_: str, call: Call) -> tuple[float, float]:
     return once * number, _moved(gradient, *[given, weight] * number)
 
 
-def _meetings(places: Tensor, weight: Tensor) -> float:
+def _meetings(places: Operand, weight: Operand) -> float:
     """Count the operations of a convolution in which each place meets the whole weight."""
     _check(len(places.shape) > 2 and places.shape[1] > 0)
     return 2.0 * (places.number // places.shape[1]) * weight.number
@@ -329,7 +329,7 @@ def _attention(name: str, call: Call) -> tuple[float, float]:
         seen = min(queries, keys)
         pairs = seen * (seen + 1) / 2 + float((queries - seen) * keys)
     number = query.shape[0] * query.shape[heads] * pairs
-    moved = _moved(query, key, value, Tensor((*query.shape[:3], value.shape[3]), query.size))
+    moved = _moved(query, key, value, Operand((*query.shape[:3], value.shape[3]), query.size))
     if known.query:
         return 2 * number * (3 * query.shape[3] + 2 * value.shape[3]), 2 * moved
     return 2 * number * (query.shape[3] + value.shape[3]), moved
@@ -360,7 +360,7 @@ def _elementwise(name: str, call: Call) -> tuple[float, float]:
     _check(len(given) > 0)
     shape = np.broadcast_shapes(*(each.shape for each in given))
     sizes = [each.size or 0 for each in given if each.shape] or [each.size or 0 for each in given]
-    out = Tensor(shape, 1 if _COMPARISON.search(name) else max(sizes))
+    out = Operand(shape, 1 if _COMPARISON.search(name) else max(sizes))
     return float(out.number), _moved(*given, out)
 
 
@@ -383,7 +383,7 @@ def _lookup(name: str, call: Call) -> tuple[float, float]:
     embedding = name == "aten::embedding"
     table, indices = call.tensor(0), call.tensor(1 if embedding else 2)
     _check(len(table.shape) > 0 and (embedding or call.value(1) == "0"))
-    rows = Tensor((indices.number, *table.shape[1:]), table.size)
+    rows = Operand((indices.number, *table.shape[1:]), table.size)
     return nan, _moved(rows, rows, indices)
 
 

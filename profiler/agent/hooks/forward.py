@@ -110,7 +110,7 @@ class Roots:
         self._slot_of_all = self._slot_of_modules()
 
     def install(self) -> None:
-        """Start watching."""
+        """Hook the forward pass and keep torch.compile away from it."""
         called = dict_of, module_of, _is_training, self._measure, self._is_root, self._is_outermost
         not_for_dynamo(self._agent.torch, *called, self._agent.is_recomputing, callees=True)
         self.watch()

@@ -64,7 +64,7 @@ def apply(change: Modification, file: str, line: int, pieces: int) -> None:
 
     def iterated(plain: Any, loader: Any) -> Any:
         iterator = plain(loader)
-        return _Pieces(torch, state, iterator, pieces) if _OURS in loader.__dict__ else iterator
+        return _BatchPieces(torch, state, iterator, pieces) if _OURS in loader.__dict__ else iterator
 
     def split() -> None:
         change.replace(torch.utils.data.DataLoader, "__init__", made)
@@ -165,13 +165,13 @@ class _PiecewiseUpdate:
         ]
 
 
-class _Pieces:
+class _BatchPieces:
     """A loader's iterator that hands out pieces; every other attribute is the original iterator's."""
 
     def __init__(self, torch: Any, state: _PiecewiseUpdate, iterator: Any, number: int) -> None:
         self.__dict__.update(_torch=torch, _state=state, _iterator=iterator, _number=number, _left=[], _is_first=True)
 
-    def __iter__(self) -> _Pieces:
+    def __iter__(self) -> _BatchPieces:
         return self
 
     def __next__(self) -> Any:
