@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -176,7 +177,7 @@ def _worth_reading(places: Sequence[HotPlace]) -> list[HotPlace]:
 
 
 def _trees(rows: Sequence[Stack]) -> tuple[CallNode, ...]:
-    total = sum(row.total for row in rows)
+    total = sum(row.total for row in rows) or math.inf  # a damaged store may hold stacks of no time: of no share
     trees = [
         CallNode(name=phase, share=sum(row.total for row in held) / total, calls=_calls(held, 0, total))
         for phase, held in grouped(rows, attrgetter("phase")).items()

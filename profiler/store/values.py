@@ -21,7 +21,6 @@ from profiler.schema import FACTS, Fact
 T = TypeVar("T")
 
 _SQL = {int: "INTEGER", bool: "INTEGER", float: "REAL", str: "TEXT"}
-_CONSTANTS = {"NaN": None, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 class Misfit(Exception):
@@ -78,13 +77,13 @@ def fit(value: object, hint: Any) -> Any:
 
 
 def parse(text: str | bytes) -> Any:
-    """Parse JSON; a NaN and an integer beyond 64 bits, which no table takes, become None.
+    """Parse JSON; what no table takes becomes None: NaN, infinity, and an integer beyond 64 bits.
 
     Raises:
         ValueError: it is not JSON.
         RecursionError: it is nested too deeply.
     """
-    return json.loads(text, parse_int=lambda digits: _measured(int(digits)), parse_constant=_CONSTANTS.get)
+    return json.loads(text, parse_int=lambda digits: _measured(int(digits)), parse_constant=lambda _: None)
 
 
 @cache
@@ -164,7 +163,7 @@ class Columns:
         unfit = 0
         columns = {}
         for name, column in zip(names, zip(*rows, strict=True) if rows else (), strict=False):
-            if not set(map(type, column)) <= _plain(self._hints[name]):
+            if not set(map(type, column)) <= _plain(self._hints[name]) or math.inf in column or -math.inf in column:
                 column = tuple(self._decode(name, value) for value in column)
                 unfit += column.count(MISSING)
             columns[name] = column
@@ -184,7 +183,7 @@ class Columns:
                 value = bool(value)
             elif kind(hint) not in _SQL and value is not None:
                 value = parse(value)
-            return fit(value, hint)
+            return MISSING if value in (math.inf, -math.inf) else fit(value, hint)
         except (Misfit, ValueError, TypeError, RecursionError):
             return MISSING
 

@@ -106,7 +106,7 @@ def fresh():
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 JSON = st.recursive(
-    st.none() | st.booleans() | INTEGERS | st.floats(allow_nan=False) | st.text(),
+    st.none() | st.booleans() | INTEGERS | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
@@ -128,7 +128,7 @@ def values(hint):
         return rows(hint)
     return {
         int: INTEGERS,
-        float: st.floats(allow_nan=False),
+        float: st.floats(allow_nan=False, allow_infinity=False),
         bool: st.booleans(),
         str: st.text(),
         object: JSON,
@@ -823,6 +823,19 @@ def test_values_of_a_wrong_type_take_their_default_or_cost_their_row(tmp_path):
     (problem,) = tables.problems
     assert problem.code == "unfit"
     assert "3" in problem.message
+
+
+def test_infinity_is_no_value(tmp_path):
+    path = altered(
+        written(tmp_path, [Fact(pid=1, time=0.0, kind="optimizer", body={"id": 1})], [step(0), step(1), step(2)]),
+        'UPDATE steps SET forward = 9e999 WHERE "index" = 0',
+        'UPDATE steps SET duration = -9e999 WHERE "index" = 1',
+        "UPDATE facts SET body = '{\"lr\": Infinity}'",
+    )
+    tables = read(path)
+    assert tables.steps == (step(0), step(2))
+    assert [problem.code for problem in tables.problems] == ["unfit"]
+    assert tables.facts[0].body == {"lr": None}
 
 
 def test_json_of_a_wrong_type_costs_its_row_only(tmp_path):

@@ -30,6 +30,10 @@ def test_calls_are_nested_and_small_ones_left_out():
     assert [(call.name, call.own, call.share) for call in main.calls] == [("tanh", False, pytest.approx(0.7))]
 
 
+def test_stacks_of_no_time_make_no_tree():
+    assert _trees([stack(("t.py", 1, "main", ""), total=0.0)]) == ()
+
+
 def test_source_is_shown_only_as_it_ran(tmp_path):
     path = tmp_path / "train.py"
     path.write_text("def f():\n    x = 1\n    api_key = 'sk-abcdefghijklmnopqrstuvwxyz123456'\n")
