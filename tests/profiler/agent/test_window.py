@@ -791,7 +791,7 @@ def test_a_real_loop_trains_the_same_and_its_window_shows_what_it_did(tmp_path):
     assert "problem" not in (tmp_path / "facts").read_text()
     window, rows, *_ = parse(paths[0], pid=1, position=0, start=0.0, steps=0, cost=0.0, device="cpu")
     assert window.device == "cpu"
-    assert window.steps >= STEPS
+    assert window.steps >= (1 if window.shapes else STEPS)  # of slow steps, one with shapes is enough
     assert 0 < sum(row.total for row in rows) <= window.duration
     calls = {(row.name, row.kind): row.calls for row in rows}
     # Two layers, backward through both weights and one input; aten::addmm is the forward's.
