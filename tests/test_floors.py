@@ -28,8 +28,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "profiler": (WAYS_IN, COMMON),  # the public names
     COMMON: (),
     "profiler.agent": (),  # runs in the training process
-    "profiler.store": (COMMON, "profiler.agent.redact"),
-    "profiler.importers": (COMMON, "profiler.agent.redact"),
+    "profiler.importers profiler.store": (COMMON, "profiler.agent.redact"),
     "profiler.recorder": (COMMON, "profiler", "profiler.agent", "profiler.importers", "profiler.store"),
     WAYS_IN: (COMMON, "profiler.agent", "profiler.recorder"),
     # advisor: judges
@@ -72,11 +71,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *(COMMON, SMALL, RULES, COMMANDS, FLEET, "advisor.judging", "advisor.plan", "advisor.report", "advisor.runs"),
         "advisor.verify",
     ),
-    "advisor.mcp": (COMMON, "advisor.report.render", "profiler.store"),  # runs the command line as a child
-    "advisor.cli advisor.manual advisor.publish": (
+    "advisor.cli advisor.manual advisor.mcp advisor.publish": (
         *(COMMON, SMALL, *JUDGED, RULES, COMMANDS, WAYS_IN, FLEET, "advisor.plan", "advisor.report"),
         *(
-            "advisor.mcp",
             "advisor.patches",
             "advisor.report.render",
             "advisor.settings",
