@@ -255,8 +255,8 @@ class Agent:
         self.problem(source, error)
 
     def remove(self, source: str) -> None:
-        """Remove every hook that `source` installed."""
-        for entry in list(self.uninstall):
+        """Remove every hook that `source` installed, the last one first."""
+        for entry in self.uninstall[::-1]:
             if entry[0] == source:
                 self.uninstall.remove(entry)
                 try:

@@ -198,7 +198,7 @@ def test_of_a_sharded_state_this_ranks_part_counts():
 
 def a_tensor(elements, device):
     """What is read of a float32 tensor."""
-    return look.Tensor(elements, elements * 4, elements * 4, "float32", torch.device(device), True, True)
+    return look.TensorFacts(elements, elements * 4, elements * 4, "float32", torch.device(device), True, True)
 
 
 def test_only_what_lies_on_the_gpu_counts_as_its_memory():

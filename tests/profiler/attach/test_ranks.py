@@ -66,12 +66,14 @@ def test_the_command_is_told_as_it_is_typed():
 @pytest.mark.process
 def test_a_run_of_a_module_is_named_by_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "trains.py").write_text("import time; time.sleep(60)")
-    program = subprocess.Popen([sys.executable, "-m", "trains"], cwd=tmp_path)
+    (tmp_path / "trains.py").write_text("import time; print(flush=True); time.sleep(60)")
+    program = subprocess.Popen([sys.executable, "-m", "trains"], cwd=tmp_path, stdout=subprocess.PIPE)
     try:
+        program.stdout.readline()  # until then, the kernel may not know its arguments yet
         folder, _ = record(Wanted(pid=program.pid, outside=True, seconds=0.1))
     finally:
         program.kill()
         program.wait()
+        program.stdout.close()
 
     assert folder.name.endswith("-trains")
