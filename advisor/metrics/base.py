@@ -184,7 +184,7 @@ class Metrics:
                 self._cache[metric] = metric.compute(self)
             except Missing as missing:
                 self._cache[metric] = missing
-            except ArithmeticError:  # a damaged or foreign store may hold any number, such as 0 or 1e300 seconds
+            except (ArithmeticError, ValueError):  # a damaged or foreign store may hold any number, as 0 or 1e300 s
                 self._cache[metric] = Missing("The recording holds an impossible number", "Record the run again.")
         value = self._cache[metric]
         if isinstance(value, Missing):

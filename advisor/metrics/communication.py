@@ -82,8 +82,6 @@ def comm_bytes(m: Metrics) -> float:
             "A communication hook changes how gradients are reduced",
             "Nothing to do: only the hook knows what it sends.",
         )
-    if fact.gradient_bytes < 0 or ranks < 1:  # in a damaged store
-        raise Missing("The recording holds an impossible number", "Record the run again.")
     return all_reduce_bytes(fact.gradient_bytes, ranks) * m[reductions_per_step]
 
 

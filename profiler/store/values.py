@@ -21,6 +21,7 @@ from profiler.schema import FACTS, Fact
 T = TypeVar("T")
 
 _SQL = {int: "INTEGER", bool: "INTEGER", float: "REAL", str: "TEXT"}
+_INFINITE = frozenset((math.inf, -math.inf))
 
 
 class Misfit(Exception):
@@ -163,7 +164,9 @@ class Columns:
         unfit = 0
         columns = {}
         for name, column in zip(names, zip(*rows, strict=True) if rows else (), strict=False):
-            if not set(map(type, column)) <= _plain(self._hints[name]) or math.inf in column or -math.inf in column:
+            hint = self._hints[name]
+            infinite = kind(hint) is float and not _INFINITE.isdisjoint(column)
+            if infinite or not set(map(type, column)) <= _plain(hint):
                 column = tuple(self._decode(name, value) for value in column)
                 unfit += column.count(MISSING)
             columns[name] = column
@@ -183,7 +186,7 @@ class Columns:
                 value = bool(value)
             elif kind(hint) not in _SQL and value is not None:
                 value = parse(value)
-            return MISSING if value in (math.inf, -math.inf) else fit(value, hint)
+            return MISSING if type(value) is float and value in _INFINITE else fit(value, hint)
         except (Misfit, ValueError, TypeError, RecursionError):
             return MISSING
 
