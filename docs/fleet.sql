@@ -95,4 +95,4 @@ CREATE VIEW runs AS SELECT * FROM all_runs
 WHERE (run_id, import_id) NOT IN (SELECT run_id, import_id FROM superseded);
 
 CREATE VIEW advice AS SELECT * FROM all_advice
-WHERE (run_id, import_id) NOT IN (SELECT run_id, import_id FROM superseded);
+WHERE (run_id, import_id) IN (SELECT run_id, import_id FROM runs);

@@ -1,7 +1,7 @@
 """The Parquet data set of a fleet: append-only files, partitioned by day, opened by DuckDB in this process.
 
-`FLEET/runs/day=2026-11-23/<import>.parquet`, and the same of `advice`. A file has a name of its own and appears whole;
-a run imported again gets a further row, and readers keep the newest. So any number of importers may write at once.
+`FLEET/runs/day=2026-11-23/<import>.parquet`, and the same for `advice`. Each file has a unique name and appears
+whole; a run imported again gets another row, and readers use the newest. So any number of importers may write at once.
 """
 
 import json
@@ -23,7 +23,7 @@ from advisor.fleet.read import Rows, fingerprint
 from profiler.errors import ProfilerError
 
 MEMORY = "1500MB"
-"""Most that DuckDB holds; what is larger goes through files of its own."""
+"""DuckDB's memory limit; it spills larger data to its own files."""
 
 CURRENT = """
 SELECT run_id, import_id FROM (
@@ -34,12 +34,12 @@ UNION DISTINCT
 SELECT run_id, import_id FROM all_runs
 WHERE status = 'unreadable' AND folder IN (SELECT folder FROM all_runs WHERE status <> 'unreadable')
 """
-"""What rows are superseded: by a newer import of the run, or by the run of a folder that could not be read before."""
+"""The superseded rows: those with a newer import of the run, and unreadable folders that another import could read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The numbers of run folders of an import."""
+    """The numbers of run folders in an import."""
 
     found: int = 0
     read: int = 0
@@ -61,7 +61,7 @@ def import_runs(fleet: Path, places: Sequence[str], engine: str = "processes", a
         if not new:
             continue
         import_id = uuid.uuid4().hex
-        made = {one.run.run_id: one for one in rows(new, import_id, engine, address)}  # a run may have been copied
+        made = {one.run.run_id: one for one in rows(new, import_id, engine, address)}  # a copy has the same ID
         write(fleet, import_id, made.values())
         read += len(new)
         wrong += sum(one.run.status != "complete" for one in made.values())
@@ -69,7 +69,7 @@ def import_runs(fleet: Path, places: Sequence[str], engine: str = "processes", a
 
 
 def write(fleet: Path, import_id: str, found: Iterable[Rows]) -> None:
-    """Write rows into new files. The runs come last: without them, nothing else of an import counts."""
+    """Write rows into new files. The runs come last: an import without them is not known, and is repeated."""
     try:
         fleet.mkdir(mode=0o700, parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(dir=fleet, prefix=".import-"))
@@ -112,7 +112,7 @@ def _write_table(connection: Any, name: str, lines: Path, fleet: Path, import_id
 def opened(fleet: Path, *, loaded: bool = False) -> Iterator[Any]:
     """Yield a DuckDB connection with the views `runs` and `advice`: each run once, as it was last imported.
 
-    `loaded`: read all of them once, for many queries.
+    `loaded`: read all rows once, for many queries.
 
     Raises:
         ProfilerError: there is no data set.
@@ -133,10 +133,13 @@ def opened(fleet: Path, *, loaded: bool = False) -> Iterator[Any]:
             connection.execute(f"CREATE VIEW all_{name} AS SELECT {', '.join(names)} FROM {source}")
         connection.execute(f"CREATE TEMP TABLE superseded AS {CURRENT}")
         (dropped,) = connection.execute("SELECT count(*) FROM superseded").fetchone()
-        kept = "WHERE (run_id, import_id) NOT IN (SELECT (run_id, import_id) FROM superseded)" if dropped else ""
+        kept = {
+            "runs": "WHERE (run_id, import_id) NOT IN (SELECT (run_id, import_id) FROM superseded)" if dropped else "",
+            "advice": "SEMI JOIN runs USING (run_id, import_id)",  # a killed import may have written only its advice
+        }
         for name in TABLES:
             kind = "TEMP TABLE" if loaded else "VIEW"
-            connection.execute(f"CREATE {kind} {name} AS SELECT * FROM all_{name} {kept}")
+            connection.execute(f"CREATE {kind} {name} AS SELECT * FROM all_{name} {kept[name]}")
         yield connection
 
 
@@ -154,7 +157,7 @@ def _known(fleet: Path) -> dict[str, set[str]]:
 def _stamp(folder: str) -> str:
     try:
         return fingerprint(listing(folder))
-    except Exception:  # noqa: BLE001 - reading it will say what is wrong
+    except Exception:  # noqa: BLE001 - reading the folder will report it
         return ""
 
 

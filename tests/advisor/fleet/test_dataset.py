@@ -1,4 +1,4 @@
-"""The data set: append-only, each run once, whoever imports and how often."""
+"""The data set is append-only and holds each run once, whoever imports it and how often."""
 
 import json
 import threading
@@ -10,7 +10,7 @@ from fleet_made import DAY, START, advised, result, row, write
 
 from advisor.cli import main
 from advisor.fleet.columns import TABLES, columns
-from advisor.fleet.dataset import Imported, import_runs, opened
+from advisor.fleet.dataset import Imported, _write_table, import_runs, opened
 from advisor.fleet.overview import overview
 from advisor.fleet.places import find
 from advisor.fleet.read import read
@@ -24,7 +24,7 @@ pytest.importorskip("duckdb", reason="needs the extra `fleet`")
 
 @pytest.fixture
 def runs(tmp_path):
-    """Three runs of two scripts by two users, one of which failed, on two days."""
+    """Write three runs of two scripts by two users, on two days; one run failed."""
     advice = [advised("workers", 0.4, title="Start workers"), advised("bf16", 0.3, 0.2)]
     write(tmp_path / "runs/a", row(1), result(advice=advice, price=2.0))
     write(tmp_path / "runs/b", row(2, user="bob", started_at=START + DAY), result(advice=advice))
@@ -38,7 +38,7 @@ def asked(fleet, query):
         return connection.execute(query).fetchall()
 
 
-def test_an_import_twice_is_an_import_once(tmp_path, runs):
+def test_repeated_import_adds_nothing(tmp_path, runs):
     fleet = tmp_path / "fleet"
     assert import_runs(fleet, [str(runs)]) == Imported(3, 3, 0)
     files = sorted(fleet.rglob("*.parquet"))
@@ -47,7 +47,7 @@ def test_an_import_twice_is_an_import_once(tmp_path, runs):
     assert {path.parent.name for path in files} == {"day=2025-12-29", "day=2025-12-30"}
 
 
-def test_a_run_that_changed_replaces_itself(tmp_path, runs):
+def test_changed_run_replaces_its_rows(tmp_path, runs):
     fleet = tmp_path / "fleet"
     import_runs(fleet, [str(runs)])
     (runs / "a/result.json").write_text(json.dumps(result(duration=7200.0)))
@@ -58,7 +58,7 @@ def test_a_run_that_changed_replaces_itself(tmp_path, runs):
     assert asked(fleet, f"SELECT count(*) FROM advice WHERE run_id = '{1:032x}'") == [(0,)]
 
 
-def test_a_copy_of_a_run_counts_once_and_a_repaired_one_replaces_its_row(tmp_path, runs):
+def test_copied_run_counts_once_and_repaired_run_replaces_its_row(tmp_path, runs):
     fleet = tmp_path / "fleet"
     write(runs / "copy", row(1), result())
     (runs / "late").mkdir()
@@ -72,7 +72,7 @@ def test_a_copy_of_a_run_counts_once_and_a_repaired_one_replaces_its_row(tmp_pat
     assert asked(fleet, "SELECT count(*) FROM runs WHERE status = 'unreadable'") == [(0,)]
 
 
-def test_two_importers_at_once_make_each_run_one(tmp_path, runs):
+def test_concurrent_imports_add_each_run_once(tmp_path, runs):
     fleet = tmp_path / "fleet"
     failures = []
 
@@ -93,7 +93,26 @@ def test_two_importers_at_once_make_each_run_one(tmp_path, runs):
     assert not list(fleet.glob(".import-*"))
 
 
-def test_rows_of_an_older_table_and_columns_of_a_newer_one_are_read(tmp_path, runs):
+def test_repeating_killed_import_creates_no_duplicates(tmp_path, runs, monkeypatch):
+    fleet = tmp_path / "fleet"
+
+    def killed(connection, name, *rest):
+        if name == "runs":
+            raise KeyboardInterrupt
+        _write_table(connection, name, *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("advisor.fleet.dataset._write_table", killed)
+        with pytest.raises(KeyboardInterrupt):
+            import_runs(fleet, [str(runs)])
+    assert len(list(fleet.glob("advice/*/*.parquet"))) == 2
+    import_runs(fleet, [str(runs)])
+    for loaded in (False, True):
+        with opened(fleet, loaded=loaded) as connection:
+            assert connection.execute("SELECT count(*) FROM advice").fetchall() == [(4,)]
+
+
+def test_reads_tables_with_missing_and_extra_columns(tmp_path, runs):
     import duckdb
 
     fleet = tmp_path / "fleet"
@@ -116,7 +135,7 @@ def test_a_url_is_read_through_fsspec(tmp_path, runs):
     assert {run for (run,) in asked(fleet, "SELECT run_id FROM runs")} == local
 
 
-def test_a_url_whose_package_is_missing_names_it():
+def test_url_with_missing_package_names_package():
     with pytest.raises(ProfilerError) as refused:
         list(find("abfs://container/runs"))
     assert "adlfs" in refused.value.remedy
@@ -147,7 +166,7 @@ def test_the_overview_adds_hours_up(tmp_path, runs):
     assert cores.total.runs == 0
 
 
-def test_runs_that_cost_the_same_are_in_one_order(tmp_path):
+def test_runs_of_equal_cost_have_stable_order(tmp_path):
     for number, name in enumerate("cab"):
         write(tmp_path / "runs" / name, row(number, outcome="failed"), result(outcome="failed"))
         import_runs(tmp_path / "fleet", [str(tmp_path / "runs")])
@@ -156,7 +175,7 @@ def test_runs_that_cost_the_same_are_in_one_order(tmp_path):
     assert [Path(run.folder).name for run in look] == ["a", "b", "c"]
 
 
-def test_advice_that_the_newest_run_no_longer_gives_is_not_a_change(tmp_path, runs):
+def test_advice_absent_from_newest_run_is_dropped(tmp_path, runs):
     write(runs / "fixed", row(5, started_at=START + 2 * DAY), result())
     import_runs(tmp_path / "fleet", [str(runs)])
     with opened(tmp_path / "fleet", loaded=True) as connection:
@@ -173,8 +192,8 @@ def test_the_command_writes_the_page_and_its_json(tmp_path, runs, capsys, monkey
     assert json.loads(capsys.readouterr().out)["total"]["runs"] == 3
 
 
-def test_everything_in_the_json_is_in_its_schema(tmp_path):
-    """Of a fleet in which every list has an entry, of one without GPUs, and of runs of which nothing is known."""
+def test_json_validates_against_schema(tmp_path):
+    """Covers a fleet in which every list has an entry, one without GPUs, and runs about which nothing is known."""
     known = {"user": None, "project": None, "commit": None}
     advice = [advised("workers", 0.4), advised("bf16", 0.3, 0.2)]
     made, number = tmp_path / "runs", 0
@@ -203,7 +222,7 @@ def test_everything_in_the_json_is_in_its_schema(tmp_path):
     assert {one["after"] for one in found[0]["slow_hosts"]} == {"n3"}
 
 
-def test_the_configuration_names_the_data_set(tmp_path, runs, monkeypatch):
+def test_configuration_sets_dataset_folder(tmp_path, runs, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "settings.toml").write_text('fleet = "ours"\n')
     assert main(["fleet", str(runs), "--config", "settings.toml"]) == 0
@@ -211,7 +230,7 @@ def test_the_configuration_names_the_data_set(tmp_path, runs, monkeypatch):
 
 
 @pytest.mark.parametrize("words", [("nowhere",), ("--since", "yesterday"), ("empty",), ()])
-def test_a_mistake_is_an_error_with_a_remedy(tmp_path, runs, monkeypatch, words):
+def test_user_mistake_exits_with_1(tmp_path, runs, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     if "--since" in words:
@@ -220,7 +239,7 @@ def test_a_mistake_is_an_error_with_a_remedy(tmp_path, runs, monkeypatch, words)
 
 
 @pytest.mark.parametrize("price", ["inf", "nan", "-1"])
-def test_a_price_is_a_number(tmp_path, runs, monkeypatch, price, capsys):
+def test_invalid_price_is_usage_error(tmp_path, runs, monkeypatch, price, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["fleet", str(runs), "--gpu-price", price]) == 2
     assert "is not a price" in capsys.readouterr().err
