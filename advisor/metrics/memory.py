@@ -60,8 +60,12 @@ def mem_nontorch(m: Metrics) -> int:
     fact = m[memory_peak]
     gpus = {gpu.index for gpu in m.profile.gpus_of(m[primary_rank], (fact.id,))}
     samples = [sample for sample in m.profile.gpu_samples if sample.gpu in gpus]
-    # What the run's own processes hold, or what anyone uses if the driver does not say.
-    held = [sample.memory_used if sample.process_memory is None else sample.process_memory for sample in samples]
+    # Memory of the run's own processes, or of all processes if the driver reports none for the run (CUDA MPS).
+    by_process = any(sample.process_memory for sample in samples)
+    held = [
+        sample.process_memory if by_process and sample.process_memory is not None else sample.memory_used
+        for sample in samples
+    ]
     if known := [bytes_ for bytes_ in held if bytes_ is not None]:
         return max(0, max(known) - max(sample.reserved for sample in _samples(m)))
     if fact.free is None or fact.total is None:

@@ -24,7 +24,7 @@ from profiler.schema import DeviceFact, ErrorFact, Gpu, GpuSample, MemoryFact, M
 
 
 def full(reserved=78, retries=0, ooms=0, goals=None, held=82, free=None, nvml=True):
-    """A device of 100 bytes: 60 allocated, of which 35 are states."""
+    """Return metrics of a device of 100 bytes: 60 allocated, 35 of them states."""
     samples = tuple(
         MemorySample(
             time=t,
@@ -71,18 +71,19 @@ def test_headroom_and_fragmentation():
     assert m[fragmentation_ratio] == pytest.approx(18 / 78)
 
 
-def test_without_nvml_the_driver_tells_torch():
+def test_headroom_uses_torch_free_memory_without_nvml():
     m = full(nvml=False, free=17)
 
     assert m[mem_nontorch] == 5
     assert m[mem_headroom] == pytest.approx(0.17)
     assert full(free=17)[mem_nontorch] == 4, "NVML knows which memory is the run's own"
+    assert full(held=0, free=17)[mem_nontorch] == 5, "NVML reports no memory of the run, as under CUDA MPS"
     with pytest.raises(Missing):
         full(nvml=False)[mem_headroom]
 
 
 @pytest.mark.parametrize("written", [torch_uuid(1), f"MIG-{torch_uuid(1)}", f" {nvml_uuid(1).upper()}", nvml_uuid(1)])
-def test_a_gpu_is_known_by_its_uuid_however_it_is_written(written):
+def test_gpu_is_matched_by_uuid_in_any_notation(written):
     gpus = (
         Gpu(index=0, uuid=nvml_uuid(2), name="x", memory_total=1),
         Gpu(index=1, uuid=written, name="x", memory_total=1),
@@ -99,7 +100,7 @@ def test_counters():
     assert (m[alloc_retries], m[oom_count]) == (3, 1)
 
 
-def test_what_failed_before_training_was_steady_does_not_count():
+def test_failed_allocations_before_steady_steps_do_not_count():
     tried = MemorySample(
         time=0.5, pid=1, device=0, allocated=1, allocated_peak=1, reserved=1, reserved_peak=1, retries=2, ooms=4
     )
@@ -116,7 +117,7 @@ def test_pressure():
     assert full()[memory_pressure] is False
 
 
-def test_a_full_device_is_no_fault_unless_more_is_wanted():
+def test_full_gpu_is_pressure_only_if_goals_need_more_memory():
     assert full(reserved=92, held=94)[memory_pressure] is False
     assert full(reserved=92, held=94, goals=Goals(capacity=True))[memory_pressure] is True
     assert full(reserved=92, held=94, goals=Goals(target_batch=64))[memory_pressure] is True
@@ -141,6 +142,6 @@ def test_no_gpu():
         (ErrorFact(type="RuntimeError", message="DataLoader worker (pid 7) is killed by signal: Killed."), False),
     ],
 )
-def test_what_ended_for_want_of_memory(error, ran_out):
+def test_recognizes_out_of_memory_errors(error, ran_out):
     healthy = rank(steps=steps(3))
     assert metrics(ranks=(healthy, replace(healthy, error=error)))[ran_out_of_memory] is ran_out
