@@ -57,10 +57,10 @@ NOTABLE = 0.01
 """Share of the run above which work between the steps is mentioned in the short forms."""
 
 NOTEBOOK = "ipykernel_launcher"
-"""Part of the command of a Jupyter kernel, which says nothing of the notebook."""
+"""Part of the command of a Jupyter kernel, which does not name the notebook."""
 
 CELL = "notebook cell"
-"""How the agent begins the name of a cell, in the place of a file's."""
+"""Start of the name that the agent gives a cell instead of a file name."""
 
 MEMORY = {
     "params": "Parameters",
@@ -263,7 +263,7 @@ def traced_title(report: Report) -> str:
 
 
 def traced_span(report: Report) -> str:
-    """Return what of the traces is looked at, in a sentence or two."""
+    """Return what part of the traces is analyzed, in a sentence or two."""
     first = report.traces[0].fact
     if not report.imported:
         held = f" of {count(first.steps, 'step')}" if first.steps else ""
@@ -310,13 +310,13 @@ def between(report: Report) -> list[Phase]:
 
 
 def between_text(report: Report) -> str:
-    """Say in a sentence which work between the steps takes above a hundredth of the run; empty without any."""
+    """Return a sentence on the work between the steps that takes more than 1% of the run; empty without any."""
     parts = [f"{p.label.lower()} {share(p.share or 0.0)}" for p in between(report) if (p.share or 0.0) > NOTABLE]
     return f"Between the steps, as shares of the run: {', '.join(parts)}." if parts else ""
 
 
 def regions_text(report: Report) -> str:
-    """Say in a sentence how long a pass through the longest regions takes; empty without regions."""
+    """Return a sentence on how long a pass through the longest regions takes; empty without regions."""
     regions = report.regions
     shown = [f"{one.name} {seconds(one.seconds / one.count)} x {one.count:,}" for one in regions[:MOST_REGIONS]]
     rest = f" and {len(regions) - MOST_REGIONS} more" if len(regions) > MOST_REGIONS else ""
@@ -324,7 +324,7 @@ def regions_text(report: Report) -> str:
 
 
 def by_rank(report: Report) -> list[tuple[int, float, list[BarPart]]]:
-    """Return the ranks, the seconds of their mean steps and the parts of those; empty if there are one or many."""
+    """Return the ranks, with the seconds and the parts of their mean steps; empty if there is only one, or many."""
     rows = report.ranks.rows
     if report.ranks.many or not 1 < len(rows) <= FEW or any(row.step_time is None for row in rows):
         return []
@@ -333,7 +333,7 @@ def by_rank(report: Report) -> list[tuple[int, float, list[BarPart]]]:
 
 
 def ranks_text(report: Report) -> str:
-    """Say in a sentence how far apart many ranks are; empty if there are few."""
+    """Return a sentence on how far apart many ranks are; empty if there are few."""
     spread = dict(report.ranks.spread)
     if not spread:
         return ""
@@ -352,10 +352,12 @@ def named(one: Named) -> str:
 def problems(report: Report) -> list[Note]:
     """Return the notes of the recording that matter.
 
+    Notes on the store come first, because its damage may affect every value, and short forms show only the first notes.
     Without steps, notes on steps are left out, because the report says so already.
     """
     trained = report.steps is not None and report.steps.count > 0
-    return [note for note in report.problems if note.matters and (trained or note.source != "steps")]
+    notes = [note for note in report.problems if note.matters and (trained or note.source != "steps")]
+    return sorted(notes, key=lambda note: note.source != "store")
 
 
 def parts(report: Report) -> list[BarPart]:
@@ -403,7 +405,7 @@ def only_information(report: Report) -> bool:
 
 
 def applied(report: Report) -> list[Stop]:
-    """Return the step time before the changes that this run was made with, and after each; empty without any."""
+    """Return the step time before the changes that were applied in this run, and after each; empty without any."""
     measured = [(each, each.seconds) for each in report.applied if each.seconds]
     if not measured:
         return []
@@ -428,7 +430,7 @@ def _title(report: Report, rule: str) -> str:
 
 
 def effects(item: Recommendation) -> list[Tile]:
-    """Return the other expected effects of a change; empty if a trial spoke against it."""
+    """Return the other expected effects of a change; empty if the verdict of a trial is against it."""
     if item.tried_in_vain:
         return []
     found = []
@@ -449,7 +451,7 @@ def effects(item: Recommendation) -> list[Tile]:
 def differences(change: Change, arrow: str = "\u2192") -> str:
     """Return the new settings, such as "num_workers: 0 -> 5" with the given arrow.
 
-    Empty if the present settings are not known.
+    Empty if the current settings are not known.
     """
     return ", ".join(f"{one.name}: {one.before} {arrow} {one.after}" for one in change.differences)
 
@@ -460,7 +462,7 @@ def gain(item: Recommendation) -> str:
 
 
 def gains(item: Recommendation) -> list[str]:
-    """Return the predictions of step time and cost; empty if a trial spoke against the change."""
+    """Return the predictions of step time and cost; empty if the verdict of a trial is against the change."""
     if item.tried_in_vain:
         return []
     finding = item.finding
@@ -488,7 +490,7 @@ def _part(phase: str, of_step: float) -> BarPart:
 
 
 def _in_plan(item: Finding) -> str:
-    """Return the gain of a change in the plan, where the changes before it may have left it none."""
+    """Return the gain of a change in the plan; the changes before it may have left no gain."""
     assert item.in_plan is not None, "the caller has asked"
     if not is_nothing(item.in_plan):
         return gain_text(item.in_plan)

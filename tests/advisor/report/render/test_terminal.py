@@ -1,4 +1,4 @@
-"""The summary: plain where it is not a terminal, no wider than 80 columns, and never markup or escapes from outside."""
+"""The summary: plain text outside a terminal, at most 80 columns wide, and never markup or escapes from outside."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_file_gets_no_escape_sequences():
     assert "\x1b" not in summary(golden())
 
 
-def test_a_file_gets_no_trailing_spaces_and_no_rows_of_next_to_nothing():
+def test_file_has_no_trailing_spaces_or_negligible_rows():
     first, *others = golden().phases
     few = replace(golden(), phases=(replace(first, share=0.0009, seconds=1e-6), *others))
 
@@ -59,13 +59,13 @@ def test_an_ascii_terminal_gets_ascii():
     assert summary(golden(), encoding="ascii").isascii()
 
 
-def test_a_busy_machine_is_said_at_once():
+def test_busy_machine_is_reported_first():
     assert summary(replace(golden(), cores=CoreUse(2, 1.8, 0.2))).strip().startswith("Other programs")
     assert "Other programs" not in summary(replace(golden(), cores=CoreUse(2, 1.0, 0.2)))
     assert "Other programs" not in summary(replace(golden(), cores=CoreUse(64, 4.0, 60.0)))
 
 
-def test_it_says_how_to_look_into_much_that_no_phase_holds():
+def test_says_how_to_break_down_large_other_phase():
     much = tuple(replace(p, seconds=0.1, share=0.5) if p.name == "other" else p for p in golden().phases)
 
     text = " ".join(summary(replace(golden(), phases=much)).split())
@@ -81,7 +81,7 @@ def test_a_path_is_never_broken():
     assert f"   {path}:31\n" in summary(replace(golden(), advice=advice))
 
 
-def test_scatter_that_the_busy_machine_explains_is_said_once():
+def test_noise_explained_by_busy_machine_is_reported_once():
     first, *others = golden().advice
     uncertain = Measurement(typical_step_uncertainty, 0.1, 0.05)
     short = altered(first, rule=WINDOW_TOO_SHORT, severity=Severity.INFO, evidence=(uncertain,))
@@ -90,7 +90,7 @@ def test_scatter_that_the_busy_machine_explains_is_said_once():
     assert WINDOW_TOO_SHORT not in summary(replace(report, cores=CoreUse(2, 1.8, 0.2)))
 
 
-def test_of_many_regions_it_tells_the_longest():
+def test_only_longest_regions_are_listed():
     many = tuple(replace(golden().regions[0], name=f"part {i}") for i in range(7))
 
     text = " ".join(summary(replace(golden(), regions=many)).split())
@@ -98,13 +98,21 @@ def test_of_many_regions_it_tells_the_longest():
     assert "part 5" not in text
 
 
-def test_it_tells_the_problems_that_matter():
+def test_only_problems_that_matter_are_listed():
     driver = Note(source="nvml", message="This machine has no NVIDIA driver, so no GPU was measured.", code=NO_DRIVER)
 
     text = " ".join(summary(replace(golden(), problems=(driver, *golden().problems))).split())
 
     assert "! nvml: Power" in text
     assert "driver" not in text
+
+
+def test_store_damage_is_shown_before_other_problems():
+    others = tuple(Note(source=f"hook{number}", message="gave up") for number in range(5))
+    damage = Note(source="store", message="run.db is damaged", code="damaged")
+    text = summary(replace(golden(), problems=(*others, damage)))
+    assert "run.db is damaged" in text
+    assert "hook4" not in text
 
 
 def test_each_note_has_a_line_of_its_own():
@@ -114,7 +122,7 @@ def test_each_note_has_a_line_of_its_own():
 
 
 @pytest.mark.parametrize(("alone", "has_it_alone"), [(Estimate(0.1, 0.2, 0.3), True), (Estimate(0.0, 0.0, 0.0), False)])
-def test_advice_that_gains_nothing_says_of_what(alone, has_it_alone):
+def test_advice_without_gain_refers_to_step_time_and_earlier_advice(alone, has_it_alone):
     nothing = altered(golden().advice[0], alone=alone, in_plan=Estimate(0.0, 0.0, 0.0), cost=None)
     (said,) = view.gains(nothing)
     assert said == view.gain(nothing)
@@ -122,12 +130,12 @@ def test_advice_that_gains_nothing_says_of_what(alone, has_it_alone):
     assert ("above" in said) is has_it_alone
 
 
-def test_markup_from_outside_is_text():
+def test_untrusted_markup_is_printed_as_text():
     assert "[bold red]x[/bold red]" in summary(hostile("[bold red]x[/bold red]"))
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_escape_sequences_from_outside_do_nothing(terminal):
+def test_untrusted_escape_sequences_are_removed(terminal):
     text = summary(hostile("\x1b]0;owned\x07\x1b[2J\r"), terminal=terminal)
 
     assert "\x1b]" not in text
@@ -135,7 +143,7 @@ def test_escape_sequences_from_outside_do_nothing(terminal):
     assert "\x07" not in text
 
 
-def test_a_notebook_is_called_one_and_its_cells_have_lines():
+def test_notebook_is_named_as_such_and_cells_have_lines():
     report = replace(
         golden(), run=replace(golden().run, command=("python", "/x/ipykernel_launcher.py", "-f", "k.json"))
     )
@@ -148,7 +156,7 @@ def test_a_notebook_is_called_one_and_its_cells_have_lines():
     assert "ipykernel" not in of_stacks.where
 
 
-def test_a_part_that_only_profiler_windows_measured_is_not_called_unmeasured():
+def test_phase_measured_only_by_windows_is_not_called_unmeasured():
     phases = (Phase(name="other", seconds=0.1, share=1.0), Phase(name="h2d"), Phase(name="gc"))
     of_windows = next(one for one in golden().quantities if one.value is not None)
     report = replace(golden(), phases=phases, quantities=(replace(of_windows, name="h2d_fraction", value=0.18),))
