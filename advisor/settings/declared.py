@@ -96,22 +96,28 @@ def validation(name: str) -> tuple[float, ...]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         why = getattr(error, "strerror", None) or error
         raise ProfilerError(f"The validation file {path} cannot be read: {why}.", "Give a text or CSV file.") from error
-    if column is None and rows and max(map(len, rows)) == 1:
+    empty = ProfilerError(f"The validation file {path} contains no numbers.", "Give one number per validation.")
+    if not rows:
+        raise empty
+    if column is None and max(map(len, rows)) == 1:
         index, header = 0, _number(rows[0][0]) is None
     else:
-        names = [cell.strip() for cell in rows[0]] if rows else []
+        names = [cell.strip() for cell in rows[0]]
         if column not in names:
             asked = f"no column {column}" if column else "several columns"
             raise ProfilerError(
-                f"The validation file {path} has {asked}.", f"Give one: {path}:COLUMN, of {', '.join(names) or 'none'}."
+                f"The validation file {path} has {asked}.",
+                f"Name one: {path}:COLUMN. Its columns: {', '.join(names)}.",
             )
         index, header = names.index(column), True
     cells = [row[index] for row in rows[header:] if index < len(row) and row[index].strip()]
+    if not cells:
+        raise empty
     values = [_number(cell) for cell in cells]
-    if not values or None in values:
-        wrong = next((cell for cell, value in zip(cells, values, strict=True) if value is None), "nothing")
+    if None in values:
         raise ProfilerError(
-            f"The validation file {path} has {wrong!r} instead of a number.", "Give a number for each validation."
+            f"The validation file {path} contains {cells[values.index(None)]!r} instead of a number.",
+            "Give one number per validation.",
         )
     return tuple(cast(list[float], values))
 

@@ -1,4 +1,4 @@
-"""What is declared, as people write it."""
+"""Declared quantities, as people write them."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def test_a_quality_is_a_metric_and_its_target(text, meant):
 @pytest.mark.parametrize(
     "text", ["", "val_acc", "val_acc>=", "val_acc=0.7", ">=0.7", "a b>=1", "x>=nan", "x>=inf", "x>=1>2"]
 )
-def test_what_is_no_quality_is_refused_with_how_to_write_it(text):
+def test_invalid_quality_error_shows_how_to_write_it(text):
     with pytest.raises(ValueError, match=r"val_acc>=0\.76"):
         quality(text)
 
@@ -52,7 +52,7 @@ def test_every_goal_of_the_dataclass_can_be_declared():
     ],
     ids=["a number a line", "with a header", "a column", "a column with gaps"],
 )
-def test_validations_are_a_number_a_line_or_a_column(tmp_path, text, column):
+def test_validations_are_read_from_lines_or_a_column(tmp_path, text, column):
     path = tmp_path / "metrics.csv"
     path.write_text(text)
 
@@ -69,15 +69,15 @@ def test_a_colon_may_be_part_of_the_name(tmp_path):
 @pytest.mark.parametrize(
     ("text", "column", "message"),
     [
-        ("epoch,val_acc\n1,0.5\n", "", "several columns. Give one: .*:COLUMN, of epoch, val_acc"),
+        ("epoch,val_acc\n1,0.5\n", "", "several columns. Name one: .*:COLUMN. Its columns: epoch, val_acc"),
         ("epoch,val_acc\n1,0.5\n", ":acc", "no column acc"),
         ("val_acc\n0.5\ngood\n", "", "'good' instead of a number"),
         ("epoch,val_acc\n1,0.5\n2,nan\n", ":val_acc", "'nan' instead of a number"),
-        ("val_acc\n", "", "nothing"),
-        ("", "", "COLUMN"),
+        ("val_acc\n", "", "contains no numbers"),
+        ("", "", "contains no numbers"),
     ],
 )
-def test_a_validation_file_that_holds_none_is_refused(tmp_path, text, column, message):
+def test_validation_file_without_values_is_refused(tmp_path, text, column, message):
     path = tmp_path / "metrics.csv"
     path.write_text(text)
 
@@ -86,7 +86,7 @@ def test_a_validation_file_that_holds_none_is_refused(tmp_path, text, column, me
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe\x00"])
-def test_a_validation_file_that_cannot_be_read_is_our_error(tmp_path, content):
+def test_unreadable_validation_file_is_profiler_error(tmp_path, content):
     path = tmp_path / "val.txt"
     if content:
         path.write_bytes(content)
@@ -95,7 +95,7 @@ def test_a_validation_file_that_cannot_be_read_is_our_error(tmp_path, content):
         validation(str(path))
 
 
-def test_goals_are_made_of_what_was_declared(tmp_path):
+def test_goals_contain_declared_values(tmp_path):
     (tmp_path / "val.txt").write_text("0.5\n0.6\n")
 
     made = goals({"goal": "cost", "validation": str(tmp_path / "val.txt")})
