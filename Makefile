@@ -23,7 +23,7 @@ style: # counts for docs/contributing/style.md
 	python .ci/style.py
 
 snapshots: # tests/snapshots: what users read
-	PROFILE_TRAIN_SNAPSHOTS=write pytest -n 0 -q tests/advisor -k test_snapshot_of
+	PROFILE_TRAIN_SNAPSHOTS=write pytest -n 0 -q -m unit tests/advisor tests/profiler -k test_snapshot_of
 
 coverage: # a report, not a bar; without what runs in the programs that tests start
 	coverage run -m pytest -m unit

@@ -1,4 +1,4 @@
-"""What is said of a program's end: tests/snapshots/endings.txt."""
+"""Messages about how a program ended: tests/snapshots/endings.txt."""
 
 from signal import SIGCHLD, SIGINT, SIGKILL, SIGRTMIN, SIGSEGV, SIGTERM
 
@@ -40,11 +40,11 @@ def test_each_ending_has_a_code(name):
     assert code(outcome, *errors[:1]) == expected
 
 
-def test_a_failure_long_after_a_signal_is_told_without_it():
+def test_failure_long_after_a_signal_does_not_mention_it():
     late = sentence("failed", 1, None, asked=Asked(SIGTERM, GRACE + 1.0))
 
     assert late == sentence("failed", 1, None)
 
 
-def test_a_program_that_ended_well_needs_no_word():
+def test_completed_program_gets_no_message():
     assert sentence("completed", 0, None, asked=Asked(SIGTERM, 1.0)) is None
