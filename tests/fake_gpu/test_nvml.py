@@ -1,4 +1,4 @@
-"""GPUs as NVML shows them in the wild, sampled from outside any program."""
+"""GPUs as NVML reports them on real machines, sampled from outside any program."""
 
 import json
 
@@ -21,7 +21,7 @@ MIXED = "A100:40,H100:80,T4:16"
 
 @pytest.fixture
 def sampled(tmp_path, script):
-    """Return GPUs, one row for each, and the problems, of a machine."""
+    """Return a function that samples a machine; it returns its GPUs, one row for each, and the problems."""
 
     def sample(devices="H100:80", env=None, **how):
         gpu = make(tmp_path / "gpus", devices, **how)
@@ -42,12 +42,12 @@ FIELDS = {
     "nvmlDeviceGetCurrPcieLinkGeneration": ("pcie_generation",),
     "nvmlDeviceGetCurrPcieLinkWidth": ("pcie_width",),
 }
-"""What each function of NVML fills in."""
+"""Fields that each NVML function fills in."""
 
 
 @pytest.mark.parametrize("code", [NOT_SUPPORTED, NO_PERMISSION])
 @pytest.mark.parametrize("function", FIELDS)
-def test_what_nvml_refuses_costs_its_fields_alone(sampled, function, code):
+def test_refused_nvml_call_only_empties_its_fields(sampled, function, code):
     _, (row,), _ = sampled(nvml={function: code})
     assert {name for names in FIELDS.values() for name in names if row[name] is None} == set(FIELDS[function])
 
@@ -61,10 +61,10 @@ def test_a_gpu_without_permission_is_known_but_not_measured(sampled):
     assert len([message for message in problems if "permission" in message]) == 1
 
 
-def test_a_lost_gpu_ends_its_samples(sampled):
+def test_lost_gpus_are_no_longer_measured(sampled):
     _, rows, problems = sampled("H100:80,H100:80", nvml={"nvmlDeviceGetUtilizationRates": IS_LOST})
     assert len(problems) == 2
-    assert all(row["memory_used"] is None for row in rows)
+    assert [row["memory_used"] for row in rows] == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_the_gpus_that_the_program_may_see_are_sampled(sampled, visible, order, 
     assert [row["gpu"] for row in rows] == indexes
 
 
-def test_a_gpu_is_named_by_the_beginning_of_its_uuid(sampled):
+def test_uuid_prefix_selects_a_gpu(sampled):
     gpus, _, _ = sampled(MIXED)
     uuid = gpus[2]["uuid"]
     assert uuid.startswith("GPU-")
@@ -98,19 +98,19 @@ def test_a_gpu_is_named_by_the_beginning_of_its_uuid(sampled):
     assert [gpu["index"] for gpu in chosen] == [2]
 
 
-def test_memory_of_others_counts_as_used_but_not_as_ours(sampled):
+def test_memory_of_other_processes_counts_as_used_but_not_as_process_memory(sampled):
     _, (row,), _ = sampled("H100:80", others="0:77:3000,0:4242:1000")
     assert row["memory_used"] == (450 + 3000 + 1000) << 20
     assert row["process_memory"] == 1000 << 20
 
 
 @pytest.mark.parametrize("shown", ["hidden", "foreign"])
-def test_processes_that_a_container_does_not_see_leave_no_memory_of_zero(sampled, shown):
+def test_process_memory_is_none_or_zero_if_processes_are_hidden(sampled, shown):
     _, (row,), _ = sampled("H100:80", processes=shown)
-    assert row["process_memory"] in (None, 0)
+    assert row["process_memory"] in (None, 0)  # None if this machine shows that it has its own PIDs
 
 
-def test_a_mig_device_is_measured_as_far_as_nvml_knows_it(sampled):
+def test_mig_device_is_measured_as_far_as_nvml_supports_it(sampled):
     (gpu,), (row,), _ = sampled("A100:40:mig=2", env={"CUDA_VISIBLE_DEVICES": mig_uuid(sampled)})
     assert gpu["mig"] is True
     assert gpu["memory_total"] == 20 << 30
@@ -131,7 +131,7 @@ def test_slow_answers_are_waited_for(sampled):
 
 
 @pytest.mark.parametrize("code", [NOT_SUPPORTED, NO_PERMISSION, 9, 18])
-def test_nvml_that_does_not_start_leaves_a_problem_and_no_gpu(sampled, code):
+def test_nvml_init_failure_is_reported_and_no_gpu_sampled(sampled, code):
     gpus, rows, problems = sampled(nvml={"nvmlInit_v2": code, "nvmlInitWithFlags": code})
     assert (gpus, rows, len(problems)) == ([], [], 1)
 

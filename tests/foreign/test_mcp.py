@@ -1,8 +1,9 @@
-"""The server for coding agents, by the official client."""
+"""The server for coding agents, called by the official client."""
 
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -33,7 +34,7 @@ def text(answer):
 
 
 def within(answer):
-    """The JSON between the marks."""
+    """Return the JSON between the marks."""
     return json.loads(answer[answer.index("\n{") : answer.rindex("}") + 1])
 
 
@@ -48,7 +49,7 @@ def mine(marker):
     return found
 
 
-def test_an_agent_over_stdio(tmp_path, forever):
+def test_mcp_server_over_stdio(tmp_path, forever):
     (tmp_path / "train.py").write_text(TRAINS + "train(40)\n")
     anyio.run(_stdio, tmp_path, forever)
 
@@ -95,7 +96,7 @@ async def _gone(forever):
 
 @pytest.fixture
 def forever(tmp_path):
-    """A program that ends by SIGKILL only, and writes that it has begun."""
+    """Write a program that only SIGKILL ends, and that marks its start."""
     path = tmp_path / "forever.py"
     path.write_text(
         "import pathlib, signal, time\n"
@@ -105,7 +106,7 @@ def forever(tmp_path):
     return path
 
 
-def test_a_client_that_goes_leaves_no_program_running(tmp_path, forever):
+def test_client_disconnect_leaves_no_program_running(tmp_path, forever):
     async def go_half_way():
         command, *arguments = [*COMMAND, "mcp"]
         server = StdioServerParameters(command=command, args=arguments, cwd=str(tmp_path))
@@ -121,7 +122,7 @@ def test_a_client_that_goes_leaves_no_program_running(tmp_path, forever):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_server_that_is_ended_leaves_no_program_running(tmp_path, forever, number, served):
+def test_killed_server_leaves_no_program_running(tmp_path, forever, number, served):
     async def until_it_ends(server, address):
         async with Client(address) as client, anyio.create_task_group() as tasks:
             tasks.start_soon(_ask_in_vain, client, {"command": [sys.executable, str(forever)], "out": "half"})
@@ -132,7 +133,7 @@ def test_a_server_that_is_ended_leaves_no_program_running(tmp_path, forever, num
             tasks.cancel_scope.cancel()
 
     server, address = served(tmp_path)
-    with contextlib.suppress(BaseException):  # of a client whose server is gone
+    with contextlib.suppress(BaseException):  # the client's server is gone
         anyio.run(until_it_ends, server, address)
     anyio.run(_gone, forever)
     server.wait(60)
@@ -145,7 +146,7 @@ async def _ask_in_vain(client, wanted):
 
 @pytest.fixture
 def served():
-    """Start a server on a port of its own; give back its process and its address."""
+    """Start a server on a port of its own; return its process and its address."""
     servers = []
 
     def serve(root):
@@ -167,7 +168,7 @@ def served():
         server.communicate()
 
 
-def test_strangers_are_refused_over_http(tmp_path, served):
+def test_http_requests_from_strangers_are_refused(tmp_path, served):
     _, address = served(tmp_path)
     for name, foreign in {"Origin": "http://evil.example", "Host": "evil.example"}.items():
         assert 400 <= _status(address, {name: foreign}) < 500
@@ -211,14 +212,14 @@ if __name__ == "__main__":
         optimizer.step()
         optimizer.zero_grad()
 """
-"""Sleeps most of the time, so that others on the machine change little."""
+"""A program that sleeps most of the time, so that other load on the machine has little effect."""
 
 HEALTHY = STARVED.replace("time.sleep(0.01)", "pass")
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """A project with a run of a program that waits for its data."""
+    """Record a run of a program that waits for its data; return the project."""
     root = tmp_path_factory.mktemp("project")
     (root / "train.py").write_text(STARVED)
     words = [*COMMAND, "--out", "run", "--no-windows", "train.py"]
@@ -228,11 +229,11 @@ def recorded(tmp_path_factory):
 
 @pytest.fixture
 def project(recorded, tmp_path):
-    """A copy of it that a test may change."""
+    """Copy the project, so that a test may change it."""
     return shutil.copytree(recorded, tmp_path / "project")
 
 
-def test_two_agents_use_what_runs_nothing(project, served):
+def test_two_agents_can_use_read_only_tools_at_once(project, served):
     shutil.copytree(project / "run", project / "copy")
     _, address = served(project)
     anyio.run(_ask_everything, project, address)
@@ -258,7 +259,7 @@ async def _ask_everything(root, address):
         ("doctor", {"data": "../elsewhere"}),
         ("verify", {"run": "run", "patch": "../x.patch"}),
         ("verify", {"run": "run", "rules": ["no-such-rule"]}),
-        ("attach", {"pid": 2**22 + 1}),  # more than PIDs can be
+        ("attach", {"pid": 2**22 + 1}),  # larger than any PID
         ("attach", {"pid": os.getpid(), "out": "../elsewhere"}),
         ("tune", {"command": ["train.py"], "out": "../elsewhere"}),
         ("profile", {"command": ["train.py"], "out": "/tmp/elsewhere"}),
@@ -275,12 +276,12 @@ async def _ask_everything(root, address):
         tasks.start_soon(ask, two, 1)
     for index, (tool, wanted) in enumerate(asked + refused):
         assert answers[index].is_error == (index >= len(asked)), (tool, wanted, text(answers[index]))
-    assert within(text(answers[4]))["verdict"] == "unclear"
+    assert within(text(answers[4]))["verdict"] in ("same", "unclear")  # a run and its copy, as far as the noise allows
     assert "[80]" in text(answers[6])
     assert not [path for path in root.parent.iterdir() if path.name == "elsewhere"]
 
 
-def test_options_of_the_command_line_are_words_of_the_program(tmp_path, served):
+def test_command_line_options_cannot_be_injected_into_profile_train(tmp_path, served):
     (tmp_path / "root").mkdir()
     (tmp_path / "root/--out").write_text("#!/bin/sh\ntouch ran\n")
     (tmp_path / "root/--out").chmod(0o755)
@@ -289,13 +290,16 @@ def test_options_of_the_command_line_are_words_of_the_program(tmp_path, served):
     async def ask():
         async with Client(address) as client:
             for tool in ("profile", "tune"):
-                await client.call_tool(tool, {"command": ["--out", str(tmp_path / "elsewhere"), "true"], "out": tool})
+                command = ["--out", str(tmp_path / "elsewhere"), "true"]
+                answer = await client.call_tool(tool, {"command": command, "out": tool})
+                assert re.search("exit status: [12]", text(answer))
 
     anyio.run(ask)
+    assert not (tmp_path / "root/ran").exists()
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_an_agent_attaches_to_a_training(tmp_path, start_plain, served):
+def test_agent_attaches_to_a_training_run(tmp_path, start_plain, served):
     (tmp_path / "train.py").write_text(TRAINS + "train(100_000, 0.02)\n")
     program = start_plain("train.py")
     _, address = served(tmp_path)
@@ -311,7 +315,7 @@ def test_an_agent_attaches_to_a_training(tmp_path, start_plain, served):
     assert program.process.poll() is None
 
 
-def test_texts_of_a_trace_stay_between_the_marks(tmp_path, served):
+def test_trace_text_stays_inside_its_data_delimiters(tmp_path, served):
     trace = Made()
     for number in range(4):
         trace.step(number, number * 1000.0, number * 1000.0 + 900)

@@ -1,4 +1,4 @@
-"""A program under profile-train is the program: nothing changes but the report."""
+"""A program runs the same under profile-train: only the report is added."""
 
 import fcntl
 import os
@@ -62,7 +62,7 @@ def test_output_and_status_are_those_of_the_plain_run(script, run_both, ending, 
     same(plain, profiled)
 
 
-def test_every_word_after_the_script_belongs_to_it(script, run_both):
+def test_arguments_after_script_are_passed_to_it(script, run_both):
     program = script(SAYS_WHAT_IT_SEES)
     plain, profiled = run_both(program, "--out", "x", "--help", "--", "-m", "", "a b", "*", "--no-report", "--version")
 
@@ -79,7 +79,7 @@ def test_a_program_in_another_folder_sees_the_same_paths(script, run_both, tmp_p
     same(plain, profiled)
 
 
-def test_a_module_is_run_as_python_m_does(script, run_both):
+def test_module_runs_as_with_python_m(script, run_both):
     script("", "package/__init__.py")
     script(SAYS_WHAT_IT_SEES + "    from . import helper", "package/train.py")
     script("print('helper', __package__)", "package/helper.py")
@@ -89,7 +89,7 @@ def test_a_module_is_run_as_python_m_does(script, run_both):
     same(plain, profiled)
 
 
-def test_a_folder_with_a_main_is_run(script, run_both):
+def test_folder_with_dunder_main_is_run(script, run_both):
     script(SAYS_WHAT_IT_SEES, "app/__main__.py")
 
     same(*run_both("app", "x"))
@@ -106,7 +106,7 @@ def test_stdin_is_passed_through(script, run_both):
 @pytest.mark.parametrize(
     "words", [("python",), ("python", "-u"), ("env", "A=1", "python"), ("sh", "run.sh"), ("./run.sh",)]
 )
-def test_any_launcher_is_run_as_it_stands(script, start, start_profiled, words):
+def test_any_launcher_runs_unchanged(script, start, start_profiled, words):
     program = script("import sys; print(sys.argv, sys.path)\nif len(sys.argv) > 1: sys.exit(4)")
     launcher = script('#!/bin/sh\necho launched\nexec python "$@"', "run.sh")
     launcher.chmod(0o755)
@@ -127,9 +127,7 @@ def test_any_launcher_is_run_as_it_stands(script, start, start_profiled, words):
         ((), "nothing to run"),
     ],
 )
-def test_what_cannot_be_run_ends_in_a_plain_sentence_and_leaves_nothing(
-    script, run_profiled, tmp_path, words, sentence
-):
+def test_command_that_cannot_run_gives_message_and_leaves_no_files(script, run_profiled, tmp_path, words, sentence):
     broken = script("#!/no/such/interpreter\n", "broken-launcher")
     broken.chmod(0o755)
     rings = set(Path("/dev/shm").glob("profile-train-*"))
@@ -152,7 +150,7 @@ def test_the_sitecustomize_of_the_user_is_run(script, run_both, tmp_path):
     same(plain, profiled)
 
 
-def test_a_broken_sitecustomize_of_the_user_fails_as_it_does_plainly(script, run_both, tmp_path):
+def test_broken_user_sitecustomize_fails_as_in_plain_run(script, run_both, tmp_path):
     script("raise ImportError('mine is broken')", "site/sitecustomize.py")
     program = script("print('trains on')")
     plain, profiled = run_both(program, env={"PYTHONPATH": str(tmp_path / "site")})
@@ -161,7 +159,7 @@ def test_a_broken_sitecustomize_of_the_user_fails_as_it_does_plainly(script, run
     assert profiled.err.decode().splitlines()[-1] == plain.err.decode().splitlines()[-1]
 
 
-def test_names_of_ours_in_the_folder_of_the_program_are_its_own(script, run_both):
+def test_program_imports_its_own_modules_with_our_names(script, run_both):
     script("whose = 'the program'", "profiler.py")
     script("whose = 'the program'", "advisor/__init__.py")
     script("whose = 'the program'", "templates/__init__.py")
@@ -183,7 +181,7 @@ def test_names_of_ours_in_the_folder_of_the_program_are_its_own(script, run_both
     assert len(profiled.steps) == 5
 
 
-def test_a_run_is_private_and_holds_nothing_of_the_environment(script, run_profiled):
+def test_run_folder_is_private_and_stores_no_environment_variables(script, run_profiled):
     program = script("import torch; torch.utils.data.DataLoader([1]).__iter__()")
     before = os.umask(0)
     try:
@@ -202,7 +200,7 @@ def test_a_run_is_private_and_holds_nothing_of_the_environment(script, run_profi
     assert ran.out == b""
 
 
-def test_where_the_run_folder_cannot_be_made_another_is_taken_and_named(script, run_profiled, tmp_path):
+def test_falls_back_to_another_run_folder_and_names_it(script, run_profiled, tmp_path):
     (tmp_path / "file").write_text("mine")
     ran = run_profiled(script("print('trains')"), out=tmp_path / "file" / "run", env={"TMPDIR": str(tmp_path)})
 
@@ -214,7 +212,7 @@ def test_where_the_run_folder_cannot_be_made_another_is_taken_and_named(script, 
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_modules_of_the_program_take_the_place_of_none_of_ours(script, run_both, tmp_path):
+def test_program_modules_do_not_shadow_ours(script, run_both, tmp_path):
     program = script("import click, profiler, psutil; print(click.me, profiler.me, psutil.me)")
     for name in ("click", "profiler", "psutil"):
         script("import sys; me = 'mine'; print('of', sys.argv)", f"modules/{name}.py")
@@ -224,8 +222,8 @@ def test_modules_of_the_program_take_the_place_of_none_of_ours(script, run_both,
     assert list(profiled.folder.glob("*.db"))
 
 
-def test_an_environment_that_leaves_no_room_for_ours(script, start, tmp_path):
-    """The kernel takes 128 KiB a variable."""
+def test_program_runs_unrecorded_if_pythonpath_is_full(script, start, tmp_path):
+    """The kernel limits each variable to 128 KiB."""
     program = script("import os; print(len(os.environ['PYTHONPATH']))")
     most = "/none:" * 30_000
     env = {**os.environ, "PYTHONPATH": most[: (1 << 17) - len("PYTHONPATH=") - 1]}
@@ -255,7 +253,7 @@ WAITS = """
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
-def test_a_signal_to_us_alone_reaches_the_program(script, start_plain, start_profiled, number):
+def test_signal_to_profiler_alone_reaches_program(script, start_plain, start_profiled, number):
     program = script("import resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0))\n" + _dedented(WAITS))
     ended = []
     for start in (start_plain, start_profiled):
@@ -269,18 +267,20 @@ def test_a_signal_to_us_alone_reaches_the_program(script, start_plain, start_pro
     assert ended[1].run.outcome == ("failed" if number == signal.SIGTERM else "killed")
 
 
-def test_a_signal_the_program_handles_does_not_end_the_recording(script, start_profiled):
+def test_signal_handled_by_program_does_not_end_recording(script, start_profiled):
     running = start_profiled(script(WAITS))
     running.wait_for("ready")
     running.send(signal.SIGUSR1)
     running.wait_for("checkpoint")
     running.send(signal.SIGTERM)
 
-    assert running.finish().status == 7
+    ended = running.finish()
+    assert ended.status == 7
+    assert ended.run.outcome == "failed"
 
 
 @pytest.mark.parametrize("how", ["Ctrl-C", "kill"])
-def test_an_interrupt_of_the_whole_group_reaches_the_program_once(script, start_plain, start_profiled, how):
+def test_interrupt_of_process_group_reaches_program_once(script, start_plain, start_profiled, how):
     program = script(WAITS)
     ended = []
     for start in (start_plain, start_profiled):
@@ -311,8 +311,9 @@ COUNTS = """
 """
 
 
-def test_every_signal_reaches_the_program_once_and_ends_nothing_of_ours(script, start_profiled):
-    """To us alone, to the program alone, to the process group, and from process to process, as some schedulers do."""
+def test_every_signal_reaches_program_once_without_ending_profiler(script, start_profiled):
+    """Sent to us alone, to the program alone, to the process group, and to each process in turn, as some schedulers
+    do."""
     numbers = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGTERM})
     running = start_profiled(script(COUNTS))
     program = int(re.search(r"ready (\d+)\n", running.wait_for("\n"))[1])
@@ -349,8 +350,8 @@ launch.record(tuple(sys.argv[1:]), None)
 
 
 @pytest.mark.process
-def test_where_no_process_is_left_the_program_runs_unrecorded(script, tmp_path):
-    """RLIMIT_NPROC, which does not hold for root."""
+def test_program_runs_unrecorded_if_process_limit_is_reached(script, tmp_path):
+    """RLIMIT_NPROC does not apply to root."""
     program = script("import os, signal, sys; print(signal.getsignal(signal.SIGXFSZ)); sys.exit(3)")
     alone = subprocess.run([sys.executable, program], capture_output=True, cwd=tmp_path)
     command = [sys.executable, "-c", NO_PROCESS, COMMAND[-1], program]
@@ -361,7 +362,7 @@ def test_where_no_process_is_left_the_program_runs_unrecorded(script, tmp_path):
     assert not list(tmp_path.rglob("run-*"))
 
 
-def test_we_stop_and_go_on_as_the_program_does(script, start_profiled):
+def test_profiler_stops_and_continues_with_program(script, start_profiled):
     running = start_profiled(script("import os, time\nprint('pid', os.getpid(), flush=True)\ntime.sleep(600)"))
     program = int(running.wait_for("\n").split()[-1])
 
@@ -369,7 +370,7 @@ def test_we_stop_and_go_on_as_the_program_does(script, start_profiled):
         return psutil.Process(pid).status()
 
     for continued in (program, running.pid):
-        os.kill(program, signal.SIGSTOP)  # of a group without a shell, SIGTSTP stops nothing
+        os.kill(program, signal.SIGSTOP)  # SIGTSTP does not stop a group without a shell
         wait_until(lambda: state(running.pid) == state(program) == psutil.STATUS_STOPPED, "both stopped")
         os.kill(continued, signal.SIGCONT)
         wait_until(lambda: psutil.STATUS_STOPPED not in (state(running.pid), state(program)), "both go on")
@@ -378,8 +379,8 @@ def test_we_stop_and_go_on_as_the_program_does(script, start_profiled):
 
 
 @pytest.mark.process
-def test_what_the_program_lets_go_of_is_free(script, tmp_path):
-    """Its caller sees the end of its output, a closed input and a free lock while it goes on."""
+def test_descriptors_closed_by_program_are_not_held_by_profiler(script, tmp_path):
+    """The caller sees the end of its output, a closed input and a free lock while the program still runs."""
     program = script(
         """
         import os, sys, time
@@ -491,14 +492,14 @@ train()
     ],
     ids=lambda where: where[-1],
 )
-def test_no_frame_of_ours_shows_in_what_a_program_says_of_its_errors(tmp_path, run_both, where):
+def test_program_errors_show_no_profiler_frames(tmp_path, run_both, where):
     program = tmp_path / "train.py"
     program.write_text(TORCH + FAILS)
     plain, profiled = run_both(program, *where)
 
     assert plain.err.count(b"Traceback") >= len(where)
     errors = [ran.err.decode() for ran in (plain, profiled)]
-    if len(where) > 1:  # of an error that is caught in a root's first call, torch's own frame stands at another line
+    if len(where) > 1:  # in an error caught in a root's first call, torch's own frame is at another line
         errors = [re.sub(r"line \d+, (in _wrapped_call_impl)\n.*\n *[~^]+\n", r"\1\n", each) for each in errors]
     assert errors[0].splitlines() == errors[1].splitlines()
     assert (plain.status, plain.out) == (profiled.status, profiled.out)

@@ -1,4 +1,4 @@
-"""What was committed is read back exactly, stays bounded, and survives kills, full disks and damage."""
+"""Committed data is read back exactly, stays bounded, and survives kills, full disks and damage."""
 
 import contextlib
 import dataclasses
@@ -97,7 +97,7 @@ def written(folder, singles=(), streams=(), cls=Writer):
 
 @contextlib.contextmanager
 def fresh():
-    """A folder for one of many examples."""
+    """Yield a new folder for each example."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
 
@@ -143,7 +143,7 @@ def rows(cls):
 @pytest.mark.parametrize("name", SINGLES)
 @slow_disk
 @given(data=st.data())
-def test_single_rows_come_back_as_they_were(name, data):
+def test_single_rows_round_trip(name, data):
     row = data.draw(rows(SINGLES[name]))
     with fresh() as folder:
         (found,) = getattr(read(written(folder, singles=[row])), name)
@@ -151,7 +151,7 @@ def test_single_rows_come_back_as_they_were(name, data):
     assert_same_types(found, row)
 
 
-def test_a_recording_of_before_there_were_operators_is_read_and_gone_on_with(tmp_path):
+def test_recording_without_operators_table_is_read_and_continued(tmp_path):
     path = written(tmp_path, streams=[Window(pid=1, start=0.0, steps=1, duration=1.0, cost=0.0, shapes=True)])
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("DROP TABLE operators")
@@ -168,7 +168,7 @@ def test_a_recording_of_before_there_were_operators_is_read_and_gone_on_with(tmp
 @pytest.mark.parametrize("name", STREAMS)
 @slow_disk
 @given(data=st.data())
-def test_appended_rows_come_back_as_they_were_in_order(name, data):
+def test_appended_rows_round_trip_in_order(name, data):
     appended = data.draw(st.lists(rows(STREAMS[name]), max_size=5))
     with fresh() as folder:
         found = getattr(read(written(folder, streams=appended)), name)
@@ -190,7 +190,7 @@ def as_json(value):
 @pytest.mark.parametrize("kind", FACTS)
 @settings(slow_disk, max_examples=10)
 @given(data=st.data())
-def test_facts_come_back_as_their_dataclass(kind, data):
+def test_facts_round_trip_as_their_dataclass(kind, data):
     body = data.draw(rows(FACTS[kind]))
     fact = Fact(pid=1, time=0.5, kind=kind, body=as_json(body))
     with fresh() as folder:
@@ -203,7 +203,7 @@ def test_every_table_is_a_class_of_the_schema():
     assert {name: get_args(hint)[0] for name, hint in hints.items()} == SINGLES | STREAMS
 
 
-def test_columns_are_replaced_as_in_each_row():
+def test_with_columns_matches_replacing_row_by_row():
     rows = [GpuSample(time=float(n), gpu=n, power=None if n else 1.0) for n in range(3)]
 
     assert with_columns(rows, gpu=[7, 8, 9]) == [dataclasses.replace(row, gpu=row.gpu + 7) for row in rows]
@@ -211,7 +211,7 @@ def test_columns_are_replaced_as_in_each_row():
     assert with_columns([], gpu=[]) == []
 
 
-def test_what_no_column_tells_is_the_default_of_each_row_alone():
+def test_missing_columns_give_each_row_its_own_default():
     one, other = made_of(ModelFact, {"id": [1, 2]}, 2)
 
     assert [one, other] == [ModelFact(id=1), ModelFact(id=2)]
@@ -249,19 +249,19 @@ def test_an_interrupt_while_a_recording_is_read_is_not_lost(tmp_path, monkeypatc
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_arguments_that_are_no_utf8_can_be_stored(tmp_path):
+def test_non_utf8_arguments_can_be_stored(tmp_path):
     run = dataclasses.replace(RUN, cwd="/data/caf\udce9", command=("caf\udce9.py",))
     (found,) = read(written(tmp_path, singles=[run])).runs
     assert (found.cwd, found.command) == ("/data/caf\\udce9", run.command)
 
 
-def test_a_driver_s_not_available_is_not_measured(tmp_path):
+def test_driver_not_available_value_is_not_measured(tmp_path):
     sample = GpuSample(time=0.0, gpu=0, memory_used=1, process_memory=2**64 - 1, throttle=2**64 - 1)
     (found,) = read(written(tmp_path, streams=[sample])).gpu_samples
     assert found == GpuSample(time=0.0, gpu=0, memory_used=1)
 
 
-# ---- facts of other versions, or broken ----
+# ---- facts of other versions, or damaged ----
 
 
 def test_a_fact_keeps_what_fits_and_takes_defaults_for_the_rest():
@@ -280,20 +280,20 @@ def test_a_fact_keeps_what_fits_and_takes_defaults_for_the_rest():
 
 
 @pytest.mark.parametrize("place", [{"file": "train.py"}, {"file": None, "line": 3}, "train.py:31", []])
-def test_a_place_that_is_none_is_left_out(place):
+def test_invalid_place_is_left_out(place):
     fact = Fact(pid=1, time=0.0, kind="optimizer", body={"id": 5, "place": place, "name": "Adam"})
     assert decode_fact(fact) == OptimizerFact(id=5, name="Adam")
 
 
 @given(st.sampled_from(sorted(FACTS)), st.data())
-def test_no_fact_raises(kind, data):
+def test_decoding_a_fact_never_raises(kind, data):
     names = st.sampled_from(sorted(get_type_hints(FACTS[kind]))) | st.text()
     body = data.draw(st.dictionaries(names, JSON | st.floats()))
     decoded = decode_fact(Fact(pid=1, time=0.0, kind=kind, body=body))
     assert decoded is None or decoded == decode_fact(Fact(pid=1, time=0.0, kind=kind, body=as_json(decoded)))
 
 
-def test_numbers_that_are_none_are_not_measured():
+def test_invalid_numbers_are_not_measured():
     body = parse('{"id": 1, "lr": NaN, "name": ' + "9" * 400 + ', "capability": [8, 0, 1]}')
     assert decode_fact(Fact(pid=1, time=0.0, kind="optimizer", body=body)) == OptimizerFact(id=1)
     assert decode_fact(Fact(pid=1, time=0.0, kind="device", body=body)) == DeviceFact(id=1)
@@ -301,7 +301,7 @@ def test_numbers_that_are_none_are_not_measured():
 
 
 @pytest.mark.parametrize(("kind", "body"), [("loader", {}), ("loader", {"id": "x"}), ("of tomorrow", {"id": 1})])
-def test_a_fact_of_nothing_we_know_is_none(kind, body):
+def test_fact_without_known_kind_or_valid_id_is_none(kind, body):
     assert decode_fact(Fact(pid=1, time=0.0, kind=kind, body=body)) is None
 
 
@@ -363,7 +363,7 @@ def test_merged_steps_keep_every_sum(steps, times, batch):
             }
 
 
-def test_a_day_of_steps_stays_bounded_at_one_resolution(tmp_path):
+def test_many_steps_stay_bounded_and_no_row_absorbs_the_start(tmp_path):
     with contextlib.closing(Small(tmp_path, "node")) as writer:
         for at in range(0, 20_000, 100):
             writer.add(*[step(index) for index in range(at, at + 100)])
@@ -371,12 +371,12 @@ def test_a_day_of_steps_stays_bounded_at_one_resolution(tmp_path):
     found = read(writer.path).steps
     assert len(found) <= 16
     assert sum(one.count for one in found) == 20_000
-    assert max(one.count for one in found) <= 20_000 / 4  # no row swallows the run's beginning
+    assert max(one.count for one in found) <= 20_000 / 4  # no row absorbs the run's beginning
     assert writer.path.stat().st_size < 200_000
 
 
-def test_a_day_of_steps_of_a_millisecond_takes_a_few_megabytes(tmp_path):
-    """Of one rank with 8 loader workers and 2 GPUs, as if each row given were already so many merged."""
+def test_a_day_of_millisecond_steps_takes_a_few_megabytes(tmp_path):
+    """One rank with 8 loader workers and 2 GPUs; each row that is added stands for many merged rows."""
     day, rows = 86_400, 21_600
     share = dict.fromkeys((*PHASES, *BETWEEN, "fetch_host", "fetches_empty", "queue_depth", "host_launch"), 1 / 17000)
     measured = dict.fromkeys(("utilization", "power", "sm_clock", "temperature", "memory_clock"), 1 / 3)
@@ -410,7 +410,7 @@ def test_a_day_of_steps_of_a_millisecond_takes_a_few_megabytes(tmp_path):
 
 @pytest.mark.parametrize("full", [Step, Batch])
 def test_steps_and_batches_are_merged_at_the_same_time(tmp_path, full):
-    """Else a file grows whenever both happen to be fullest at once."""
+    """Otherwise a file grows whenever both happen to be fullest at once."""
     limit = Small.LIMITS[full]
     with contextlib.closing(Small(tmp_path, "node")) as writer:
         for at in range(limit - 2):
@@ -449,7 +449,7 @@ def test_phases_of_merged_steps_still_sum_to_the_duration(tmp_path):
         assert all(getattr(row, name) is None for name in (*BETWEEN, "backward"))
 
 
-def test_samples_merge_each_in_its_own_way(tmp_path):
+def test_sample_columns_merge_by_their_own_policies(tmp_path):
     gpu = [
         GpuSample(time=float(at), gpu=at % 2, energy=10.0 * at, throttle=at % 2 * 4, power=float(at), memory_used=2**40)
         for at in range(64)
@@ -487,7 +487,7 @@ def test_samples_merge_each_in_its_own_way(tmp_path):
 
 
 @pytest.mark.parametrize("side_by_side", [False, True])
-def test_ever_new_workers_keep_few_rows_each(tmp_path, side_by_side):
+def test_short_lived_workers_keep_few_rows_each(tmp_path, side_by_side):
     pids = [pid for pid in range(200) for _ in range(12)]
     if side_by_side:
         pids = list(range(200)) * 12
@@ -506,7 +506,7 @@ def test_ever_new_workers_keep_few_rows_each(tmp_path, side_by_side):
     assert sum(batch.count for batch in found) == 12 * 200
 
 
-def test_kernels_are_kept_by_whole_windows_and_the_missing_ones_told(tmp_path):
+def test_kernels_are_kept_in_whole_windows_and_dropped_ones_reported(tmp_path):
     with contextlib.closing(Small(tmp_path, "node")) as writer:
         for window in range(4):
             writer.add(
@@ -530,7 +530,7 @@ def test_a_flood_of_problems_is_bounded(tmp_path):
     assert len(read(writer.path).problems) == 16
 
 
-def test_limits_hold_when_a_file_is_gone_on_with(tmp_path):
+def test_limits_hold_when_a_file_is_reopened(tmp_path):
     for at in range(0, 60, 10):
         written(tmp_path, streams=[step(index) for index in range(at, at + 10)], cls=Small)
     found = read(find(tmp_path)[0]).steps
@@ -541,7 +541,7 @@ def test_limits_hold_when_a_file_is_gone_on_with(tmp_path):
 # ---- commits, crashes, full disks ----
 
 
-def test_nothing_is_seen_before_the_commit_and_all_after_it(tmp_path):
+def test_rows_become_visible_at_commit(tmp_path):
     writer = Writer(tmp_path, "node")
     writer.add(RUN)
     writer.add(step(0))
@@ -556,7 +556,7 @@ def test_nothing_is_seen_before_the_commit_and_all_after_it(tmp_path):
 
 
 def test_a_source_that_is_gone_leaves_no_cursor(tmp_path):
-    """Workers that are started anew every epoch are many."""
+    """New workers every epoch add up."""
     with contextlib.closing(Writer(tmp_path, "node")) as writer:
         for worker in range(20):
             writer.set_cursor(f"ring {worker}", 64)
@@ -591,7 +591,7 @@ for turn in itertools.count(1):
 
 @contextlib.contextmanager
 def recorder(folder):
-    """A writer in a process of its own, to be killed at any moment."""
+    """Yield a writer in its own process, which can be killed at any moment."""
     with subprocess.Popen([sys.executable, "-c", KILLED, folder], stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process
@@ -601,7 +601,7 @@ def recorder(folder):
 
 @pytest.mark.parametrize("turns", [1, 7, 60])
 @pytest.mark.process
-def test_all_that_a_killed_writer_committed_is_there(tmp_path, turns):
+def test_killed_writer_loses_no_committed_rows(tmp_path, turns):
     with recorder(tmp_path) as process:
         for _ in range(turns):
             committed = int(process.stdout.readline())
@@ -619,7 +619,7 @@ def test_all_that_a_killed_writer_committed_is_there(tmp_path, turns):
 
 
 @pytest.mark.process
-def test_a_reader_sees_whole_commits_while_they_are_written(tmp_path):
+def test_concurrent_reader_sees_only_whole_commits(tmp_path):
     with recorder(tmp_path) as process:
         process.stdout.readline()
         seen = []
@@ -636,7 +636,7 @@ def test_a_reader_sees_whole_commits_while_they_are_written(tmp_path):
 
 @contextlib.contextmanager
 def full_disk(limit):
-    """No file may grow beyond `limit` bytes."""
+    """Limit the size of every file to `limit` bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
     try:
@@ -649,7 +649,7 @@ class Impatient(Writer):
     WAITING = 300
 
 
-def test_a_full_disk_is_waited_out_and_told_once(tmp_path):
+def test_full_disk_is_waited_out_and_reported_once(tmp_path):
     writer = Impatient(tmp_path, "node")
     writer.add(step(0))
     assert writer.commit()
@@ -669,7 +669,7 @@ def test_a_full_disk_is_waited_out_and_told_once(tmp_path):
     assert problem.time == pytest.approx(0.6)
 
 
-def test_merging_goes_on_rightly_after_a_failed_commit(tmp_path):
+def test_merging_stays_correct_after_a_failed_commit(tmp_path):
     writer = Small(tmp_path, "node")
     for at in range(0, 400, 10):
         writer.add(*[step(index) for index in range(at, at + 10)])
@@ -681,17 +681,17 @@ def test_merging_goes_on_rightly_after_a_failed_commit(tmp_path):
     assert len(found) <= 16
 
 
-def test_a_folder_that_cannot_be_made_is_told_with_a_remedy(tmp_path):
+def test_folder_that_cannot_be_created_gives_message_and_remedy(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ProfilerError, match="cannot be written") as caught:
         Writer(tmp_path / "file" / "run", "node")
     assert "--out" in caught.value.remedy
 
 
-def test_no_room_for_a_new_file_is_told_with_a_remedy(tmp_path):
+def test_no_space_for_new_file_gives_message_and_remedy(tmp_path):
     with full_disk(1), pytest.raises(ProfilerError, match="cannot be written") as caught:
         Writer(tmp_path, "node")
-    assert "room" in caught.value.remedy
+    assert "Free some disk space" in caught.value.remedy
 
 
 def test_only_the_owner_may_look_into_a_run(tmp_path):
@@ -710,17 +710,17 @@ def test_a_closed_run_is_one_file(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run-node.db"]
 
 
-def test_a_host_name_never_leaves_the_folder(tmp_path):
+def test_host_name_cannot_escape_the_folder(tmp_path):
     with contextlib.closing(Writer(tmp_path, "../x y")) as writer:
         assert writer.path == tmp_path / "run-.._x_y.db"
 
 
-# ---- reading what others left ----
+# ---- reading other recorders' files ----
 
 
 @contextlib.contextmanager
 def nobody():
-    """As root every folder can be written: be someone else for a while."""
+    """Become an unprivileged user for a while: root can write to every folder."""
     if os.geteuid() != 0:
         yield
         return
@@ -733,7 +733,7 @@ def nobody():
 
 @pytest.fixture
 def public(tmp_path_factory):
-    """A folder below which a test may take rights away from itself."""
+    """Yield a folder below which a test may remove its own permissions."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         yield Path(folder)
@@ -796,7 +796,7 @@ def test_a_newer_schema_is_refused_with_a_remedy(tmp_path):
         assert "--upgrade" in caught.value.remedy
 
 
-def test_columns_of_another_version_are_ignored_or_take_their_default(tmp_path):
+def test_unknown_columns_are_ignored_and_missing_ones_take_defaults(tmp_path):
     path = altered(
         written(tmp_path, singles=[RUN], streams=[step(0, forward=0.1, tags=1)]),
         "ALTER TABLE steps ADD COLUMN color TEXT DEFAULT 'red'",
@@ -812,7 +812,7 @@ def test_columns_of_another_version_are_ignored_or_take_their_default(tmp_path):
     assert read(path).steps == (step(0, tags=1), step(1, forward=0.2))
 
 
-def test_values_of_a_wrong_type_take_their_default_or_cost_their_row(tmp_path):
+def test_value_of_wrong_type_takes_default_or_drops_its_row(tmp_path):
     path = altered(
         written(tmp_path, streams=[step(0), step(1), step(2)]),
         "UPDATE steps SET forward = 'x', tags = NULL WHERE \"index\" = 0",
@@ -825,7 +825,7 @@ def test_values_of_a_wrong_type_take_their_default_or_cost_their_row(tmp_path):
     assert "3" in problem.message
 
 
-def test_infinity_is_no_value(tmp_path):
+def test_infinity_is_treated_as_missing(tmp_path):
     path = altered(
         written(tmp_path, [Fact(pid=1, time=0.0, kind="optimizer", body={"id": 1})], [step(0), step(1), step(2)]),
         'UPDATE steps SET forward = 9e999 WHERE "index" = 0',
@@ -838,7 +838,7 @@ def test_infinity_is_no_value(tmp_path):
     assert tables.facts[0].body == {"lr": None}
 
 
-def test_json_of_a_wrong_type_costs_its_row_only(tmp_path):
+def test_invalid_json_drops_only_its_row(tmp_path):
     sketches = [Sketch(pid=pid, quantity="duration", zeros=0, bins={1: 2}) for pid in range(5)]
     path = altered(
         written(tmp_path, singles=sketches),
@@ -850,7 +850,7 @@ def test_json_of_a_wrong_type_costs_its_row_only(tmp_path):
     assert read(path).sketches == (sketches[4],)
 
 
-def test_a_view_is_no_table_of_ours(tmp_path):
+def test_view_in_place_of_a_table_is_ignored(tmp_path):
     endless = "WITH RECURSIVE n(pid) AS (SELECT 1 UNION ALL SELECT pid FROM n) SELECT * FROM n"
     path = altered(written(tmp_path), "DROP TABLE kernels", f"CREATE VIEW kernels AS {endless}")
     assert read(path).kernels == ()
@@ -860,29 +860,29 @@ def test_a_view_is_no_table_of_ours(tmp_path):
     ("content", "message"),
     [(b"", "empty"), (b"train.py\n" * 99, "damaged"), (b"SQLite format 3\0" + b"\0" * 99, "damaged")],
 )
-def test_what_is_no_recording_is_told(tmp_path, content, message):
+def test_file_that_is_not_a_recording_is_reported(tmp_path, content, message):
     path = tmp_path / "run-node.db"
     path.write_bytes(content)
     with pytest.raises(ProfilerError, match=message):
         read(path)
 
 
-def test_a_foreign_database_is_told_and_left_alone(tmp_path):
+def test_foreign_database_is_reported_and_left_unchanged(tmp_path):
     path = altered(tmp_path / "run-node.db", "CREATE TABLE steps (pid INTEGER)")
     content = path.read_bytes()
     for refused in (lambda: read(path), lambda: Writer(tmp_path, "node")):
-        with pytest.raises(ProfilerError, match="not a recording"):
+        with pytest.raises(ProfilerError, match="not a profile-train recording"):
             refused()
     assert path.read_bytes() == content
 
 
-def test_a_recorder_that_ended_at_once_is_told(tmp_path):
+def test_database_without_tables_is_reported_as_empty(tmp_path):
     altered(tmp_path / "run-node.db", "PRAGMA journal_mode = WAL", "VACUUM")
     with pytest.raises(ProfilerError, match="empty"):
         read(tmp_path / "run-node.db")
 
 
-def test_a_missing_file_or_folder_is_told(tmp_path):
+def test_missing_file_or_folder_is_reported(tmp_path):
     for missing in (lambda: read(tmp_path / "run-node.db"), lambda: read(tmp_path)):
         with pytest.raises(ProfilerError):
             missing()
@@ -904,7 +904,7 @@ def test_every_node_is_found(tmp_path):
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """A recording of some sixty pages, with rows in every kind of table."""
+    """Return a recording of about sixty pages, with rows in every kind of table."""
     path = written(
         tmp_path_factory.mktemp("recorded"),
         singles=[RUN, *(Process(pid=pid, started=0.0) for pid in range(20))],
@@ -917,7 +917,7 @@ def recorded(tmp_path_factory):
 
 
 def salvaged(path):
-    """What can be read, or None; anything but a ProfilerError with a remedy fails the test."""
+    """Return what can be read, or None; anything but a ProfilerError with a remedy fails the test."""
     try:
         return read(path)
     except ProfilerError as error:
@@ -927,7 +927,7 @@ def salvaged(path):
     return None
 
 
-def test_a_truncated_file_gives_what_is_left_or_says_so(tmp_path, recorded):
+def test_truncated_file_is_salvaged_or_reported_as_damaged(tmp_path, recorded):
     path = tmp_path / "run-node.db"
     kept = []
     for length in [1, 15, 16, 99, 100, 512, *range(4096, len(recorded), 4096), *range(5000, len(recorded), 7919)]:
@@ -941,8 +941,9 @@ def test_a_truncated_file_gives_what_is_left_or_says_so(tmp_path, recorded):
     assert max(kept) > 1000
 
 
-def test_flipped_bytes_give_what_is_left_or_say_so(tmp_path, recorded):
+def test_file_with_flipped_bytes_is_salvaged_or_reported(tmp_path, recorded):
     path = tmp_path / "run-node.db"
+    kept = []
 
     @settings(max_examples=100, deadline=None)
     @given(st.lists(st.tuples(st.integers(0, len(recorded) - 1), st.integers(1, 255)), min_size=1, max_size=20))
@@ -951,14 +952,16 @@ def test_flipped_bytes_give_what_is_left_or_say_so(tmp_path, recorded):
         for at, bits in flips:
             content[at] ^= bits
         path.write_bytes(content)
-        salvaged(path)
+        tables = salvaged(path)
+        kept.append(0 if tables is None else len(tables.steps))
         with contextlib.suppress(ProfilerError), contextlib.closing(Writer(tmp_path, "node")) as writer:
             writer.add(step(0))
 
     flip()
+    assert max(kept) > 1000
 
 
-def test_a_torn_page_costs_its_rows_only(tmp_path, recorded):
+def test_torn_page_loses_only_its_rows(tmp_path, recorded):
     path = tmp_path / "run-node.db"
     found = []
     for page in range(1, len(recorded) // 4096):
@@ -975,7 +978,7 @@ def test_a_torn_page_costs_its_rows_only(tmp_path, recorded):
 
 
 @pytest.mark.parametrize("suffix", ["-wal", "-shm"])
-def test_a_damaged_log_costs_the_newest_rows_only(tmp_path, suffix):
+def test_damaged_log_loses_only_the_newest_rows(tmp_path, suffix):
     writer = Writer(tmp_path / "live", "node")
     for index in range(50):
         writer.add(step(index))
@@ -984,16 +987,19 @@ def test_a_damaged_log_costs_the_newest_rows_only(tmp_path, suffix):
     contents = {name: (tmp_path / "live" / name).read_bytes() for name in names}
     writer.close()
     torn = names[0] + suffix
+    kept = []
     for cut in range(0, len(contents[torn]), len(contents[torn]) // 9):
         for name, content in contents.items():
             (tmp_path / name).write_bytes(content[:cut] + bytes(64) + content[cut + 64 :] if name == torn else content)
         tables = salvaged(tmp_path / names[0])
         if tables is not None:
             assert [one.index for one in tables.steps] == list(range(len(tables.steps)))
+            kept.append(len(tables.steps))
+    assert max(kept) > 25
 
 
 @pytest.mark.process
-def test_reading_leaves_the_locks_of_a_writer_alone(tmp_path):
+def test_reading_does_not_release_locks_of_a_writer(tmp_path):
     writer = Writer(tmp_path, "node")
     writer.add(step(0))
     writer.commit()
@@ -1007,7 +1013,7 @@ def test_reading_leaves_the_locks_of_a_writer_alone(tmp_path):
     assert "locked" in ended.stderr
 
 
-def test_two_writers_do_not_tear_each_other(tmp_path):
+def test_two_writers_do_not_corrupt_each_other(tmp_path):
     def write(pid):
         with contextlib.closing(Writer(tmp_path, "node")) as writer:
             for index in range(20):

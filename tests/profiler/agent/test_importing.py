@@ -1,7 +1,7 @@
 import importlib
 import importlib.util
 import sys
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 
 import pytest
@@ -23,7 +23,7 @@ def _as_before(monkeypatch, tmp_path):
 
 @pytest.fixture
 def module(tmp_path):
-    """Write a module that can be imported."""
+    """Return a function that writes an importable module and returns its name."""
 
     def write(name, text="VALUE = 1\n"):
         path = tmp_path.joinpath(*name.split("."))
@@ -40,7 +40,7 @@ def calls():
     return []
 
 
-def test_a_module_that_is_there_already_calls_back_at_once(calls):
+def test_module_already_imported_calls_back_at_once(calls):
     when_imported("sys", lambda: calls.append("sys"))
     assert calls == ["sys"]
 
@@ -54,7 +54,7 @@ def test_the_callback_comes_once_after_the_module_has_run(module, calls):
     assert calls == [1]
 
 
-def test_nothing_remains_afterwards(module, calls):
+def test_no_import_hook_remains_after_the_import(module, calls):
     finders = list(sys.meta_path)
     name = module("later")
     when_imported(name, lambda: calls.append(name))
@@ -65,14 +65,14 @@ def test_nothing_remains_afterwards(module, calls):
     assert calls == [name]
 
 
-def test_other_imports_pass_by(module, calls):
+def test_other_imports_are_unaffected(module, calls):
     when_imported(module("awaited"), lambda: calls.append("awaited"))
     other = importlib.import_module(module("other"))
     assert calls == []
     assert "exec_module" not in vars(other.__spec__.loader)
 
 
-def test_submodules_and_packages_are_told_apart(module, tmp_path, calls):
+def test_distinguishes_submodules_from_packages(module, tmp_path, calls):
     module("package.__init__")
     module("package.part")
     for name in ("package", "package.part"):
@@ -82,7 +82,7 @@ def test_submodules_and_packages_are_told_apart(module, tmp_path, calls):
 
 
 def test_a_module_imported_by_its_package_calls_back_before_the_package(module, calls):
-    """As torch.utils.data.dataloader within torch: both are awaited at once."""
+    """Like torch.utils.data.dataloader in torch: the agent waits for both at once."""
     module("package.__init__", "from package import part\n")
     module("package.part")
     for name in ("package", "package.part"):
@@ -100,8 +100,8 @@ def test_a_callback_may_wait_for_another_module(module, calls):
     assert calls == ["second"]
 
 
-def test_asking_whether_a_module_could_be_imported_does_not_end_the_watch(module, calls):
-    """Libraries ask `find_spec("torch")` before anybody imports it."""
+def test_find_spec_does_not_end_the_watch(module, calls):
+    """Libraries call `find_spec("torch")` before anything imports torch."""
     name = module("asked")
     when_imported(name, lambda: calls.append(name))
     assert importlib.util.find_spec(name).name == name
@@ -139,13 +139,14 @@ def test_forgetting_ends_every_watch(module, calls):
     assert calls == []
 
 
-def test_a_namespace_package_is_imported_as_ever(tmp_path, calls):
+def test_namespace_package_is_imported_as_usual(tmp_path, calls):
     (tmp_path / "space").mkdir()
     when_imported("space", lambda: calls.append("space"))
     assert importlib.import_module("space").__path__
+    assert calls == []  # there is no code that could call it back
 
 
-class Slotted(Loader):
+class Slotted:
     __slots__ = ()
 
     def create_module(self, spec):
@@ -164,10 +165,11 @@ def test_a_loader_that_cannot_be_wrapped_is_left_alone(monkeypatch, calls):
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finds()])
     when_imported("slotted", lambda: calls.append("slotted"))
     assert importlib.import_module("slotted").VALUE == 2
+    assert calls == []
 
 
 class AsksTheOthers(MetaPathFinder):
-    """As other tools' import hooks, and a second agent, do."""
+    """A finder that queries the other finders, as other tools' import hooks and a second agent do."""
 
     def __init__(self):
         self.asked = 0
@@ -179,7 +181,7 @@ class AsksTheOthers(MetaPathFinder):
         return next(filter(None, specs), None)
 
 
-def test_another_hook_that_asks_us_in_turn_is_no_endless_loop(module, monkeypatch, calls):
+def test_finder_that_queries_ours_causes_no_endless_loop(module, monkeypatch, calls):
     name = module("later")
     monkeypatch.setattr(sys, "meta_path", [AsksTheOthers(), PathFinder])
     when_imported(name, lambda: calls.append(name))
@@ -188,7 +190,7 @@ def test_another_hook_that_asks_us_in_turn_is_no_endless_loop(module, monkeypatc
     assert importing._watch not in sys.meta_path
 
 
-def test_a_finder_that_comes_first_is_asked_once(module, calls, monkeypatch):
+def test_finder_ahead_of_ours_is_queried_once(module, calls, monkeypatch):
     name = module("later")
     asked = []
 
