@@ -1,4 +1,4 @@
-"""The one exception with which every user error ends."""
+"""The exception for every user error."""
 
 
 class ProfilerError(Exception):
@@ -10,5 +10,5 @@ class ProfilerError(Exception):
         self.remedy = remedy
 
     def __reduce__(self) -> tuple[type, tuple[str, str]]:
-        """Pickle it by what it is made from: helper processes send it."""
+        """Return the class and arguments to rebuild it from: helper processes send it pickled."""
         return type(self), (self.message, self.remedy)

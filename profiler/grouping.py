@@ -1,4 +1,4 @@
-"""Rows by what they have in common."""
+"""Group rows by a key."""
 
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
@@ -11,7 +11,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def grouped(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
-    """Return the rows by their keys, both in the order of first sight."""
+    """Return the rows by key: keys in order of first occurrence, rows in their original order."""
     groups: dict[Key, list[Row]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
@@ -19,5 +19,5 @@ def grouped(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Ro
 
 
 def totals(rows: Iterable[TimedRow], key: Callable[[TimedRow], Key]) -> dict[Key, float]:
-    """Return the seconds of all rows by their keys."""
+    """Return the total seconds of the rows by key."""
     return {each: sum(row.total for row in those) for each, those in grouped(rows, key).items()}

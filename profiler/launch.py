@@ -34,23 +34,23 @@ from profiler.signals import AWAITED, PASSED_ON, Signals, exit_code
 WAY_IN = Path(__file__).absolute().parent / "agent" / "way_in"
 VARIABLE = "PROFILE_TRAIN_AGENT"
 
-# What the kernel sends to one process for what that process itself has done.
+# Signals that the kernel sends to one process because of its own actions.
 _OWN = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGXCPU)
 
-# Timers that a caller has set before it became us by exec, as in `perl -e 'alarm 10; exec @ARGV'`.
+# Signals of timers that a caller set before it became this process by exec, as in `perl -e 'alarm 10; exec @ARGV'`.
 _TIMERS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF)
 
-# Those of them by which a program is asked to end. It may do so in its own way, with any exit status.
+# Signals that ask a program to end. It may then end in its own way, with any exit status.
 ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
-# Seconds for which a program must have been stopped for a note on it.
+# Total seconds of being stopped from which the user gets a note on it.
 NOTABLE_STOP = 0.5
 
 
 def program(words: tuple[str, ...]) -> list[str]:
     """Return the command line that runs `words`.
 
-    A script or `-m module` runs with Python, anything else as it stands.
+    A script or `-m module` runs with Python, anything else as is.
 
     Raises:
         ProfilerError: there is no such script or command.
@@ -97,7 +97,7 @@ def run_name(words: tuple[str, ...]) -> str:
     for before, word in itertools.pairwise(("", *words)):
         if before == "-m" or word.endswith(".py"):
             return word
-        if word.startswith("-m") and word != "-m":  # in one word, as Python takes it, too
+        if word.startswith("-m") and word != "-m":  # in one word, which Python accepts, too
             return word[2:]
     return first
 
@@ -113,9 +113,9 @@ def _says_with_what(path: Path) -> bytes | None:
 
 
 def python() -> str:
-    """Return the interpreter that runs the program: the active environment's, else ours, else `python` of the PATH.
+    """Return the interpreter that runs the program: the active environment's, else ours, else `python` on PATH.
 
-    Ours is left out where it has no torch: an environment of the tool's own, as pipx makes, is not for training.
+    Ours is skipped if it has no torch: a separate environment for the tool, as pipx makes, is not for training.
     """
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         prefix = os.environ.get(variable)
@@ -134,13 +134,13 @@ def begin(
     """Return the place of a recording, the folder of its rings, and the agent's settings.
 
     `more` may hold `trial`, the changes and the number of steps (agent/trial.py); `tracer`, the process that samples
-    the program's stacks; `recorder`, the process that attaches. A program that asks for its own result needs `folder`.
+    the program's stacks; `recorder`, the process that attaches. `folder` is for a program that requests its own result.
 
     Raises:
-        ProfilerError: there is no place for it; nothing is left then.
+        ProfilerError: there is no place for it; nothing is left behind.
     """
     seat = place.join(out, name, job)
-    folder = seat.folder.absolute()  # the program may change its folder
+    folder = seat.folder.absolute()  # the program may change its working directory
     rings = None
     try:
         rings = place.make_rings(folder, seat.part)
@@ -185,11 +185,11 @@ class Child:
 
         Raises:
             NotRecorded: the user's process limit is reached (RLIMIT_NPROC), or the environment exceeds what the kernel
-                takes (E2BIG).
+                accepts (E2BIG).
             ProfilerError: it cannot be started.
         """
-        # Blocked before the start and taken by `wait`, so that none is lost in between; the program gets the mask
-        # and the dispositions that we were given.
+        # Signals are blocked before the start and handled by `wait`, so that none is lost in between. The program gets
+        # the mask and the dispositions that we were given.
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, AWAITED)
         self._signals = Signals(AWAITED)
         try:
@@ -199,7 +199,7 @@ class Child:
         except OSError as error:
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
             if error.errno in (errno.EAGAIN, errno.ENOMEM):
-                raise NotRecorded(f"The system allows no further process: {error.strerror}.", "") from None
+                raise NotRecorded(f"The system cannot create another process: {error.strerror}.", "") from None
             if error.errno == errno.E2BIG:
                 raise NotRecorded(
                     "Its arguments and environment leave no room for the variables that recording adds.", ""
@@ -235,7 +235,7 @@ class Child:
         """
         if info.si_signo in _OWN and (info.si_code > 0 or info.si_pid == os.getpid()):
             return True
-        # Asked in either case, so that its word on this one is not taken for one on the next.
+        # Query the witness in either case, so that its report of this signal is not taken for the next one.
         seen = self._witness is not None and self._witness.saw(info.si_signo)
         return seen or (info.si_code > 0 and info.si_signo not in _TIMERS)
 
@@ -277,7 +277,7 @@ class Witness:
     """
 
     MOMENT = 0.1
-    """Seconds that such a sender takes from one process to the next."""
+    """Maximum seconds that such a sender takes from one process to the next."""
     RECENT = 1.0
     """Seconds for which a seen signal counts: several may arrive at once, in any order."""
 
@@ -352,7 +352,7 @@ def _let_go() -> None:
     """Close inherited files except stderr and terminals.
 
     A reader at the other end of a pipe, or a process waiting for a lock, must notice when the program releases it. The
-    program has its own copies by now.
+    program already has its own copies.
     """
     for number in (0, 1):
         if not os.isatty(number):
@@ -362,7 +362,7 @@ def _let_go() -> None:
     with contextlib.suppress(OSError):
         for number in sorted(map(int, os.listdir("/proc/self/fd"))):
             with contextlib.suppress(OSError):
-                if number > 2 and os.get_inheritable(number):  # what Python opens is not
+                if number > 2 and os.get_inheritable(number):  # files opened by Python are not
                     os.close(number)
 
 
@@ -376,7 +376,7 @@ def end_like(status: int) -> None:
         import resource
 
         with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # one core dump is enough, and it is the program's
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the program's core dump is enough
         if -code not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(-code, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [-code])
@@ -428,7 +428,7 @@ def record(
         raise
     try:
         _watch(child, seat, rings, words, origin, job.id, options)
-    except Exception as error:  # noqa: BLE001 - the program is running: whatever befalls us, it is waited for
+    except Exception as error:  # noqa: BLE001 - the program is running: wait for it whatever happens
         notes.append(f"The recording stopped: {error}")
     status = child.finish()
     if notice := place.settle(seat.earlier, completed=exit_code(status) == 0):
@@ -441,8 +441,8 @@ def record(
 
 
 def _has_torch(interpreter: str) -> bool:
-    """Return whether this Python finds torch; True if it cannot be asked."""
-    import subprocess  # seldom needed
+    """Return whether this Python finds torch; True if that cannot be determined."""
+    import subprocess  # rarely needed
 
     code = "import importlib.util; print(importlib.util.find_spec('torch') is not None)"
     try:
@@ -453,13 +453,13 @@ def _has_torch(interpreter: str) -> bool:
 
 
 def _run_only(argv: list[str], why: ProfilerError) -> Recorded:
-    """Run the program unrecorded, in place of this process if there cannot be another.
+    """Run the program unrecorded, in place of this process if no other can be created.
 
     Raises:
         ProfilerError: the program cannot be started.
     """
     note = f"Nothing is recorded. {why}"
-    say(note)  # and again at the end, which may be days away
+    say(note)  # also shown at the end, which may be days away
     try:
         child = Child(argv, dict(os.environ))
     except NotRecorded:
@@ -481,7 +481,7 @@ def _hold_standard_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
 
 
 def _watch(
@@ -493,12 +493,12 @@ def _watch(
     job: str,
     options: RecordingOptions,
 ) -> None:
-    # Imported only now: the program starts that much sooner.
+    # Imported only now, so that the program starts sooner.
     from profiler.recorder.ending import Asked
     from profiler.recorder.record import Recorder, new_run
 
     with contextlib.suppress(OSError):
-        os.nice(5)  # on a machine with no core to spare, the program goes first
+        os.nice(5)  # if cores are scarce, the program goes first
     run = new_run(words, origin, options.budget, job)
     recorder = Recorder(seat.folder, rings, run, child.pid, options, origin=origin, part=seat.part)
     while not child.wait(recorder.poll()):
@@ -509,8 +509,8 @@ def _watch(
     if child.stopped >= NOTABLE_STOP:
         recorder.problem(
             "program",
-            f"The program was stopped for {child.stopped:.0f} s, as by SIGSTOP or Ctrl-Z: steps in that time are "
-            "longer by that amount.",
+            f"The program was stopped for {child.stopped:.0f} s (for example by SIGSTOP or Ctrl-Z). Steps in that time "
+            "are longer by that amount.",
         )
     code = exit_code(status)
     killed = os.WIFSIGNALED(status)

@@ -1,4 +1,4 @@
-"""What is recorded, whichever way a recording is started."""
+"""The options of a recording, however it is started."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Which files in a folder profile-train may replace: listed files that still hold what it wrote.
+"""Find the files in a folder that profile-train may replace: listed files that still hold what it wrote.
 
 The folder that `--out` names may hold the user's files, before the run or after it. A file of profile-train is listed
 in LIST with the SHA-256 of its content. A file that is not listed, or was edited since, is never replaced or moved.
@@ -26,12 +26,12 @@ def listed(folder: Path, name: str) -> Path | None:
 
 
 def where(folder: Path, name: str) -> Path:
-    """Return where profile-train's file of that name is; its plain place if none is listed."""
+    """Return the path of profile-train's file of that name; the plain path if none is listed."""
     return listed(folder, name) or folder / name
 
 
 def free(folder: Path, name: str) -> Path:
-    """Return where a file of that name may be written: over profile-train's own, or under an unused name."""
+    """Return the path to write a file of that name to: profile-train's own file, or an unused name."""
     free = (folder / each for each in _names(name) if not os.path.lexists(folder / each))
     return listed(folder, name) or next(free)
 
@@ -39,7 +39,7 @@ def free(folder: Path, name: str) -> Path:
 def add(path: Path) -> None:
     """List a file that was just written.
 
-    If the list cannot be written, as on a full disk, the file counts as the user's.
+    If the list cannot be written, such as on a full disk, the file counts as the user's.
     """
     digests = {**_listed(path.parent), path.name: _digest(path)}
     with contextlib.suppress(OSError), open(path.parent / LIST, "w", encoding="utf-8", opener=for_us_alone) as file:
@@ -58,7 +58,7 @@ def _names(name: str) -> Iterator[str]:
 
 
 def _listed(folder: Path) -> dict[str, str]:
-    """Return the listed digests by name; only plain names count, because the folder may come from anyone."""
+    """Return the listed digests by name; names with a path are ignored, because the folder may come from anyone."""
     try:
         found = json.loads((folder / LIST).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

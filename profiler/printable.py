@@ -6,15 +6,15 @@ import sys
 
 def say(note: str) -> None:
     """Write a note to the user on stderr, if it is still open."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # AttributeError: under pythonw there is none
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # AttributeError: pythonw has no stderr
         sys.stderr.write(f"profile-train: {printable(note)}\n")
         sys.stderr.flush()
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """Return the text with every character visible that could control a terminal or mislead a reader.
+    """Return the text with characters that could control a terminal or mislead a reader made visible.
 
-    ESC, a right-to-left override or half a surrogate pair become Python escape sequences. White space becomes plain
+    ESC, a right-to-left override or a lone surrogate becomes a Python escape sequence. White space becomes plain
     spaces; with `lines`, line ends and tabs stay.
     """
     if text.isprintable():
@@ -30,5 +30,5 @@ def printable(text: str, *, lines: bool = False) -> str:
     )
 
 
-# Python counts these among the blanks; a terminal does not.
+# White space in Python, but not in a terminal.
 _CONTROLS = "\x1c\x1d\x1e\x1f\x85"

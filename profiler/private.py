@@ -1,7 +1,7 @@
 """Create files and folders that are private from the first moment.
 
-That holds for any umask, and even if others may write in the folder around them: they are newly created, and an
-existing file or link is never opened or followed.
+That holds for any umask, and even if others may write into the parent folder: they are newly created, and an existing
+file or link is never opened or followed.
 """
 
 import contextlib

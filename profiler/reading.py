@@ -1,4 +1,4 @@
-"""Read small files of the system that may not be there, as of /proc and /sys."""
+"""Read small system files that may not exist, such as those in /proc and /sys."""
 
 import re
 from pathlib import Path
@@ -13,6 +13,6 @@ def text(path: Path) -> str:
 
 
 def has_capability(number: int, proc: Path = Path("/proc")) -> bool:
-    """Return whether this process has the capability of that number in linux/capability.h."""
+    """Return whether this process has the capability with that number in linux/capability.h."""
     effective = re.search(r"^CapEff:\s*(\w+)", text(proc / "self/status"), re.MULTILINE)
     return effective is not None and bool(int(effective[1], 16) >> number & 1)

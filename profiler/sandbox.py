@@ -1,11 +1,11 @@
-"""A view of the filesystem in which everything can be read as ever and nothing of the user's can be changed.
+"""A view of the filesystem in which everything can be read as usual, but nothing of the user's can be changed.
 
-What a process and its children write into the folders named `covered` lands in a scratch folder (overlayfs in a mount
-namespace of their own; see overlay in the kernel's documentation and mount_setattr(2)); anywhere else writing is
-refused as on a read-only filesystem. A filesystem mounted below them has a layer of its own, or is read-only. Shared
-memory, System V's and /dev/shm, is their own, and of the network they have the loopback interface alone, so that no
-abstract socket outside is reached (network_namespaces(7)). They see no process but their own, and can signal no other
-(pid_namespaces(7)). It takes root, or a kernel that lets users have namespaces (most do).
+Writes of a process and its children into the `covered` folders go to a scratch folder (overlayfs in a mount namespace
+of their own; see overlay in the kernel's documentation and mount_setattr(2)). Writes anywhere else fail as on a
+read-only filesystem. A filesystem mounted below a covered folder has its own layer, or is read-only. Shared memory
+(System V and /dev/shm) is private. The only network interface is the loopback, so that no abstract socket outside can
+be reached (network_namespaces(7)). The processes can see and signal only each other (pid_namespaces(7)). This needs
+root, or a kernel that allows user namespaces (most do).
 """
 
 import contextlib
@@ -53,12 +53,12 @@ _PR_SET_PDEATHSIG = 1
 _CAP_SYS_ADMIN = 21
 
 MOST_ENTRIES = 10_000
-"""Of a covered folder, that are looked at for other owners."""
+"""Maximum entries of a covered folder that are checked for other owners."""
 MOST_BYTES = 512 << 20
-"""Of files of other owners or groups in a covered folder, that a trial of an ordinary user copies."""
+"""Maximum bytes that an ordinary user's trial copies of files of other owners or groups in a covered folder."""
 
 GRACE = 10.0
-"""Seconds that what runs inside has to end by itself once nobody waits for it any more."""
+"""Seconds that the processes inside have to end by themselves once nobody waits for them."""
 
 REMEDY = (
     "Trials isolate your files with namespaces, which need Linux 5.12 or newer, and root or permission to create user "
@@ -68,20 +68,25 @@ REMEDY = (
 
 _REASONS = {
     errno.ENOSYS: "the kernel is too old",
-    errno.ENOSPC: "a limit of namespaces or mounts is reached (sysctl user.max_*_namespaces, fs.mount-max)",
+    errno.ENOSPC: "the limit on namespaces or mounts is reached (sysctl user.max_*_namespaces, fs.mount-max)",
 }
 
 
 def enter(scratch: Path, covered: Sequence[Path], writable: Sequence[Path], *, network: bool = False) -> None:
-    """Move this process, which must have one thread, and what it will start into such a view; there is no way back.
+    """Move this process, which must have one thread, and its future children into such a view; there is no way back.
 
     Returns in a new process, the second of its PID namespace. The calling process stays outside, passes signals on and
-    raises SystemExit with the exit status of the new one, once the whole namespace has ended. It gets SIGTERM when its
-    parent ends, and SIGKILL GRACE seconds later.
+    raises SystemExit with the exit status of the new one, once the whole namespace has ended. When the caller's parent
+    ends, the new process gets SIGTERM, and SIGKILL GRACE seconds later. The working directory stays the same.
 
-    `scratch`, in none of the `covered` folders, takes what is written into them; `writable` folders, none of which
-    holds a covered one, stay as they are. With `network`, the network is as outside. Its working folder is entered
-    again. Raises ProfilerError if the system does not allow it.
+    Args:
+        scratch: Folder for what is written into the `covered` folders; in none of them.
+        covered: Folders into which writes seem to work.
+        writable: Folders that stay writable; none of them contains a covered one.
+        network: Whether the network is as outside.
+
+    Raises:
+        ProfilerError: the system does not allow it.
     """
     parent = os.getppid()
     here = Path.cwd()
@@ -142,7 +147,7 @@ def _unshare(network: bool, privileged: bool) -> None:
 
 
 def _upper(number: int, path: Path, scratch: Path, copy: bool = False) -> Path:
-    """Make the folder for what is written into a covered one."""
+    """Create the folder for what is written into a covered one."""
     upper = scratch / f"written-{number}"
     upper.mkdir(exist_ok=True)
     (scratch / f".work-{number}").mkdir(exist_ok=True)
@@ -159,7 +164,7 @@ def _cover(lower: Path | str, path: Path, upper: Path, options: str = "") -> Non
 
 
 def _restore(path: Path, handle: int, upper: Path) -> None:
-    """Mount again what was mounted below a covered folder: with a layer of its own, else read-only."""
+    """Mount a filesystem below a covered folder again: with its own layer, else read-only."""
     lower = f"/proc/self/fd/{handle}"
     if path.is_dir():
         with contextlib.suppress(OSError):  # not every filesystem can be a layer
@@ -169,14 +174,14 @@ def _restore(path: Path, handle: int, upper: Path) -> None:
 
 
 def _mount_points() -> list[Path]:
-    """Return where filesystems are mounted, outer ones first."""
+    """Return the mount points, outer ones first."""
     lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
     names = {re.sub(rb"\\([0-7]{3})", lambda code: bytes([int(code[1], 8)]), line.split()[4]) for line in lines}
     return sorted(Path(os.fsdecode(name)) for name in names)
 
 
 def _opened(path: Path) -> int | None:
-    """Return a handle of what is mounted there, None if we may not look, as into another user's FUSE mount."""
+    """Return a handle of a mount point; None if access is denied, e.g. to another user's FUSE mount."""
     try:
         return os.open(path, os.O_PATH)
     except OSError:
@@ -184,10 +189,10 @@ def _opened(path: Path) -> int | None:
 
 
 def _copy_unmapped(lower: Path, upper: Path) -> None:
-    """Copy what overlayfs cannot copy when it is written to: folders, empty, and files of other owners or groups.
+    """Copy files and (empty) folders of other owners or groups, which overlayfs cannot copy on a write.
 
-    A user namespace of an ordinary user maps one user and one group. Everything else keeps its owner in a copy and is
-    refused with EOVERFLOW: also one's own files in a setgid folder of a supplementary group. Looks at MOST_ENTRIES, the
+    An ordinary user's namespace maps one user and one group. overlayfs keeps any other owner in its copy, which fails
+    with EOVERFLOW, also for the user's own files in a setgid folder of a supplementary group. Checks MOST_ENTRIES,
     upper levels first, and copies up to MOST_BYTES, small files first.
     """
     us = os.getuid(), os.getgid()
@@ -221,7 +226,7 @@ def _copy_unmapped(lower: Path, upper: Path) -> None:
 
 
 def _make_folders(lower: Path, upper: Path, folder: Path) -> None:
-    """Make a folder in the upper layer, with those around it. What the lower one holds shows through."""
+    """Make a folder and its parents in the upper layer. The lower layer's contents show through."""
     for path in reversed([folder, *folder.parents]):
         if path != lower and path.is_relative_to(lower):
             (upper / path.relative_to(lower)).mkdir(
@@ -236,7 +241,7 @@ def _continue_inside(parent: int) -> None:
     """
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, AWAITED)
     end_with_parent(signal.SIGTERM)
-    if os.getppid() != parent:  # it ended before it was watched
+    if os.getppid() != parent:  # the parent ended before it was watched
         raise SystemExit(128 + signal.SIGTERM)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
@@ -304,7 +309,7 @@ def _mount(
 
 
 def _set_read_only(path: Path, on: bool) -> None:
-    # struct mount_attr: what to set, what to clear, propagation, a namespace
+    # struct mount_attr: attributes to set, attributes to clear, propagation, user namespace
     attributes = struct.pack("4Q", *((_MOUNT_ATTR_RDONLY, 0) if on else (0, _MOUNT_ATTR_RDONLY)), 0, 0)
     _call(
         _LIBC.syscall,

@@ -6,7 +6,7 @@ and holds their *means* (or sums, if its docstring says so). So the size of a re
 columns they do not know; a newer `SCHEMA_VERSION` is refused with a remedy.
 """
 
-from __future__ import annotations  # docs/store.md shows them as they are written
+from __future__ import annotations  # docs/store.md shows annotations as written
 
 import re
 from dataclasses import dataclass, field
@@ -33,17 +33,17 @@ PHASES = (
     "other",
 )
 
-# Work that falls between steps: kept apart from them and reported as a share of run time.
+# Work between steps: not part of a step's duration, reported as a share of run time.
 BETWEEN = ("evaluation", "checkpoint_save", "epoch_start")
 
-# Step.tags: why a step is not a steady one.
+# Step.tags: why a step is not steady.
 TAG_EPOCH_START = 1
 TAG_EVALUATION = 2
 TAG_CHECKPOINT = 4
 TAG_WINDOW = 8  # a torch.profiler window was open, or was being saved
 TAG_COMPILE = 16  # torch.compile compiled or a CUDA graph was captured during it
 TAG_FIRST = 32  # the first step of a process: it has no defined start
-TAG_UNREACHED = 64  # no GPU is known to have reached its end before the program's: its duration is that of launches
+TAG_UNREACHED = 64  # no GPU was seen to reach its end before the program ended: its duration is launch time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,7 +305,7 @@ class Window:
     """Whether the input shapes of operators were recorded. Recording shapes slows down the host, so windows without
     shapes show times more accurately."""
     events: int = 0
-    """Events of its trace whose recording took the host time."""
+    """Number of its trace events whose recording cost host time."""
     busy: float | None = None
     """Union of kernel intervals."""
     kernels: int | None = None
@@ -339,7 +339,7 @@ class Kernel:
 
     pid: int
     window: int
-    """The window's position among those of its process."""
+    """Index of the window within its process."""
     device: Literal["cpu", "cuda"]
     name: str
     kind: str
@@ -360,7 +360,7 @@ class Sync:
 
     pid: int
     window: int
-    """The window's position among those of its process."""
+    """Index of the window within its process."""
     cause: str
     """Cause of the waits. One of item (a value is read), branch (a tensor is a condition), grad_scaler (it checks for
     overflows), shape (a result's size depends on values), copy_in and copy_out (a blocking copy to or from the GPU),
@@ -373,7 +373,7 @@ class Sync:
 
 
 REST = "(rest)"
-"""Name of the row of an operator table that sums up those without a row of their own."""
+"""Name of the operator-table row that sums up all operators without their own row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,7 +385,7 @@ class Operator:
 
     pid: int
     window: int
-    """The window's position among those of its process."""
+    """Index of the window within its process."""
     device: Literal["cpu", "cuda"]
     """Device that `total` refers to. "cuda": seconds of the kernels that the operator itself launched; "cpu": its self
     time, without the operators it called."""
@@ -416,7 +416,7 @@ class Operator:
     bytes: float | None = None
     """Minimum number of bytes that all calls read and write; None if it is not known."""
     run: float | None = None
-    """Mean number of its calls in a row: those between which nothing else was launched."""
+    """Mean number of its calls in a row, with no other launch in between."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -466,7 +466,7 @@ class Stack:
 
 
 NO_DRIVER = "no-driver"
-"""The code of a Problem that is as it should be: training on the CPU of a machine without a GPU."""
+"""Code of a Problem that is expected: training on the CPU of a machine without a GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -481,7 +481,7 @@ class Problem:
     """The type of the error, how the program ended, or why a change was not made; empty if `source` is enough."""
 
 
-# ---- what Fact.body holds, by kind; a later fact of the same kind and `id`, if any, replaces an earlier one ----
+# ---- Fact.body by kind; a later fact of the same kind and `id` (if it has one) replaces an earlier one ----
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -549,8 +549,8 @@ class ModelFact:
     """Number of trainable tensors."""
     bytes: int = 0
     sized: bool = True
-    """False where a parameter is of a class with a `__torch_dispatch__` of its own: only that code knows its size, so
-    none of these numbers counts it."""
+    """False if a parameter's class defines its own `__torch_dispatch__`: only that code can determine the size, so none
+    of these numbers includes the parameter."""
     dtypes: dict[str, int] = field(default_factory=dict)
     """Number of parameters by dtype."""
     devices: dict[str, int] = field(default_factory=dict)
@@ -562,7 +562,7 @@ class ModelFact:
     block_bytes: int | None = None
     compiled: bool = False
     data_parallel: int | None = None
-    """Ranks that train it on data of their own and reduce gradients together; None if unknown."""
+    """Number of ranks that train it on their own data and reduce gradients together; None if unknown."""
     shards: int | None = None
     """Number of `data_parallel` ranks that share one copy of the model. It is smaller than `data_parallel` if FSDP
     shards within groups and replicates among them."""
@@ -577,7 +577,7 @@ class OptimizerFact:
     callers: tuple[Place, ...] = ()
     """The user's own lines on the stack when it was made, innermost first."""
     driven_by: tuple[str, ...] = ()
-    """The frameworks that call its step, outermost first; empty for a loop of the program's own."""
+    """The frameworks that call its step, outermost first; empty for the program's own loop."""
     variable: str | None = None
     """The optimizer's name in the source; filled in by the recorder."""
     name: str = "?"
@@ -585,8 +585,8 @@ class OptimizerFact:
     tensors: int = 0
     parameters: int = 0
     sized: bool = True
-    """False where the numbers are not of all parameters: as in ModelFact, or because `param_groups` is a property of
-    the program's own."""
+    """False if the numbers do not cover all parameters: as in ModelFact, or because the program defines `param_groups`
+    as a property."""
     fused: bool | None = None
     foreach: bool | None = None
     lr: float | None = None
@@ -600,7 +600,7 @@ class OptimizerFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallFact:
-    """Fact of kind "call": the source's call that configures a framework; made by the recorder."""
+    """Fact of kind "call": a call in the source that configures a framework; made by the recorder."""
 
     id: str
     """The framework: "transformers", "lightning", ..."""
@@ -613,7 +613,7 @@ class CallFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlagsFact:
-    """kind "flags": what the program has switched on, read again from time to time."""
+    """Fact of kind "flags": the features that the program has enabled, reread from time to time."""
 
     autocast: bool = False
     autocast_dtype: str | None = None
@@ -626,15 +626,15 @@ class FlagsFact:
     fsdp: bool = False
     data_parallel: bool = False
     zero_stage: int | None = None
-    """ZeRO stage, from DeepSpeed, ZeroRedundancyOptimizer, or FSDP's equivalent. For FSDP 3 if weights are gathered
+    """ZeRO stage, from DeepSpeed, ZeroRedundancyOptimizer, or FSDP's equivalent. For FSDP: 3 if weights are gathered
     again for the backward pass, 2 if they are kept until then; None if nothing shards or the stage is unknown."""
     deterministic: bool = False
     anomaly: bool = False
     program_profiler: bool = False
     """Whether the program uses torch.profiler itself."""
     profiled_throughout: bool = False
-    """Whether the program's profiler was recording at three looks or more, and at all but at most one. No profiling
-    schedule of a few steps does that."""
+    """Whether the program's profiler was recording at three or more checks, and at all checks but at most one. A
+    profiling schedule of a few steps does not do that."""
     launch_blocking: bool = False
     distributed_debug: str | None = None
     allow_tf32: bool | None = None
@@ -728,9 +728,9 @@ class ErrorFact:
     """Fact of kind "error": an uncaught exception."""
 
     type: str = ""
-    """Exception type with its module, such as "torch.OutOfMemoryError"; a built-in one without."""
+    """Exception type with its module, such as "torch.OutOfMemoryError"; built-in types have no module."""
     message: str | None = None
-    """Message, only if it is torch's own about memory or a worker."""
+    """Message, if it is one of torch's own about memory or a worker; else None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -743,7 +743,7 @@ class PaddingFact:
     id: int
     """Number of the loader."""
     told_by: str | None = None
-    """Path in the batch of the array that shows the padding; None if batches contradict one another."""
+    """Path within the batch to the array that shows the padding; None if batches contradict one another."""
     batches: int = 0
     real: int = 0
     """Tokens that are not padding."""
@@ -783,7 +783,7 @@ class DdpFact:
     reduced: int = 0
     """Number of these passes that reduced gradients; the others ran under no_sync."""
     samples: int = 0
-    """Reducing passes that torch timed, the first ten and then every hundredth, since counting began."""
+    """Number of reducing passes that torch timed since counting began: the first ten, then every hundredth."""
     compute: float | None = None
     """Seconds from the start of the backward pass until the last gradient is ready."""
     communication: float | None = None
@@ -847,27 +847,27 @@ class Exchange:
     seconds: float
     exposed: float
     waited: float | None = None
-    """Seconds for ranks that came later; None unless the traces of all of them are there."""
+    """Seconds spent waiting for ranks that arrived later; None unless the traces of all ranks are available."""
     bytes: int | None = None
     algorithm: float | None = None
-    """Bytes/s of all of it, without waiting where that is known."""
+    """Algorithm bandwidth, bytes/s; excludes waiting if that is known."""
     bandwidth: float | None = None
-    """Bytes/s on the bus."""
+    """Bus bandwidth, bytes/s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """Of the stream with most launches, work that is asked for and has not begun."""
+    """The queue of the stream with the most launches: work that was launched but has not started."""
 
     mean: float
     most: int
     empty: float
-    """Share of the time in which there was none."""
+    """Share of the time in which the queue was empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launching:
-    """What launches cost; times in seconds."""
+    """The cost of launches; times in seconds."""
 
     calls: int
     median: float
@@ -875,48 +875,48 @@ class Launching:
     slow: int
     """Calls above 50 us."""
     delay: float
-    """Median from the end of a call to the start of its work."""
+    """Median time from the end of a call to the start of its work."""
     shorter: float
-    """Share of the calls that took longer than what they launched."""
+    """Share of the calls that took longer than the work they launched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """What ran on one stream or thread in a step."""
+    """The activity of one stream or thread in a step."""
 
     name: str
     levels: int = 1
-    """How deep its pieces lie in one another."""
+    """Number of nesting levels of its pieces."""
     items: tuple[tuple[int, int, int, int, int, int], ...] = ()
-    """Start and length in nanoseconds, positions of name and kind, level, and how many pieces it stands for."""
+    """Start and length in nanoseconds, indexes of name and kind, level, and the number of pieces it stands for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """The longest stretch of a part of a step, in seconds."""
+    """The longest stretch of one part of a step; times in seconds."""
 
     part: str
     start: float
-    """From the start of the step."""
+    """Offset from the start of the step."""
     seconds: float
     host: str = ""
-    """What the host was in for most of it."""
+    """Name of the range that the host was in for most of it."""
 
 
 STANDS_OUT = 1.05
-"""Times a typical step from which the slowest one is shown."""
+"""The slowest step is shown if it takes more than this multiple of a typical step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLook:
-    """One step to look into."""
+    """One step in detail."""
 
     which: Literal["typical", "slowest"]
     number: int | None = None
-    """None: the trace marks no steps, and this is all of it."""
+    """Number of the step; None if the trace marks no steps, and this is the whole trace."""
     seconds: float
     parts: dict[str, float] = field(default_factory=dict)
-    """Seconds by the names of importers.gpu_time, or by phase without a GPU."""
+    """Seconds by part, as named in importers.gpu_time; without a GPU, by phase."""
     stretches: tuple[Stretch, ...] = ()
     tick: float = 0.0
     """Seconds below which neighboring pieces are merged; 0 if none are."""
@@ -927,37 +927,39 @@ class StepLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFact:
-    """kind "trace": what a trace with GPU work shows beyond its rows; made by the recorder of each window. What it does
-    not show is None, or empty."""
+    """Fact of kind "trace": what a trace with GPU work shows beyond its rows; made by the recorder for each window.
+
+    Fields that the trace does not show are None or empty.
+    """
 
     id: int
-    """The window's position among those of its process."""
+    """Index of the window within its process."""
     file: str = ""
     events: int = 0
     shapes: bool = False
-    """As Window.shapes."""
+    """Same as Window.shapes."""
     steps: int | None = None
-    """Marked ones that are analyzed; None if it is taken as a whole."""
+    """Number of marked steps that are analyzed; None if the trace is analyzed as a whole."""
     seconds: float = 0.0
     parts: dict[str, float] = field(default_factory=dict)
-    """Seconds by the names of importers.gpu_time; they add up to all."""
+    """Seconds by part, as named in importers.gpu_time; they add up to `seconds`."""
     longest_idle: float | None = None
-    """Seconds of the longest time in which the GPU did nothing; None without GPU work."""
+    """Longest time that the GPU was idle, in seconds; None without GPU work."""
     workers: bool | None = None
     """Whether worker processes of a DataLoader prepare the batches; None if no fetch is in the trace."""
     optimizer: str = ""
-    """Class of the optimizer that takes most time; empty if none is marked."""
+    """Class of the optimizer that takes the most time; empty if none is marked."""
     fused: bool | None = None
-    """Whether fused kernels make its updates; None if none of its kernels is in the trace."""
+    """Whether fused kernels perform its updates; None if the trace contains none of its kernels."""
     overlap: float | None = None
-    """Share of communication that is hidden by computing; None without any."""
+    """Share of communication that is hidden behind computing; None without communication."""
     queue: Waiting | None = None
     launches: Launching | None = None
     critical: dict[str, float] = field(default_factory=dict)
     """Seconds of the median step's critical path, by kind of link."""
     exchanges: tuple[Exchange, ...] = ()
     looks: tuple[StepLook, ...] = ()
-    """A typical step and the slowest one; of several windows of a run, only those of one."""
+    """A typical step and the slowest one; if a run has several windows, from only one of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -975,4 +977,4 @@ class SchedulingFact:
 FACTS: dict[str, type] = {
     name.removesuffix("Fact").lower(): cls for name, cls in [*globals().items()] if re.fullmatch(r"\w+Fact", name)
 }
-"""The dataclass of each kind of fact. A kind is named as its class: "loader" is LoaderFact."""
+"""The dataclass of each kind of fact. A kind is named after its class: "loader" is LoaderFact."""

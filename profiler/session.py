@@ -26,7 +26,8 @@ from profiler.recorder.job import Job
 _INJECTED = "_profile_train_agent.start"
 _RECORD = "from profiler.recorder.alongside import main; main(sys.argv[1:])"
 
-# The recorder has the last half second to read and the windows to parse; a hung disk must not hold the program.
+# Maximum seconds to wait for the recorder, which reads the last half second and parses the windows; a hung disk must
+# not block the program.
 PATIENCE = 120.0
 
 
@@ -68,7 +69,7 @@ class profile:
         self.summary = True
         """Whether to print what was found, with the report."""
         self.job: Job | None = None
-        """The job whose recorders share the run folder. Every rank is then recorded, each by a block of its own."""
+        """The job whose recorders share the run folder. Every rank is then recorded, each by its own block."""
         self.command = sys.argv
         """The command that the report names."""
         self.folder: Path | None = None
@@ -80,7 +81,7 @@ class profile:
         self._agent: Any = None
         self._begin = 0
         self._variables: Mapping[str, str | None] = {}
-        """What the environment had before the block."""
+        """The environment variables as they were before the block."""
 
     def __repr__(self) -> str:
         return f"profile(out={str(self.folder)!r})" if self.folder else f"profile(name={self.name!r})"
@@ -92,7 +93,7 @@ class profile:
 
     def __enter__(self) -> profile:
         self._begin = time.perf_counter_ns()
-        # Under profile-train there is no agent before torch is imported, but its word in the environment.
+        # Under profile-train, there is no agent before torch is imported, only its variable in the environment.
         outermost = _running() is None and launch.VARIABLE not in os.environ
         if outermost:
             from profiler.agent import ranks
@@ -114,7 +115,7 @@ class profile:
     def recorded(self) -> Path | None:
         """Return the folder of the recording that covers this process.
 
-        It is the block's own, or that of `profile-train` around it.
+        It is the block's own folder, or that of an enclosing `profile-train`.
         """
         outer = json.loads(os.environ.get(launch.VARIABLE, "{}")).get("folder")
         return self.folder or (Path(outer) if outer else None)
@@ -122,8 +123,8 @@ class profile:
     def result(self) -> dict[str, Any] | None:
         """Return the content of result.json (docs/result.schema.json), or None.
 
-        For a run that is still being recorded, as within `profile-train`, return the result so far. None if nothing is
-        recorded in this process, or no result is available.
+        For a run that is still being recorded, e.g. within `profile-train`, return the result so far. None if nothing
+        is recorded in this process, or no result is available.
         """
         folder = self.recorded
         if folder is None:
@@ -135,7 +136,7 @@ class profile:
 
     def _start(self) -> None:
         from profiler.agent import yama
-        from profiler.agent.redact import redact_command  # only now: it compiles its patterns
+        from profiler.agent.redact import redact_command  # imported only now: it compiles its patterns
 
         script = Path(self.command[0]).name if self.command and self.command[0] not in ("", "-c") else "python"
         script = "notebook" if script == "ipykernel_launcher.py" else script
@@ -171,7 +172,7 @@ class profile:
 
     def _end_with_the_program(self) -> None:
         if os.getpid() == self._pid:
-            self._end(b"over")  # how, the agent knows
+            self._end(b"over")  # the agent reports the outcome
 
     def _end(self, outcome: bytes) -> None:
         atexit.unregister(self._end_with_the_program)
@@ -196,12 +197,12 @@ class profile:
 
 
 def make_report(folder: Path, *, summary: bool) -> None:
-    """Write the report of a run folder, in a process of its own."""
+    """Write the report of a run folder, in a separate process."""
     _advise("report", "--summary" if summary else "--no-summary", folder)
 
 
 def _advise(*words: object, stdout: int | None = None) -> subprocess.CompletedProcess[bytes]:
-    """Run profile-train in a process of its own, so that the program never loads the advisor."""
+    """Run profile-train in a separate process, so that the program never loads the advisor."""
     return subprocess.run(
         [*python("from advisor.cli import main; sys.exit(main())"), *map(str, words)],
         stdin=subprocess.DEVNULL,
@@ -220,7 +221,7 @@ def _running() -> Any:
 
 
 def step() -> None:
-    """Mark the end of a training step, in loops without a torch optimizer. It does nothing if nothing is recorded."""
+    """Mark the end of a training step, in loops without a torch optimizer. Do nothing if nothing is recorded."""
     agent = _running()
     if agent is not None:
         agent.step()

@@ -1,4 +1,4 @@
-"""Signals of a process that stands in for a program: which are passed on, how to wait for them, how it ended."""
+"""Signals of a process that stands in for a program: which to pass on, how to wait for them, and its exit code."""
 
 import os
 import signal
@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterable
 
 PASSED_ON = frozenset(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD})
-"""All that can be caught, and says something to the program."""
+"""All signals that can be caught and concern the program."""
 AWAITED = PASSED_ON | {signal.SIGCHLD}
 
-# si_code of sigaction(2): the kernel's own, a user's, and those of queues, timers and threads (SI_KERNEL to SI_TKILL).
+# si_code of sigaction(2): from the kernel, users, queues, timers and threads (SI_TKILL to SI_KERNEL).
 _CODES = range(-6, 0x80 + 1)
 
 
@@ -21,10 +21,10 @@ class Signals:
         self._last: signal.struct_siginfo | None = None
 
     def next(self, seconds: float) -> signal.struct_siginfo | None:
-        """Return the next signal; None if none comes for so many seconds.
+        """Return the next signal; None if none comes within `seconds`.
 
-        If the process is stopped and continued meanwhile, and the time is over by then, `signal.sigtimedwait` returns
-        memory that it has never set (seen in Python 3.10 to 3.13): any signal, SIGHUP for example.
+        If the process is stopped, and continued after that time, `signal.sigtimedwait` returns uninitialized memory
+        (seen in Python 3.10 to 3.13), which may look like any signal, SIGHUP for example.
         """
         begin = time.monotonic()
         info = signal.sigtimedwait(self._awaited, seconds)
@@ -34,7 +34,7 @@ class Signals:
         return info
 
     def _is_real(self, info: signal.struct_siginfo) -> bool:
-        """Return whether that may be a signal: its fields make sense, and are not those of the last one."""
+        """Return whether `info` may be a signal: its fields are plausible, and differ from the last one's."""
         return info.si_signo in self._awaited and info.si_code in _CODES and info.si_errno == 0 and info != self._last
 
 

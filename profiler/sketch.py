@@ -15,10 +15,10 @@ GROWTH = 1.02
 """Ratio of a bin's bounds: quantiles are accurate to (GROWTH - 1) / (GROWTH + 1), 0.99 %."""
 
 EDGE = 1200
-"""Bins lie within +-EDGE, 5e-11 to 2e10: in seconds, below a clock's tick and above any run."""
+"""Largest absolute bin number: values of 5e-11 to 2e10; in seconds, from below a clock tick to above any run."""
 
 _SCALE = 1 / math.log(GROWTH)
-_CENTRE = 2 / (1 + GROWTH)  # of a bin, as a share of its upper bound: equally far, relatively, from both bounds
+_CENTRE = 2 / (1 + GROWTH)  # center of a bin / its upper bound; relative distances to both bounds are equal
 
 
 class Quantiles:
@@ -30,7 +30,7 @@ class Quantiles:
 
     @classmethod
     def from_sketch(cls, *sketches: Sketch) -> Quantiles:
-        """Return the distribution of all values in stored rows, to be continued; bins may come from anyone."""
+        """Return the distribution of all values in stored rows, which may come from anyone; more can be added."""
         quantiles = cls()
         for sketch in sketches:
             quantiles.zeros += max(0, sketch.zeros)
@@ -74,7 +74,7 @@ class Quantiles:
             ValueError: `q` is not between 0 and 1.
         """
         if not 0 <= q <= 1:
-            raise ValueError(f"a quantile is asked for by a share from 0 to 1, not {q}")
+            raise ValueError(f"the quantile must be between 0 and 1, not {q}")
         below = self.zeros
         wanted = max(1, math.ceil(q * self.count - 1e-9))  # 0.07 * 100 is a little more than 7
         value = 0.0 if below else None

@@ -1,6 +1,6 @@
 """Run a program for a trial: for some steps, with changes made from outside, where it can do no harm.
 
-A trial is a process of its own, which enters the sandbox before it starts the program.
+A trial is a separate process, which enters the sandbox before it starts the program.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from profiler.launch import record
 from profiler.options import RecordingOptions
 from profiler.recorder import folder as place
 
-# The trackers' own switches: what they get in a trial stays on this machine, in the sandbox.
+# The trackers' own switches that keep a trial's data on this machine, in the sandbox.
 _OFFLINE = {
     "WANDB_MODE": "offline",
     "NEPTUNE_MODE": "offline",
@@ -47,7 +47,7 @@ _PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 
 _SCRATCH = "profile-train-scratch-"
 
-# Nothing of the caller's folder is on sys.path: it would be imported before the sandbox is entered.
+# The caller's folder is not on sys.path: its modules would be imported before the sandbox is entered.
 _MAIN = python("from profiler.trial import main; main(*sys.argv[1:])")
 
 
@@ -63,7 +63,7 @@ class Program:
     covered: tuple[str, ...] = ()
     """Folders the program may write into, in addition to its project, the home folder and /tmp."""
     network: bool = False
-    """Whether the sandbox keeps the network of the outside."""
+    """Whether the network is accessible from the sandbox."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class TrialProcess(Program):
     nudged: bool = False
     """Whether its weights are changed by a rounding error, to show what rounding does to its losses."""
     windows: bool = False
-    """Whether to record kernel detail, as advice needs it."""
+    """Whether to record kernel detail, which advice needs."""
 
 
 def variables(changes: Sequence[Mapping[str, Any]]) -> dict[str, str | None]:
@@ -137,7 +137,7 @@ def _wait(trial: TrialProcess, scratch: str, log: Path, patience: float) -> int 
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         _remove_notes(Path(trial.out))
-        logging.join(5.0)  # something that left the trial's processes may hold its end of the pipe
+        logging.join(5.0)  # a process that escaped from the trial may hold its end of the pipe
 
 
 def _keep_log(output: IO[bytes], log: Path, secrets: Sequence[str]) -> None:
@@ -152,7 +152,7 @@ def _keep_log(output: IO[bytes], log: Path, secrets: Sequence[str]) -> None:
 def _remove_notes(out: Path) -> None:
     """Mark a trial's recording as ended, which a recorder that was killed could not do itself.
 
-    It was in a namespace of its own: its last sign of life would count for a minute.
+    It was in its own namespace, so its last heartbeat would count for a minute.
     """
     for note in place.notes(out):
         place.remove_note(out, note.part)
@@ -160,12 +160,12 @@ def _remove_notes(out: Path) -> None:
 
 @contextlib.contextmanager
 def _scratch_folder(base: Path = Path("/var/tmp")) -> Iterator[str]:
-    """Make a folder for what a trial writes, and remove it, with those that nobody uses any more.
+    """Yield a folder for a trial's writes, then remove it; also remove folders that are no longer used.
 
-    If we are killed, the trial empties its folder and cannot remove it: in its view, what is around it is read-only.
+    If we are killed, the trial empties its folder but cannot remove it: in its view, the parent folder is read-only.
     """
     scratch, lock = "", None
-    while not os.path.exists(scratch):  # another trial may have taken it for one that nobody uses
+    while not os.path.exists(scratch):  # another trial may have removed it as unused
         scratch = tempfile.mkdtemp(prefix=_SCRATCH, dir=base)
         lock = _locked(scratch, fcntl.LOCK_EX)
     try:
@@ -181,7 +181,7 @@ def _scratch_folder(base: Path = Path("/var/tmp")) -> Iterator[str]:
 
 
 def _locked(folder: str, how: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> int | None:
-    """Return a handle that keeps the folder locked; None if another process has it, or nothing can be locked there."""
+    """Return a handle that keeps the folder locked; None if another process holds it, or locking is unsupported."""
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
@@ -203,7 +203,7 @@ def _discard(scratch: str) -> None:
 
 
 def end_children(pid: int) -> None:
-    """Kill all descendants of a process. That includes those in sessions of their own, as launchers start workers."""
+    """Kill all descendants of a process, including those in their own sessions, such as workers of launchers."""
     with contextlib.suppress(psutil.NoSuchProcess):
         for child in psutil.Process(pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -211,8 +211,10 @@ def end_children(pid: int) -> None:
 
 
 def main(text: str, scratch: str) -> None:
-    """Run the trial in this process. Ends with status 97 if nothing could be run, else 0: how the program ended is in
-    its recording."""
+    """Run the trial in this process, which exits with status 97 if nothing could be run, else with 0.
+
+    The recording shows how the program ended.
+    """
     trial = TrialProcess(**json.loads(text))
     ours, caller = os.getpid(), os.getppid()
     try:
@@ -234,7 +236,7 @@ def main(text: str, scratch: str) -> None:
 def _run(trial: TrialProcess, scratch: Path, caller: int) -> None:
     out = Path(trial.out).absolute()
     os.chdir(trial.cwd)
-    if trial.in_place:  # what the program starts and leaves becomes a child of ours
+    if trial.in_place:  # processes that the program leaves behind become our children
         sandbox.end_with_parent(signal.SIGTERM)
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
         if os.getppid() != caller:
@@ -254,9 +256,9 @@ def _run(trial: TrialProcess, scratch: Path, caller: int) -> None:
 
 
 def _kept_offline(trial: TrialProcess) -> dict[str, str]:
-    """Return the variables by which trackers and hubs keep to this machine."""
+    """Return the variables that keep trackers and hubs on this machine."""
     found = {**_OFFLINE, "MLFLOW_TRACKING_URI": (Path(trial.out).absolute() / "mlruns").as_uri()}
-    if not (trial.in_place or trial.network):  # what is cached is taken without asking for a newer one
+    if not (trial.in_place or trial.network):  # use cached files without checking for newer ones
         found |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
     return found
 

@@ -18,11 +18,11 @@ from .ranks import worker_info
 from .stack import outwards
 from .tracebacks import is_ours
 
-# Of torch.nn.modules.module, and of torch.autograd.graph.
+# Functions of torch.nn.modules.module (_CALLS) and of torch.autograd.graph (_BACKWARD).
 _CALLS = frozenset(("_call_impl", "_wrapped_call_impl"))
 _BACKWARD = "_engine_run_backward"
 
-# What of ours calls code of the program's or of torch's, and can be left alone until that returns.
+# Agent functions that call code of the program or of torch. Hooks may change while such a call runs.
 _WRAPPERS = frozenset(("__next__", "run", "call", "fetch", "timed", "observed"))
 
 
@@ -30,7 +30,7 @@ def act(order: dict[str, Any]) -> None:
     """Carry out the order and write the answer file. Every error goes into the answer; the program never sees one."""
     try:
         answer = _done(order)
-    except KeyboardInterrupt:  # the user's Ctrl-C has met us; it is sent again
+    except KeyboardInterrupt:  # the user's Ctrl-C arrived in agent code; it is sent again
         _out()
         answer = {"state": "interrupted"}
     except BaseException as error:
@@ -41,7 +41,7 @@ def act(order: dict[str, Any]) -> None:
         with open(path + ".new", "w", encoding="utf-8") as file:
             json.dump(answer, file)
         os.rename(path + ".new", path)
-    except OSError:  # nobody waits for it any more
+    except OSError:  # nobody waits for the answer anymore
         if order["act"] == "begin":
             _out()
 
@@ -72,7 +72,7 @@ def _begin(settings: dict[str, Any]) -> dict[str, Any]:
         return {"state": "compiled"}
     if _is_busy():
         return {"state": "busy"}
-    start.end()  # of an agent whose recorder was killed
+    start.end()  # ends an agent whose recorder was killed
     start.begin_or_leave(settings)
     return {"state": "in"}
 
@@ -85,7 +85,7 @@ def is_abandoned(settings: dict[str, Any]) -> bool:
         posix.kill(settings["recorder"], 0)
     except ProcessLookupError:
         return True
-    except Exception:  # it is somebody else's by now, as after sudo, or an audit hook of the program forbids to look
+    except Exception:  # it belongs to another user, as after sudo, or an audit hook of the program forbids kill()
         pass
     return not is_folder(settings["rings"])
 
@@ -100,7 +100,7 @@ def _steps_are_compiled(torch: Any) -> bool:
         parts = torch.optim.Optimizer.profile_hook_step.__code__.co_consts
         made = torch._C._dynamo.eval_frame._debug_get_cache_entry_list
         return any(made(part) for part in parts if getattr(part, "co_name", None) == "wrapper")
-    except (AttributeError, TypeError):  # another torch
+    except (AttributeError, TypeError):  # another version of torch
         return False
 
 
@@ -132,7 +132,8 @@ def _is_busy() -> bool:
                 return True
             if is_ours(frame.f_code) and (frame is top or name not in _WRAPPERS):
                 return True
-            # This thread runs Python: if it stands in the function that calls the engine, that call is not going on.
+            # This thread runs Python: if its innermost frame is the function that calls the engine, that call is not
+            # running.
             if (file == module and name in _CALLS) or (file == engine and name == _BACKWARD and frame is not here):
                 busy = True
             elif file == loader and name in ("__next__", "__iter__"):

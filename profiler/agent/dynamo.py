@@ -8,10 +8,10 @@ FLAG = "_is_compiling_flag"
 
 
 def compiling(torch: Any) -> tuple[Callable[[], bool], Callable[[str], Any]]:
-    """Return `is_traced` and `flag`, by which a hook asks `is_traced() or flag(FLAG)`.
+    """Return `is_traced` and `flag`; a hook evaluates `is_traced() or flag(FLAG)`.
 
-    That is what `torch.compiler.is_compiling` says, with one Python call in place of two: hooks ask six times a step,
-    because every optimizer imports `torch._dynamo`. Dynamo takes the first for True where it traces.
+    The result equals `torch.compiler.is_compiling()`, with one Python call instead of two: hooks evaluate it six times
+    a step, because every optimizer imports `torch._dynamo`. While Dynamo traces, it treats `is_traced()` as True.
     """
     return torch.compiler.is_dynamo_compiling, vars(torch.compiler).get
 
@@ -38,15 +38,15 @@ def not_for_dynamo(torch: Any, *functions: Any, callees: bool = False) -> None:
                 frames.set_code_exec_strategy(function.__code__, skip)
             else:  # before torch 2.7
                 frames.skip_code(function.__code__)
-        except AttributeError:  # another torch: one break more in a loop that is compiled as a whole
+        except AttributeError:  # another version of torch: one more graph break in a loop compiled as a whole
             continue
 
 
 def in_script(plain: Any, wrapper: Any) -> Callable[[], None]:
-    """Let TorchScript compile calls of `wrapper` as those of `plain`; return the removal.
+    """Make TorchScript compile calls of `wrapper` as calls of `plain`; return the undo function.
 
-    It finds torch's functions by identity, in a table that is usually made while torch is imported. If it is made
-    later, it holds the wrapper anyway.
+    TorchScript finds torch's functions by identity, in a table that is usually built while torch is imported. If it is
+    built later, it contains the wrapper anyway.
     """
     table = getattr(sys.modules.get("torch.jit._builtins"), "_builtin_table", None)
     if type(table) is not dict or (name := table.get(id(plain))) is None:

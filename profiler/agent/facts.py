@@ -15,7 +15,7 @@ from . import look, ranks
 FSDP = "_fsdp_wrapped_module"
 WRAPPERS = ("module", "_orig_mod", "_forward_module", FSDP)  # DDP and DataParallel, torch.compile, Lightning Fabric
 
-# By the name of FullyShardedDataParallel's sharding strategy.
+# ZeRO stage, by name of FullyShardedDataParallel's sharding strategy.
 STAGES = {"FULL_SHARD": 3, "HYBRID_SHARD": 3, "SHARD_GRAD_OP": 2, "_HYBRID_SHARD_ZERO2": 2, "NO_SHARD": 0}
 
 
@@ -64,7 +64,7 @@ def model(module: Any, number: int) -> dict[str, Any]:
 def written(module: Any) -> type:
     """Return the class as the program wrote it.
 
-    `fully_shard` and `replicate` derive a new class from one of theirs and the program's; this returns the program's.
+    `fully_shard` and `replicate` derive a class from one in torch and the program's; this returns the program's.
     """
     cls: type = type(module)
     bases = look.bases_of(cls)
@@ -94,7 +94,7 @@ def _block(module: Any) -> dict[str, Any]:
 
 
 def _updated(instance: Any) -> list[Any]:
-    """Return what an optimizer updates, as far as it keeps its groups as torch's own optimizers do."""
+    """Return the parameters that an optimizer updates, if it stores its groups as torch's own optimizers do."""
     return [each for group in _groups(instance) for each in look.values(group.get("params"))]
 
 
@@ -108,7 +108,7 @@ def gradients(instance: Any) -> list[look.TensorFacts]:
 
 
 def states(instance: Any) -> list[look.TensorFacts]:
-    """Return the tensors of an optimizer's state that exist; ZeroRedundancyOptimizer's is kept by the one inside it."""
+    """Return the existing tensors of an optimizer's state; ZeroRedundancyOptimizer keeps it in an inner optimizer."""
     held = look.dict_of(instance)
     kept = look.values(held.get("state")) or look.values(look.dict_of(held.get("optim")).get("state"))
     return _tensors(value for state in kept for value in look.values(state))
@@ -206,14 +206,14 @@ def _stage(module: Any) -> Any:
         if "FullyShardedDataParallel" in names:
             stage = STAGES[held["sharding_strategy"].name]
             return min(stage, 2) if held.get("_is_root") is True else stage
-        if names[1] == "FSDPModule":  # not that of `replicate`, which derives from it
+        if names[1] == "FSDPModule":  # not `replicate`'s class, which derives from it
             groups = ranks.sharded_groups(module)
             freed = [group.post_forward_mesh_info is not None for group in groups]
             return (3 if any(freed) else 2) if freed else None
         if "DeepSpeedEngine" in names:
             engine = look.mro_of(type(module))[names.index("DeepSpeedEngine")]
             return int(look.class_dict_of(engine)["zero_optimization_stage"](module))
-    except Exception:  # these attributes are private, and of the versions we have read
+    except Exception:  # these attributes are private, and known only for the versions we have read
         return None
     return None
 

@@ -1,4 +1,4 @@
-"""Small files, by system calls that the program cannot replace, as a test does with `mock.patch("builtins.open")`.
+"""Access to small files that works even if the program has replaced `open`, as with `mock.patch("builtins.open")`.
 
 For the same reason the agent takes its other system calls from `posix` and not from `os`.
 """
@@ -12,16 +12,16 @@ _READ = os.O_RDONLY | os.O_CLOEXEC
 
 
 def contents(path: str, size: int = 16384) -> bytes:
-    """Return up to `size` bytes of a file that the kernel hands out in one piece.
+    """Return up to `size` bytes of a file that the kernel returns in one read.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     try:
         file = posix.open(path, _READ)
     except OSError:
         raise
-    except Exception:  # an audit hook of the program forbids it by an error of its own
+    except Exception:  # an audit hook of the program forbids it with another exception
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path) from None
     try:
         return posix.read(file, size)
@@ -30,13 +30,13 @@ def contents(path: str, size: int = 16384) -> bytes:
 
 
 def append(path: str, data: bytes, flags: int = 0) -> None:
-    """Append to a file by at most one write; `flags` say whether it may be created.
+    """Append to a file in at most one write; `flags` are additional flags for open(), such as O_CREAT.
 
-    The file is not kept open: a program that closes all descriptors may then get that number for a file of its own.
+    The file is not kept open: after the program closes all descriptors, one of its own files may get that number.
     """
     file = posix.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
     try:
-        if data:  # an empty write counts among the program's, too
+        if data:  # even an empty write would count as the program's
             posix.write(file, data)
     finally:
         posix.close(file)

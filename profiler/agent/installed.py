@@ -13,7 +13,7 @@ from typing import Any
 
 
 def about() -> dict[str, Any]:
-    """Return what is known about this Python and its torch, by the fields of the doctor's `Torch`."""
+    """Return facts about this Python and its torch, under the field names of the doctor's `Torch`."""
     found: dict[str, Any] = {"python": platform.python_version(), "interpreter": sys.executable}
     try:
         import torch
@@ -41,7 +41,7 @@ def _gpus(torch: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"architectures": list(torch.cuda.get_arch_list()), "devices": []}
     if not torch.cuda.is_available():
         try:
-            torch.cuda.init()  # says why
+            torch.cuda.init()  # raises an error with the reason
         except Exception as error:
             found["error"] = str(error)
         return found
@@ -64,9 +64,9 @@ def _gpus(torch: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    # Our folder is no place to import from: it holds modules by names of others'.
+    # Import nothing from this folder: some of its modules have the names of other modules.
     sys.path[:] = [
         entry for entry in sys.path if os.path.realpath(entry) != os.path.dirname(os.path.realpath(__file__))
     ]
     answer = json.dumps(about())
-    sys.stdout.write(f"\n{answer}\n")  # on a line of its own, whatever a library has printed before
+    sys.stdout.write(f"\n{answer}\n")  # on a separate line, even if a library has printed before

@@ -1,7 +1,7 @@
 """Keep Kineto's messages about the agent's windows off the program's stderr.
 
-The variable KINETO_LOG_LEVEL is read once a process, so setting it would also hide the lines that Kineto prints about
-the program's own profiler. The level is changed in place instead, for as long as a call of the agent's takes.
+The variable KINETO_LOG_LEVEL is read once per process, so setting it would also hide the lines that Kineto prints about
+the program's own profiler. Instead, the level is changed in place for the duration of an agent call.
 """
 
 import contextlib
@@ -14,12 +14,12 @@ from typing import Any
 LIBRARY, LEVEL = "libtorch_cpu.so", "_ZN9libkineto6Logger14severityLevel_E"
 TEARDOWN = "TEARDOWN_CUPTI"
 NOTHING = 100
-"""A level above that of every message."""
+"""Log level higher than any message has."""
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Have Kineto print nothing; no-op where its level cannot be found."""
+    """Keep Kineto from printing; no-op where its level cannot be found."""
     level = _level()
     if level is None:
         yield
@@ -34,16 +34,16 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def kept_subscribed() -> Iterator[None]:
-    """Have a profiler that ends here leave CUPTI subscribed.
+    """Keep CUPTI subscribed when a profiler ends here.
 
-    With TEARDOWN_CUPTI=1, Kineto has a thread wait until the program's next call of CUDA ends. At the end of a program
-    there may be none, and the process cannot exit while that thread waits.
+    With TEARDOWN_CUPTI=1, a thread of Kineto waits until the program's next CUDA call ends. At the end of a program
+    there may be no such call, and the process cannot exit while that thread waits.
     """
     wanted = os.environ.get(TEARDOWN)
     if wanted is None:
         yield
         return
-    posix.putenv(TEARDOWN, "0")  # Kineto asks the environment itself, and the program's own view stays as it is
+    posix.putenv(TEARDOWN, "0")  # Kineto reads the C environment; the program's `os.environ` stays unchanged
     try:
         yield
     finally:

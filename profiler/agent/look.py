@@ -20,11 +20,11 @@ mro_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 class_dict_of: Callable[[type], Any] = type.__dict__["__dict__"].__get__
 _module_of: Callable[[type], Any] = type.__dict__["__module__"].__get__
 
-_DESCRIPTORS_IN_C = (types.GetSetDescriptorType, types.MemberDescriptorType)  # the latter: modules', for example
+_DESCRIPTORS_IN_C = (types.GetSetDescriptorType, types.MemberDescriptorType)  # the latter: of modules, for example
 
 
 def module_of(cls: type) -> str:
-    """Return the name of the module that defines a class; "" if the class does not say."""
+    """Return the name of the module that defines a class; "" if it is unknown."""
     try:
         name = _module_of(cls)
     except AttributeError:
@@ -43,8 +43,10 @@ def dict_of(instance: Any) -> dict[str, Any]:
 
 
 def is_a(instance: Any, cls: type) -> bool:
-    """Return whether the instance's real class derives from `cls`. `isinstance` would ask `__class__` and the
-    metaclass, too."""
+    """Return whether the instance's real class derives from `cls`.
+
+    `isinstance` would also consult `__class__` and the metaclass.
+    """
     return type.__subclasscheck__(cls, type(instance))
 
 
@@ -53,8 +55,8 @@ class ByIdentity:
 
     def __init__(self) -> None:
         self.entries: dict[int, tuple[weakref.ref[Any], Any]] = {}
-        """Reference and value by `id` of the key. A look-up here takes a third of the time, and is right as long as the
-        key lives."""
+        """Reference and value, by `id` of the key. A direct look-up takes a third of the time of `get`, and is correct
+        while the key is alive."""
 
     def get(self, key: Any, default: Any = None) -> Any:
         """Return the value of exactly this object."""
@@ -87,8 +89,8 @@ class ByIdentity:
 def inside(value: Any) -> list[tuple[Any, Any]]:
     """Return the items of a dictionary, list or tuple as stored, with their keys or indexes.
 
-    Derived classes count, and so does UserDict, from which transformers' batches derive. Anything else gives an empty
-    list.
+    Derived classes count, and so does UserDict, the base class of transformers' batches. For anything else, the list is
+    empty.
     """
     kinds = mro_of(type(value))
     if dict in kinds:
@@ -108,12 +110,12 @@ def inside(value: Any) -> list[tuple[Any, Any]]:
 
 
 class TensorFacts(NamedTuple):
-    """What torch says about a tensor."""
+    """Properties of a tensor, as torch reports them."""
 
     elements: int
     bytes: int
     held: int
-    """Bytes in this process: of a DTensor, those of its shard."""
+    """Bytes in this process; for a DTensor, the bytes of its shard."""
     dtype: str
     device: Any
     trainable: bool
@@ -121,8 +123,10 @@ class TensorFacts(NamedTuple):
 
 
 def tensor(value: Any) -> TensorFacts | None:
-    """Return what torch says about a tensor; None for anything else, and for a tensor whose class has a
-    `__torch_dispatch__` of its own, which torch may ask even for the size."""
+    """Return the properties of a tensor; None for anything else.
+
+    Also None if the class defines its own `__torch_dispatch__`, which torch may call even for the size.
+    """
     if not _is_torchs(value):
         return None
     torch = sys.modules["torch"]
@@ -146,7 +150,7 @@ def tensor(value: Any) -> TensorFacts | None:
 
 
 def gradient(value: Any) -> Any:
-    """Return a leaf tensor's gradient; None if it has none. Of others torch would warn."""
+    """Return a leaf tensor's gradient; None if it has none. For other tensors, torch would warn."""
     if not _is_torchs(value):
         return None
     torch = sys.modules["torch"]
@@ -156,7 +160,7 @@ def gradient(value: Any) -> Any:
 
 
 def _is_torchs(value: Any) -> bool:
-    """Return whether a value is a tensor, and torch has all that is known of it."""
+    """Return whether a value is a tensor without a `__torch_dispatch__` from outside torch."""
     if not is_a(value, sys.modules["torch"].Tensor):
         return False
     classes = (cls for cls in mro_of(type(value)) if "__torch_dispatch__" in class_dict_of(cls))
@@ -164,7 +168,7 @@ def _is_torchs(value: Any) -> bool:
 
 
 def values(held: Any) -> list[Any]:
-    """Return what is in a dictionary, list or tuple, or one derived from them."""
+    """Return the values in a dictionary, list or tuple, or in an instance of a derived class."""
     return [value for _, value in inside(held)]
 
 
@@ -177,7 +181,7 @@ def _held(module: Any, kind: str) -> list[tuple[str, Any]]:
     items: list[tuple[str, Any]] = []
     if is_a(held, dict):
         items = list(dict.items(held))
-    elif module_of(type(held)) == "torch.jit._script":  # torch's own view of what C++ holds
+    elif module_of(type(held)) == "torch.jit._script":  # torch's view of data held in C++
         items = list(held.items())
     return [(name, each) for name, each in items if each is not None]
 
@@ -193,7 +197,7 @@ def child(module: Any, name: str) -> Any:
 
 
 def modules(module: Any) -> list[Any]:
-    """Return what `Module.modules` yields, without a frame for each level."""
+    """Return the modules that `Module.modules` yields, without one stack frame per level."""
     found: list[Any] = []
     seen: set[int] = set()
     left = [module]
@@ -208,6 +212,6 @@ def modules(module: Any) -> list[Any]:
 
 
 def parameters(module: Any, kind: str = "_parameters") -> list[Any]:
-    """Return the parameters (or "_buffers") of a module and of the modules inside it, each once."""
+    """Return the parameters (or "_buffers") of a module and of the modules inside it, without duplicates."""
     found = {id(value): value for each in modules(module) for _, value in _held(each, kind)}
     return list(found.values())

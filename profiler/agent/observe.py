@@ -1,7 +1,7 @@
-"""Observe the calls of a function of torch's or of the program's.
+"""Observe the calls of a function of torch or of the program.
 
-What may be called at every turn of a fast loop (fetches, forward and backward passes, replays of graphs) has wrappers
-of its own, which take half the time.
+Functions that a fast loop may call in every iteration (fetches, forward and backward passes, replays of graphs) have
+their own wrappers, which take half the time.
 """
 
 import functools
@@ -18,7 +18,7 @@ After = Callable[[Any, Any, bool], None]
 def observe(
     agent: Any, source: str, name: str, before: Callable[..., Any], *owners: Any, after: After = lambda *_: None
 ) -> None:
-    """Replace a function by its `observer` where `owners` hold it under `name`, until the hook `source` is removed."""
+    """Replace the function `name` of each owner with its `observer`, until the hook `source` is removed."""
     plain = getattr(owners[0], name)
     ours = in_place_of(plain, observer(agent, source, plain, before, after))
     agent.uninstall.append((source, patch(name, plain, ours, *owners, undone=in_script(plain, ours))))
@@ -28,10 +28,11 @@ def observe(
 def observer(
     agent: Any, source: str, plain: Any, before: Callable[..., Any], after: After = lambda *_: None
 ) -> Callable[..., Any]:
-    """Return a function that passes for `plain`, and does the same between a look before and one after it.
+    """Return a function that passes for `plain` and calls it between `before` and `after`.
 
-    `before` gets the arguments of a call. Unless it returns None, `after` gets what it returned, the result, and
-    whether the call failed. Neither may call code of the program. If one raises, the hook `source` is given up.
+    `before` receives the arguments of a call. Unless it returns None, `after` receives its return value, the result of
+    the call, and whether the call failed. Neither may call code of the program. If one raises, the hook `source` is
+    removed and the error reported.
     """
 
     @functools.wraps(plain)

@@ -29,7 +29,7 @@ class Outlet:
         Raises:
             OSError: there is no room for them.
         """
-        from .redact import known_secrets, redact_values  # it compiles its patterns; most processes need none
+        from .redact import known_secrets, redact_values  # compiles patterns that most processes do not need
 
         self.pid = posix.getpid()
         name = f"{self.pid}-{clock()}"
@@ -56,7 +56,7 @@ class Outlet:
         self.publish()
 
     def _calibrate(self) -> int:
-        """Return the cost of one hooked call in ns: a frame, two looks at the clock, and a record, of kind 0."""
+        """Return the cost of one hooked call in ns: a frame, two clock reads, and a record of kind 0."""
         waiting: list[tuple[int, ...]] = []
 
         def hook() -> None:
@@ -82,13 +82,13 @@ class Outlet:
         if self._last.get((kind, body.get("id"))) == text:
             return
         self._last[kind, body.get("id")] = text
-        # The names of the fields are ours, and stay if one is also the value of a `--sort-key`.
+        # Keep the field names: one may equal the value of an option taken for a secret, such as `--sort-key`.
         text = _dumps({name: self._redact(each, self._secrets) for name, each in body.items()})
         line = _dumps({"kind": kind, "t": clock()})[:-1] + (", " + text[1:] if body else "}") + "\n"
         try:
             append(self._facts, line.encode())
             self.writes += 1
-        except Exception:  # the hook's can be any
+        except Exception:  # an audit hook may raise any
             return
 
     def publish(self) -> None:

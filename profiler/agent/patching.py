@@ -1,4 +1,4 @@
-"""Put functions of the agent in the place of others, and take them back."""
+"""Replace functions with functions of the agent, and restore them."""
 
 import functools
 import types
@@ -19,10 +19,11 @@ def patch(
 def undoing(
     name: str, plain: Any, ours: Any, *owners: Any, undone: Callable[[], None] = lambda: None
 ) -> Callable[[], None]:
-    """Return the undo function of a patch, for one that undoes itself: another thread may call `ours` at once.
+    """Return the undo function of a patch that is not made yet.
 
-    It leaves an owner alone in which the program has replaced `ours` since. It calls `undone` unless there is such an
-    owner: the program may then still call `ours`.
+    A patch that undoes itself needs it first, because another thread may call `ours` at once. The undo function skips
+    owners in which the program has replaced `ours` since. It calls `undone` unless there is such an owner, because the
+    program may then still call `ours`.
     """
 
     def undo() -> None:
@@ -36,7 +37,7 @@ def undoing(
 
 
 def taking_out(entry: Any, entries: list[Any]) -> Callable[[], None]:
-    """Return the function that takes an entry out of a list, if it is still there."""
+    """Return a function that removes an entry from a list, if it is still there."""
 
     def undo() -> None:
         if entry in entries:
@@ -46,7 +47,7 @@ def taking_out(entry: Any, entries: list[Any]) -> Callable[[], None]:
 
 
 def each_of(undo: Iterable[Callable[[], None]]) -> Callable[[], None]:
-    """Return the function that calls each of `undo`, including those added by then."""
+    """Return a function that calls every function in `undo`, including those added before that call."""
 
     def undo_all() -> None:
         for one in undo:
@@ -58,8 +59,8 @@ def each_of(undo: Iterable[Callable[[], None]]) -> Callable[[], None]:
 def in_place_of(plain: Any, function: Any) -> Any:
     """Return a callable that runs `function` and passes for `plain`.
 
-    A function that a class of the program holds is bound to its instances, a built-in one is not: in its place stands
-    an object that is not bound either. It is pickled by name, as both are.
+    Python binds a function in a class of the program to its instances, but not a built-in function. So the replacement
+    of a built-in function is an object that is not bound either. Like both, it is pickled by name.
     """
     if type(plain) is not types.BuiltinFunctionType:
         return function

@@ -12,13 +12,13 @@ import sys
 import time
 from typing import Any
 
-# Seconds for all the numbers of threads together; a product takes microseconds to tenths of a second.
+# Seconds for all thread counts together; a matmul takes microseconds to tenths of a second.
 LONGEST = 2.0
 MOST_ROUNDS = 50
-# After a change of number its threads are started and found by the scheduler.
+# Matmuls after each change of the thread count, while the threads start and the scheduler places them.
 WARM_UP = 2
 IN_A_ROW = 3
-# Seconds of CPU for a second of one thread; with less, others were at work.
+# Least CPU seconds per second of one thread; with less, other programs used its core.
 UNDISTURBED = 0.9
 FEWEST = 3
 
@@ -26,8 +26,8 @@ FEWEST = 3
 def seconds(torch: Any, rows: int, inputs: int, outputs: int, numbers: list[int]) -> dict[int, float]:
     """Return the median seconds of a matmul by number of threads.
 
-    `numbers` begins with 1, and the numbers take turns. Only rounds in which a single thread had its core to itself
-    count; with fewer than FEWEST of them the result is empty.
+    `numbers` begins with 1; each round measures all of them. Only rounds in which a single thread had its core to
+    itself count; with fewer than FEWEST of them the result is empty.
     """
     left, right = torch.ones(rows, inputs), torch.ones(inputs, outputs)
     times: dict[int, list[float]] = {number: [] for number in numbers}
@@ -56,7 +56,7 @@ def seconds(torch: Any, rows: int, inputs: int, outputs: int, numbers: list[int]
 def main(arguments: list[str]) -> None:
     """Measure with the arguments of the command line, and print."""
     here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != here]  # its names are the agent's
+    sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != here]  # our modules shadow others
     import torch
 
     rows, inputs, outputs = map(int, arguments[:3])

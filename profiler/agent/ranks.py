@@ -6,9 +6,9 @@ from typing import Any
 
 from . import look
 
-# Names of a rank and of the number of ranks, by launcher: torchrun (accelerate, deepspeed), Open MPI, Hydra (MPICH,
-# Intel MPI), MVAPICH, Cray PALS, Flux, Slurm. Slurm comes last: where mpirun starts one daemon a node by srun, its
-# ranks inherit the daemon's numbers.
+# Variables of the rank and of the number of ranks, by launcher: torchrun (accelerate, deepspeed), Open MPI, Hydra
+# (MPICH, Intel MPI), MVAPICH, Cray PALS, Flux, Slurm. Slurm comes last: where mpirun starts one daemon per node by
+# srun, its ranks inherit the daemon's numbers.
 RANKS_AND_SIZES = (
     ("RANK", "WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -48,7 +48,7 @@ def numbers() -> dict[str, int]:
 
 
 def worker_info() -> Any:
-    """Return what torch tells a DataLoader worker about itself; None in any other process."""
+    """Return torch's information about this DataLoader worker; None in any other process."""
     return getattr(sys.modules.get("torch.utils.data._utils.worker"), "_worker_info", None)
 
 
@@ -67,7 +67,7 @@ def _joined() -> Any:
     try:
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
             return int(distributed.get_rank()), int(distributed.get_world_size())
-    except Exception:  # half imported, or of a version that we have not read
+    except Exception:  # half imported, or a version that we have not read
         pass
     return None
 
@@ -75,7 +75,7 @@ def _joined() -> Any:
 def sharing(module: Any) -> dict[str, Any]:
     """Return the ModelFact fields on sharing: `data_parallel` and `shards`.
 
-    These are the number of ranks that train it on data of their own, and how many of those share one copy of its
+    They hold the number of ranks that train the module on different data, and how many of those share one copy of its
     weights.
     """
     sizes = [each for each in map(_reduced_among, look.modules(module)) if each]
@@ -84,16 +84,20 @@ def sharing(module: Any) -> dict[str, Any]:
 
 
 def sharded_groups(module: Any) -> list[Any]:
-    """Return the groups of parameters of a module that `fully_shard` made a unit. The program may have overridden the
-    methods of the module's class, so that of torch's own base class is called."""
+    """Return the parameter groups of a module that `fully_shard` made a unit.
+
+    The program may have overridden the methods of the module's class, so this calls the method of torch's base class.
+    """
     state = look.class_dict_of(look.mro_of(type(module))[1])["_get_fsdp_state"](module)
     groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]
     return [group for group in groups if group is not None]
 
 
 def _reduced_among(module: Any) -> Any:
-    """Return the ranks that reduce its gradients together, and those that share a copy of its weights; None if
-    unknown."""
+    """Return how many ranks reduce a module's gradients together, and how many share one copy of its weights.
+
+    Returns None if that is unknown.
+    """
     names = [look.name_of(cls) for cls in look.mro_of(type(module))]
     held = look.dict_of(module)
     try:
@@ -105,7 +109,7 @@ def _reduced_among(module: Any) -> Any:
             among = held.get("_inter_node_pg")  # only where shards are replicated, too
             shards = int(held["process_group"].size())
             return shards * (int(among.size()) if among is not None else 1), shards
-    except Exception:  # these attributes are private, and of the versions we have read
+    except Exception:  # these attributes are private, and known only for the versions we have read
         pass
     return None
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from .files import is_folder
 
-# We are imported when there is a first event, maybe while the program's own torch.profiler records stacks: it remembers
-# names by pointers into code objects, and a module's own is freed once it has run.
+# Keeps this module's code object alive, which would otherwise be freed once the module has run. The module is imported
+# at the first event, possibly while the program's torch.profiler records stacks, which point to names in code objects.
 _CODE = sys._getframe().f_code
 
 HIDDEN = "***"
@@ -63,7 +63,7 @@ def redact_command(words: Sequence[str], known: Iterable[str] = ()) -> tuple[str
             continue
         if option is not None and (not _AN_OPTION.fullmatch(word) or _RANDOM.match(word)):
             shown.append(redact_text(word, known) if _tells_nothing(option, word) else HIDDEN)
-            if shown[-1] != HIDDEN or not option.endswith("s"):  # a plural takes several
+            if shown[-1] != HIDDEN or not option.endswith("s"):  # an option in the plural takes several values
                 option = None
             continue
         name, equals, value = word.partition("=")
@@ -76,7 +76,7 @@ def redact_command(words: Sequence[str], known: Iterable[str] = ()) -> tuple[str
 
 
 def _may_precede_one(word: str) -> bool:
-    """Return whether a secret may follow this word, though mostly something else does."""
+    """Return whether a secret may follow this word, although usually something else does."""
     return word in _AMBIGUOUS or ("." in word and not word.startswith("-") and is_secret(word))
 
 
@@ -101,7 +101,7 @@ def known_secrets(environ: Mapping[str, str], words: Sequence[str] = ()) -> tupl
             value = "" if _AN_OPTION.fullmatch(following) and not _RANDOM.match(following) else following
         if _A_NAME.fullmatch(name) and is_secret(name) and not _tells_nothing(name, value):
             found.add(value)
-    kept = (each for each in found if len(each) >= SHORTEST_KNOWN and not is_folder(each))  # SSH_KEY_DIR
+    kept = (each for each in found if len(each) >= SHORTEST_KNOWN and not is_folder(each))  # such as SSH_KEY_DIR
     return tuple(sorted(kept, key=len, reverse=True))
 
 
@@ -150,14 +150,14 @@ _SECRET = re.compile(
     r"|tokens?$|passw(?:or)?d|passphrase|credential|^secret(?!ar)|secrets?$|auth(?:orization|entication)?$"
     r"|(?:access|account|api|auth|client|deploy|encryption|host|license|master|private|secret|signing|ssh)keys?$"
 )
-# Names whose single words are no secrets.
+# Names of secrets whose single words are harmless.
 _SECRET_NAME = re.compile(
     r"(?:^|_)PAT$|^-*pat$|(?i:conn(?:ection)?[_-]?str(?:ing)?$|sess(?:ion)?[_-]?id$|seed[_-]?phrase$)"
 )
 _FOLDERS = frozenset(("PWD", "OLDPWD"))  # the shell's working folder
 # The special tokens of a tokenizer.
 _VOCABULARY = re.compile(r"bos|cls|eos|image|mask|pad|sep|special|unk")
-# What makes a number under such a name a count or a size.
+# Words that make a number under a secret's name a count or a size.
 _COUNTS = re.compile(
     r"batch|chunk|count|dims?|dropout|every|frames|heads|ids?|keys|len|length|limit|loss|max|min|n|num|number|per|rate"
     r"|ratio|samples?|seq|size|steps?|tokens|total|weight|window"
@@ -166,21 +166,21 @@ _NUMBER = re.compile(r"[+-]?\d[\d_]{0,15}(?:\.\d{1,8})?(?:[eE][+-]?\d{1,3})?[kKm
 _A_NAME = re.compile(r"[\w.@/+~-]+")
 _AN_OPTION = re.compile(r"--?[A-Za-z]|--[A-Za-z][\w.-]*(?:=.*)?|-[a-z]+(?:[-_][a-z]+)*", re.DOTALL)
 
-# Of upper and lower case and with digits: more a secret than an option.
+# Upper case, lower case and digits: more likely a secret than an option.
 _RANDOM = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*\d)", re.DOTALL)
 _A_LOGIN = re.compile(r"[^\s:/]+:(?!//)\S+")
 
-# At least three times letters before digits, in upper and lower case: neither a name nor a version.
+# Letters before digits at least three times, in upper and lower case: neither a name nor a version. Or 40 hex digits.
 _RANDOM_WORD = r"(?=[A-Za-z0-9]*[a-z])(?=[A-Za-z0-9]*[A-Z])(?:[A-Za-z]+\d+){3,}[A-Za-z]*|[0-9a-f]{40}"
 _A_RANDOM_WORD = re.compile(_RANDOM_WORD)
-# Options that mostly hold something else.
+# Words before a secret that are usually followed by something else.
 _AMBIGUOUS = frozenset(("-p", "--tok", "--access", "--wandb", "login"))
 
 # ---- texts ----
 
-_WORD = re.compile(r"[\w./+-]*")  # a name or a path: it can only be a secret by its shape
+_WORD = re.compile(r"[\w./+-]*")  # a name or a path: only its shape can show a secret
 
-# (?=(...))\1 takes all of a name at once: trying its every part again would take the square of its length.
+# (?=(...))\1 matches a whole name at once: backtracking over its parts would take time quadratic in its length.
 _NAME = r"(?<![\w.-])(?=(?P<name>{first}[\w.-]*))(?P=name)"
 _QUOTED = (
     r"[bBfFrRuU]{0,2}(?:\"(?:\\.|[^\"\\])*\"?|'(?:\\.|[^'\\])*'?"
@@ -191,14 +191,14 @@ _VALUE = re.compile(rf"{_QUOTED}|{_BARE}", re.DOTALL)
 _EQUALS = r"\\*[\"']?\]?\s*(?:=>|:=|=(?!=)|:(?!:|//))\s*"
 _PAIR = re.compile(_NAME.format(first="[A-Za-z_-]") + _EQUALS)
 _OPTION = re.compile(_NAME.format(first="--?[A-Za-z]") + r"\s+(?!-)")
-# What may hold blanks: all of the line, up to a quotation mark.
+# Names whose value may contain spaces: it is the rest of the line, up to a quotation mark.
 _HEADER = re.compile(
     r"(?<![\w.-])(?P<name>[\w-]{0,40}(?:authorization|cookie|passw(?:or)?d|passphrase))[ \t]*:[ \t]*", re.IGNORECASE
 )
 _LINE = re.compile(r"[^\s\"'`][^\r\n\"'`]*")
 _USER_IN_URL = re.compile(r"://(?:[^\s/?#\"'<>]*@|[^\s/:@?#\"'<>]+:(?!\d+/)[^\s@\"'<>]{1,256}@)")
 _LOGIN = re.compile(r"((?<![\w-])(?:-u|--user)[ =]?[^\s:/=]{1,100}:)(?!//)[^\s\"']+")
-# What looks like a secret, after a word that may say so.
+# Random-looking text after a word that may announce a secret.
 _PLACED = re.compile(
     r"((?<![\w-])(?:-p ?|--(?:tok|access|wandb) )|(?:[Tt]oken|secret|key|[Pp]assword|passphrase) (?:is )?|JWT |login )"
     rf"(?:{_RANDOM_WORD})(?!\w)"
@@ -209,10 +209,10 @@ _ORACLE = re.compile(r"(jdbc:oracle:\w+:[^\s/@]{1,100}/)[^\s@]+(?=@)")
 _PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)", re.DOTALL
 )
-# The tokens of Hugging Face, OpenAI and Anthropic, AWS, GitHub, GitLab, Slack, Google, NVIDIA, Groq, npm, PyPI,
-# Docker, Stripe, Replicate, W&B, Databricks, SendGrid, RunPod, Vault, Google's clients, Square, Mailgun, Atlassian,
-# Linear, Sentry, age, New Relic, Facebook, Fireworks, Amazon, Scaleway, 1Password, Mapbox; JSON web tokens, bearers,
-# the signatures of URLs, and the URLs of web hooks, which are all that it takes to write there.
+# The tokens of Hugging Face, OpenAI and Anthropic, AWS, GitHub, GitLab, Slack, Google, NVIDIA, Groq, npm, PyPI, Docker,
+# Stripe, Replicate, W&B, Databricks, SendGrid, RunPod, Vault, Google's clients, Square, Mailgun, Atlassian, Linear,
+# Sentry, age, New Relic, Facebook, Fireworks, Amazon, Scaleway, 1Password, Mapbox; JSON web tokens, bearers, signatures
+# in URLs, and webhook URLs, which alone allow posting.
 _SHAPE = re.compile(
     r"(?<![A-Za-z0-9])(?:"
     r"hf_[A-Za-z0-9]{16,}|api_org_[A-Za-z0-9]{16,}|sk-(?=[\w-]*\d)[\w-]{16,}|(?:AKIA|ASIA)[A-Z0-9]{16}"

@@ -30,37 +30,37 @@ MAGIC = b"PTRING01"
 HEADER_SIZE = 4096
 # magic, record size, capacity, pid, parent pid, monotonic ns and unix ns of the same moment
 _HEADER = struct.Struct("<8sIIIIqq")
-# what the writer keeps up to date: ns an event costs, ns in rare and heavy things, ns in windows
+# updated by the writer: ns per event, ns of rare and expensive work, ns of windows
 _COUNTERS = struct.Struct("<qqq")
 _COUNTERS_AT = 64
 # start ns, end ns, a, b, c, d, kind, lane, id, sequence number
 RECORD = struct.Struct("<qqqqqqHHIQ")
 
-# Kinds, and what a, b, c, d hold.
+# Kinds of records, and the meaning of a, b, c and d.
 FETCH = 1  # next() of a DataLoader iterator; id loader; a ready batches or -1 (no workers); b 1 if the epoch ended
 ITER = 2  # iter() of a DataLoader; id loader; a 1 if it has workers
 FORWARD = 3  # a root module; id root; a 1 training mode; b 1 gradients enabled; c 1 it is compiled
 BACKWARD = 4  # a 0 backward(), 1 autograd.grad()
-# id optimizer; a tags (schema.TAG_*) of the step that it ends; b 1 inside the step of another optimizer; c 1 a CUDA
-# graph was replayed that holds it, and maybe other phases of the step
+# id optimizer; a tags (schema.TAG_*) of the step that it ends; b 1 inside the step of another optimizer; c 1 for the
+# replay of a CUDA graph that contains it, and possibly other phases of the step
 OPTIMIZER = 5
 STEP = 6  # profiler.step() of the program; a tags as above
 SAVE = 7  # torch.save
 GC = 8  # a garbage collection; a generation
 BATCH = 9  # one batch made by a dataset fetcher; id loader; a CPU ns; b collate ns; c samples; d files opened or -1
-REGION = 11  # a named stretch of the program; id as in the fact "region"
-# a boundary of the step as a GPU reached it; id MARK_*; a GPU ns since the mark before on that device, -1 after a gap;
-# b device; c of the first boundary after a gap that began at a boundary, GPU ns since that, else 0
+REGION = 11  # a named region of the program; id as in the fact "region"
+# a boundary of the step that a GPU has reached; id MARK_*; a GPU ns since the previous mark on that device, -1 after a
+# gap; b device; c for the first boundary after a gap that began at a boundary, GPU ns between the two, else 0
 GPU = 12
 
 # Marks: the boundaries at which CUDA events are recorded.
 MARK_FETCH_START, MARK_FETCH_END, MARK_FORWARD_START, MARK_FORWARD_END = 1, 2, 3, 4
 MARK_BACKWARD_START, MARK_BACKWARD_END, MARK_OPTIMIZER_START, MARK_OPTIMIZER_END = 5, 6, 7, 8
 MARK_STEP = 9  # profiler.step() of the program
-# No boundaries: from here on events are recorded; and at the end, the GPU has reached all of them.
+# Not boundaries: the start of event recording; and, at the end, that the GPU has reached all events.
 MARK_FIRST, MARK_ALL_REACHED = 0, 10
 
-# Threads that write at the same moment are fewer than this; see Reader.
+# Fewer threads than this write at the same moment; see Reader.
 GUARD = 8
 
 Write = Callable[..., None]
@@ -107,7 +107,7 @@ class RingWriter:
         if capacity < 1 or capacity & (capacity - 1):
             raise ValueError("capacity must be a power of two")
         size = HEADER_SIZE + capacity * RECORD.size
-        unfinished = path + ".new"  # a reader that looks into the folder must not meet a ring without its header
+        unfinished = path + ".new"  # a reader of the folder must not find a ring without its header
         descriptor = posix.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             _reserve(descriptor, size)
@@ -129,7 +129,7 @@ class RingWriter:
 
 
 def _mapped(descriptor: int, size: int) -> Any:
-    """Map a file without a descriptor of the map's own: the program may count descriptors, or come across it."""
+    """Map a file without keeping a descriptor open, which the program might count or find."""
     if sys.version_info >= (3, 13):
         return mmap.mmap(descriptor, size, trackfd=False)
     libc = ctypes.CDLL(None, use_errno=True)
@@ -140,20 +140,20 @@ def _mapped(descriptor: int, size: int) -> Any:
     if address == ctypes.c_void_p(-1).value:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     held = (ctypes.c_char * size).from_address(address)
-    weakref.finalize(held, libc.munmap, address, size).atexit = False  # hooks may write until the very end
+    weakref.finalize(held, libc.munmap, address, size).atexit = False  # hooks may write until the process ends
     return memoryview(held).cast("B")
 
 
 def _reserve(descriptor: int, size: int) -> None:
-    if size > _file_size_limit():  # to try would be the end of a program that lets SIGXFSZ be
+    if size > _file_size_limit():  # trying would end a program that does not handle SIGXFSZ
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
     posix.posix_fallocate(descriptor, 0, size)
 
 
 def _file_size_limit() -> float:
-    """Return the bytes a file of this process may have; infinity if unlimited or unknown.
+    """Return the maximum file size of this process in bytes; infinity if unlimited or unknown.
 
-    The module `resource` is not used, because the program might have one of its own by that name.
+    The module `resource` is not used, because the program might have its own module of that name.
     """
     try:
         lines = contents("/proc/self/limits").splitlines()
@@ -183,20 +183,21 @@ def _writer(buffer: Any, capacity: int, sequence: Any) -> Write:
 class Reader:
     """The recorder's end of the ring.
 
-    A record is taken only if it is whole, which its number alone does not show: a writer that laps the reader may be
+    A record is accepted only if it is whole, which its number alone does not show: a writer that laps the reader may be
     overwriting a record while it is copied. So the reader first copies the records and then checks the numbers around
-    them. Writers take numbers in order, each from the slot after the last. Before one of them touches the slot of
-    record n again, the GUARD - 1 slots before it have got their next numbers, except those whose thread is between
-    taking a number and writing the record. Fewer than GUARD threads are at that point at once. Hence
+    them. Writers take numbers in order, and each number belongs to the slot after the previous one. Before a writer
+    touches the slot of record n again, the GUARD - 1 slots before it have received their next numbers, except slots
+    whose thread is between taking a number and writing the record. Fewer than GUARD threads are at that point at once.
+    Hence
 
     - if none of the GUARD slots before the copied records shows a later lap, no copied record was touched;
-    - else the newest number is searched, and everything a whole ring less GUARD before it is void.
+    - else the reader finds the newest number, and everything a whole ring minus GUARD before it is void.
 
     In both cases the check follows the copy, so it sees at least what the copy saw: a writer's stores become visible in
-    their order (x86), or with the one cache line that a record is (ARM, in practice).
+    order (x86), or together, because a record is one cache line (ARM, in practice).
 
-    `lost` counts every number that was passed without its record: void ones, laps, and holes. A hole is left by a
-    thread that is interrupted for good (Ctrl-C) between taking a number and writing the record.
+    `lost` counts every number whose record was not read: void records, laps, and holes. A hole is left by a thread that
+    is interrupted for good (Ctrl-C) between taking a number and writing the record.
 
     Raises:
         ValueError: the file is not a ring of this version.
@@ -211,7 +212,7 @@ class Reader:
             size = HEADER_SIZE + self.capacity * record
             whole = record == RECORD.size and self.capacity > 0 and not self.capacity & (self.capacity - 1)
             if not whole or os.fstat(file.fileno()).st_size < size:
-                raise ValueError(f"{path} is damaged or of another version")
+                raise ValueError(f"{path} is damaged, or was written by another version of profile-train")
             self._map = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
         self.cursor = cursor
         """The sequence number of the last record read or given up."""
@@ -246,7 +247,7 @@ class Reader:
         return self.cursor + bisect_left(ahead, True, key=lambda number: self._number(number) != number)
 
     def _take(self, last: int, events: list[Event]) -> None:
-        """Copy the records after the cursor up to `last`. Those that a writer may have touched meanwhile are void."""
+        """Copy the records after the cursor up to `last`; those that a writer may have touched meanwhile are lost."""
         first = self.cursor + 1
         data = self._copy(first, last)
         if all(self._number(first - back) < first for back in range(1, GUARD + 1)):
@@ -281,13 +282,13 @@ class Reader:
         if ahead <= following:
             return ahead == following
         if ahead < self.cursor + self.capacity:
-            # Its thread may be about to write it: a hole is what is still missing at the next read.
+            # A thread may be about to write this record: it is a hole only if it is still missing at the next read.
             target = following
             if self._hole != following:
                 self._hole = following
                 return False
         else:
-            # A margin of an eighth, so that the writer does not overtake us again while we read.
+            # A margin of an eighth, so that the writer does not lap the reader again during the read.
             target = max(following, self._newest() - self.capacity + self.capacity // 8)
         self.lost += target - self.cursor
         self.cursor = target
@@ -300,7 +301,7 @@ class Reader:
 
 _NUMBER = struct.Struct(f"<{RECORD.size - 8}xQ")
 
-# More than a process can write; a damaged file must not throw the cursor there.
+# More records than a process can write; a damaged file must not move the cursor that far.
 _ABSURD = 1 << 48
 
 _as_event = functools.partial(tuple.__new__, Event)

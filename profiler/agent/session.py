@@ -21,28 +21,29 @@ from .ring import BACKWARD, BATCH, FETCH, FORWARD, ITER, MARK_STEP, OPTIMIZER, R
 TAG_WINDOW = 8
 TAG_COMPILE = 16
 
-# Events that make a process one of the run; a collection, a save or a forward pass alone does not: a child that only
-# predicts trains nothing.
+# Events that make a process part of the run. A garbage collection, a checkpoint or a forward pass alone does not: a
+# child process that only predicts trains nothing.
 _TRAINING = frozenset((FETCH, ITER, BACKWARD, OPTIMIZER, STEP, BATCH, REGION))
 
-# What a step is made of; a collection may fall anywhere, and a boundary on the GPU is known later.
+# Events that make up a step. A garbage collection may happen anywhere, and a boundary on the GPU is known later.
 _ANATOMY = frozenset((FETCH, ITER, FORWARD, BACKWARD, OPTIMIZER, SAVE, STEP))
 
-# Events go to the ring in batches: packed one after the other they cost a fifth of what each costs between two tensor
-# operations, with the caches cold. They go at a step's end or a fetch, if this long has passed: a killed process loses
-# what it was in the middle of, and at most this much before.
+# Least ns between flushes, which write events to the ring in batches: packed one after the other, an event costs a
+# fifth of what it costs between two tensor operations, where the caches are cold. Flushes happen at the end of a step
+# or at a fetch. A killed process loses the step or fetch in progress, and at most this much before it.
 FLUSH_NS = 20_000_000
 
-# Rare facts are refreshed this often at first, then every hundredth of the time that has passed, up to ten seconds: a
-# run of days must not drown in them.
+# Interval between refreshes of rare facts: at first TICK_NS, then 1 % of the elapsed time, at most 10 s, so that a run
+# of days does not drown in them.
 TICK_NS = 500_000_000
 SLOWEST_TICK_NS = 10_000_000_000
 
-# Some programs make a name a pass: what we keep of them must not grow with the run.
+# Some programs use a new name per iteration: cap what is kept.
 MOST_REGIONS = 1_000
 OTHERS = "other regions"
 
-# Far more than can gather between two flushes; a process that imports torch and never trains keeps no more.
+# Maximum events waiting for a flush: far more than can gather between two flushes. A process that imports torch and
+# never trains keeps no more.
 MOST_WAITING = 1 << 16
 
 
@@ -64,13 +65,13 @@ class Agent:
         self.attend = 0
         """The clock time (ns) from which the end of a step requires more than its event.
 
-        Until then hooks do the least they can: everything they touch evicts the program's own code and data from the
-        caches.
+        Until then, hooks do as little as possible: everything they touch evicts the program's own code and data from
+        the caches.
         """
         self.fetch_due = sys.maxsize
-        """The clock time (ns) from which batches are to be inspected.
+        """The clock time (ns) from which batches must be inspected.
 
-        In long steps every flush comes just before a fetch.
+        In long steps, every flush comes just before a fetch, so without this, no fetch would come after `attend`.
         """
         self._muted = False
         self._turn: list[None] = [None]
@@ -90,14 +91,15 @@ class Agent:
         self.failed = False
         """Whether an uncaught exception ended the program."""
         self.attached = "recorder" in settings
-        """Whether the hooks were attached to a running program, and stay only as long as the command that did it."""
+        """Whether the hooks were attached to a running program; they then stay only as long as the command that
+        attached them."""
         self.abandoned = False
-        """Whether that command is gone: the next hook that can calls `leave`."""
+        """Whether that command is gone; the next hook that can do so then calls `leave`."""
         self.leave: Callable[[], None] = lambda: None
         """Removes all hooks."""
         self._finalizer: Any = None
         self.on_model: list[Callable[[Any], None]] = []
-        """Called with each root module, once it is known to be one."""
+        """Called with each root module, once it is known to be a root."""
         self.on_call: list[Callable[[Any], None]] = []
         """Called with each root module at its first call, before it computes anything."""
         self.losses: list[Any] = []
@@ -124,7 +126,7 @@ class Agent:
         self._regions: dict[str, int] = {}
         """The number of each named region."""
         self.uninstall: list[tuple[str, Callable[[], None]]] = []
-        """What removes each hook, in parts, with the hook's name."""
+        """The name of a hook and the undo function of one of its parts, for each part."""
         self.on_open: list[Callable[[], None]] = []
         self.on_step: list[Callable[[], None]] = []
         self.on_tick: list[Callable[[], None]] = []
@@ -144,7 +146,7 @@ class Agent:
                 events.clear()
                 return
         try:
-            self._turn.pop()  # atomic; events of one thread must stay in their order, so two do not write at once
+            self._turn.pop()  # atomic; events of one thread must stay in order, so two threads never write at once
         except IndexError:
             return
         write = outlet.write
@@ -152,9 +154,9 @@ class Agent:
             while True:
                 try:
                     write(*events.popleft())
-                except IndexError:  # all are out
+                except IndexError:  # no events left
                     return
-                except Exception as error:  # a program's `training` can be anything. That event alone is lost
+                except Exception as error:  # a module's `training` can be anything: only that event is lost
                     self.problem("events", error)
         finally:
             self._turn.append(None)
@@ -166,16 +168,16 @@ class Agent:
             return False
 
     def _open(self) -> Outlet | None:
-        self._muted = True  # for another thread, while we open, and for good if we cannot
+        self._muted = True  # for other threads while this one opens the outlet, and for good if that fails
         try:
             outlet = self.outlet = Outlet(self.folder, worker=self.is_worker)
-        except Exception as error:  # an audit hook of the program may forbid it by any
+        except Exception as error:  # an audit hook of the program may raise any
             self.abandoned = is_abandoned(self.settings)
             self._no_room(error)
             return None
         self._muted = False
         util = sys.modules.get("multiprocessing.util")
-        if util is not None:  # a forked worker runs its finalizers as it ends, and nothing else
+        if util is not None:  # a forked worker runs only its finalizers when it ends
             self._finalizer = util.Finalize(None, self.finish, exitpriority=0)
         self._call(self.on_open)
         for source, trouble in self._unreported:
@@ -184,12 +186,12 @@ class Agent:
         return outlet
 
     def _no_room(self, error: Exception) -> None:
-        what = error if isinstance(error, OSError) else type(error).__name__  # the words of others may be private
+        what = error if isinstance(error, OSError) else type(error).__name__  # other messages may be private
         report = f"{posix.getpid()} {clock()} {what}"
         try:
             append(f"{self.folder}/problems", report.encode(errors="replace") + b"\n", os.O_CREAT)
         except Exception:
-            try:  # a link needs no descriptor, of which there may be none left, and its target can be any words
+            try:  # a symlink needs no descriptor (there may be none left), and its target can be any text
                 posix.symlink(report, f"{self.folder}/{posix.getpid()}.problem")
             except Exception:
                 return
@@ -200,7 +202,7 @@ class Agent:
         return worker_info() is not None
 
     def is_recomputing(self) -> bool:
-        """Return whether this thread is in a backward pass, one it started or as a thread of autograd's own."""
+        """Return whether this thread is in a backward pass, as the thread that started it or as one of autograd's."""
         inside = self.in_backward
         return bool(inside) and (ident() in inside or ident() not in threading._active)  # type: ignore[attr-defined]
 
@@ -212,13 +214,13 @@ class Agent:
         """
         self.flush(_TRAINING | {FORWARD} if error["message"] else _TRAINING)
         self.fact("error", error)
-        self.on_model.clear()  # there is nothing to be changed any more
+        self.on_model.clear()  # nothing can be changed anymore
         self._call(self.on_failure)
 
     def last_seen(self) -> tuple[int, int]:
         """Return when this thread last finished a part of a step (ns), and the kind of that event.
 
-        The time is that of the flush after it if that came later. The kind is 0 if it is no longer known.
+        If a flush came later, the time is that of the flush. The kind is 0 if it is no longer known.
         """
         thread = ident()
         try:
@@ -250,7 +252,7 @@ class Agent:
                 self.problem("trial", error)
 
     def give_up(self, source: str, error: BaseException) -> None:
-        """Remove a hook that has raised and report the error; training goes on."""
+        """Remove a hook that has raised and report the error; training continues."""
         self.remove(source)
         self.problem(source, error)
 
@@ -290,7 +292,7 @@ class Agent:
         cuda = self.torch.cuda
         return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
 
-    # ---- the rhythm ----
+    # ---- steps and ticks ----
 
     def end_step(self, now: int) -> int:
         """End a step and return its tags."""
@@ -299,7 +301,7 @@ class Agent:
         if self.on_step:
             self._call(self.on_step)
         if self.windows is not None:
-            # A window opened at one boundary covers the steps after it; saving it falls into the one after those.
+            # A window opened at a boundary covers the steps after it; it is saved during the step after those.
             if self.window_open or self._window_just_closed:
                 tags |= TAG_WINDOW
             self._window_just_closed = self.window_open
@@ -343,7 +345,7 @@ class Agent:
         """Do the deferred work once the step's event has been put, when it costs least."""
         if now - self.flushed > FLUSH_NS:
             self.flush()
-        # Not only after that flush: short epochs flush as they begin.
+        # Not only after this flush: short epochs flush when they begin.
         if now >= self.next_tick and self.outlet is not None:
             self.next_tick = now + min(max(TICK_NS, (now - self._begun) // 100), SLOWEST_TICK_NS)
             self.tick()
@@ -360,7 +362,7 @@ class Agent:
         return due if self.windows is None else min(due, self.windows.due)
 
     def tick(self) -> None:
-        """Refresh the rare facts, and look whether a recorder is still there."""
+        """Refresh the rare facts, and check whether the recorder is still there."""
         outlet = self.outlet
         if outlet is None:
             return
@@ -400,10 +402,10 @@ class Agent:
             try:
                 undo()
             except Exception as error:
-                self.fact("problem", {"source": source, "message": f"could not be taken out: {error}"})
+                self.fact("problem", {"source": source, "message": f"could not be removed: {error}"})
         self.uninstall.clear()
         self.finish()
-        self.attend = sys.maxsize  # a hook that is being left, as of a fetch, does nothing more
+        self.attend = sys.maxsize  # a hook whose call is in progress, such as a fetch, does nothing more
         if self._finalizer is not None:
             self._finalizer.cancel()
 

@@ -15,7 +15,7 @@ from typing import Any
 from .look import ByIdentity, class_dict_of, dict_of
 from .tracebacks import OURS
 
-# By the beginning of a module's name. What starts programs and runs no loop is left out.
+# Framework by prefix of a module's name; None for modules that start programs and run no training loop.
 _FRAMEWORKS = (
     ("transformers.", "transformers"),
     ("accelerate.launchers", None),
@@ -57,14 +57,14 @@ def callers() -> list[dict[str, Any]]:
 
 
 class Places(ByIdentity):
-    """Where objects were made: the `place` and the `callers` of each."""
+    """Where objects were made: `place` and `callers` for each object."""
 
     def note(self, instance: Any, *_: Any, **__: Any) -> None:
-        """Note the lines that make an object now; look at a function that its constructor calls."""
+        """Record the lines that construct an object; a `before` for its constructor, or a function that this calls."""
         try:
             if self.get(instance) is None:
                 self.put(instance, {"place": place(), "callers": callers()})
-        except Exception:  # a place is a nicety
+        except Exception:  # a place is optional
             pass
 
 
@@ -77,7 +77,7 @@ def frameworks() -> list[str]:
 
 
 def outwards(frame: Any) -> Iterator[Any]:
-    """Yield a frame and those that called it, innermost first."""
+    """Yield a frame and its callers, innermost first."""
     while frame is not None:
         yield frame
         frame = frame.f_back

@@ -29,7 +29,7 @@ from .importing import forget, when_imported
 from .look import ByIdentity, parameters, tensor
 from .session import Agent
 
-# Some programs make an optimizer a step: what we report and keep of them must not grow with the run.
+# Some programs create an optimizer per step: cap how many are reported and kept.
 MOST_OPTIMIZERS = 256
 
 active: Agent | None = None
@@ -86,7 +86,7 @@ def begin(settings: dict[str, Any]) -> Agent | None:
 
     def opened() -> None:
         agent.fact("process", facts.process(torch))
-        # Ranks wait for each other, so every rank's windows would cost all of them; `attach` chooses whose.
+        # Ranks wait for each other, so the windows of every rank would slow all of them; `attach` chooses the ranks.
         if not agent.is_worker and (agent.attached or ranks.numbers()["rank"] == 0):
             if settings.get("windows"):
                 agent.install("windows", open_windows)
@@ -99,14 +99,14 @@ def begin(settings: dict[str, Any]) -> Agent | None:
         agent.windows = Windows(agent, seen.are_sized)
 
     agent.on_open.append(opened)
-    # Apart from one another: what fails takes one fact with it.
+    # Separate callbacks: a failure loses only one fact.
     agent.on_tick += [seen.flags, seen.scaler, seen.windows, seen.devices, seen.memory]
     atexit.register(agent.finish)
     return agent
 
 
 class _Reported:
-    """The facts of models and optimizers, and those that follow from them."""
+    """The facts of models and optimizers, and the facts derived from them."""
 
     def __init__(self, agent: Agent, used: usage.Usage) -> None:
         self._agent = agent
@@ -114,9 +114,9 @@ class _Reported:
         self._models: dict[int, dict[str, Any]] = {}
         self._optimizers: dict[int, dict[str, Any]] = {}
         self._stages: dict[int, Any] = {}
-        """By root: the ZeRO stage; None if it is not known to be sharded."""
+        """ZeRO stage by root; None if the root is not known to be sharded."""
         self._parameters = ByIdentity()
-        """By root: device and bytes of each of its parameters on a GPU, by their `id`."""
+        """By root: device and bytes of each parameter on a GPU, by `id` of the parameter."""
         self._updated = ByIdentity()
         """By optimizer: bytes of its gradients and of its state, by device."""
         self._peaks: dict[int, dict[str, int]] = {}
@@ -141,7 +141,7 @@ class _Reported:
 
     def optimizer(self, instance: Any, number: int, made: Any) -> None:
         def look() -> dict[str, Any]:
-            origin = made or {"place": None}  # None: it was made before we came
+            origin = made or {"place": None}  # None: created before the agent started
             held = facts.gradients(instance), facts.states(instance)
             self._updated.put(instance, tuple(map(facts.held_on_gpus, held)))
             fact = facts.optimizer(instance, number, origin["place"])
@@ -155,7 +155,7 @@ class _Reported:
     ) -> None:
         try:
             reported[number] = look()
-        except Exception as error:  # its steps are worth measuring all the same
+        except Exception as error:  # keep measuring its steps
             self._agent.problem(kind, error)
         else:
             self._agent.fact(kind, reported[number])
@@ -203,7 +203,7 @@ class _Reported:
         """Report the memory of every GPU on which torch has reserved some."""
         agent, cuda = self._agent, self._agent.torch.cuda
         for device in range(cuda.device_count()) if cuda.is_initialized() else ():
-            statistics = cuda.memory_stats(device)  # the allocator's own: asks no device, and makes no context on one
+            statistics = cuda.memory_stats(device)  # from the allocator: queries no device, creates no context
             if not statistics.get("reserved_bytes.all.peak"):
                 continue
             now = {
@@ -265,4 +265,4 @@ def _after_fork() -> None:
         active.after_fork()
 
 
-os.register_at_fork(after_in_child=_after_fork)  # once: it cannot be taken back
+os.register_at_fork(after_in_child=_after_fork)  # once: it cannot be unregistered

@@ -8,11 +8,11 @@ from typing import Any
 from .look import module_of, qualified_name_of
 from .patching import patch
 
-# Of an error's text, characters.
+# Maximum characters of an error message.
 MOST_WORDS = 1000
 
 
-# An exception of the program may forbid setting its attributes, as a frozen dataclass does, or have them counted.
+# An exception of the program may forbid setting its attributes, as a frozen dataclass does, or count such calls.
 _held: Any = BaseException.__dict__
 _traceback, _context, _cause = _held["__traceback__"], _held["__context__"], _held["__cause__"]
 
@@ -29,10 +29,11 @@ def step_aside(error: BaseException) -> None:
 
 
 def not_counted(function: Any) -> Any:
-    """Have `warnings` leave out the frames of a function, and of those defined in it, as it does those of importlib.
+    """Make `warnings` skip the frames of a function, and of functions defined in it, as it skips those of importlib.
 
-    Its `stacklevel` then names the same line as without us. Decorates what calls the program or torch for it: it knows
-    importlib's frames by two words in the file's name. Coverage looks for no source of a name in angle brackets.
+    A `stacklevel` then refers to the same line as without the agent. Use it on functions that call the program, or
+    torch on its behalf. `warnings` recognizes importlib's frames by two words in the file name. Coverage looks for no
+    source file whose name is in angle brackets.
     """
     function.__code__ = _renamed(function.__code__)
     return function
@@ -44,7 +45,7 @@ def _renamed(code: types.CodeType) -> types.CodeType:
 
 
 def install(agent: Any) -> None:
-    """Run before the hook that prints uncaught exceptions, which prints as usual."""
+    """Wrap `sys.excepthook`, which still prints uncaught exceptions as usual."""
     plain = sys.excepthook
 
     def excepthook(kind: Any, value: Any, traceback: Any) -> None:
@@ -54,7 +55,7 @@ def install(agent: Any) -> None:
             module = agent.torch.nn.Module
             _straighten(module._wrapped_call_impl.__code__, module._call_impl.__code__, value)
             traceback = _traceback.__get__(value)
-        except Exception:  # then one line of torch's own reads differently
+        except Exception:  # then one traceback line of torch differs
             pass
         plain(kind, value, traceback)
 
@@ -64,12 +65,12 @@ def install(agent: Any) -> None:
 def _tell(agent: Any, error: BaseException) -> None:
     """Report the exception that ended the program.
 
-    Its message is kept only if it is torch's own about memory or a worker: any other message may hold private data.
+    Its message is kept only if it is torch's message about memory or a worker: any other message may hold private data.
     """
     kind = type(error)
     message = None
     module, name = module_of(kind), qualified_name_of(kind)
-    if module in ("builtins", "torch"):  # no code of the program is run for these words
+    if module in ("builtins", "torch"):  # reading these messages runs no code of the program
         words = _held["args"].__get__(error)
         text = words[0] if words and type(words[0]) is str else ""
         if (
@@ -92,7 +93,8 @@ def _whole_sentences(text: str) -> str:
 def _straighten(module_call: types.CodeType, module_run: types.CodeType, error: Any) -> None:
     """Remove the agent's frames and correct the line number of torch's call frame.
 
-    Root modules are called through the place of `Module.compile`; without the agent torch would stand one line further.
+    Root modules are called through the attribute that `Module.compile` sets; without the agent, torch's call frame
+    would be one line further down.
     """
     import dis
 
@@ -111,7 +113,7 @@ def _straighten(module_call: types.CodeType, module_run: types.CodeType, error: 
             frame = entry.tb_frame
             if is_ours(frame.f_code):  # before Python 3.11, `raise` brings it back
                 continue
-            # What the program has compiled goes on elsewhere.
+            # A module that the program has compiled continues elsewhere.
             if frame.f_code is module_call and following is not None and following.tb_frame.f_code is module_run:
                 entry = types.TracebackType(following, frame, at, line or entry.tb_lineno)
             else:

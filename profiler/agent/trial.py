@@ -16,7 +16,7 @@ from . import interventions
 from .interventions._modification import Modification
 from .session import Agent
 
-# A loss is kept as a tensor until the end: to read it would make the program wait for the GPU.
+# Maximum losses kept. They stay tensors until the end: reading one would make the program wait for the GPU.
 MOST_LOSSES = 10_000
 
 ENDED = 0
@@ -30,8 +30,8 @@ def begin(agent: Agent, *, steps: int | None, seed: int, nudged: bool, changes: 
 
     Args:
         agent: The agent of this process.
-        steps: The steps after which the process ends, or None if the program is to train with the changes from its own
-            seeds to its own end.
+        steps: The number of steps after which the process ends. None: the program trains with the changes to its own
+            end, from its own seeds.
         seed: The seed.
         nudged: Whether weights are changed by a rounding error.
         changes: The changes, each as {"name": ..., "settings": {...}}.
@@ -81,7 +81,7 @@ def _watch(agent: Agent, steps: int) -> None:
     def opened() -> None:
         if not agent.is_worker:
             tell()
-            atexit.register(tell)  # before the agent's own, which closes: the program may end sooner than planned
+            atexit.register(tell)  # runs before agent.finish closes the outlet: the program may end early
 
     def at_step() -> None:
         # Called before the step's own event is put, so the surplus step is not recorded.
@@ -89,11 +89,11 @@ def _watch(agent: Agent, steps: int) -> None:
         if taken[0] == steps + 1:
             tell()
             agent.finish()
-        # One step later where there are other ranks: all of them have reported before any is gone.
+        # One step later if there are other ranks: all of them have then reported before any exits.
         if taken[0] > steps + _has_peers(agent.torch.distributed):
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(ENDED)  # no atexit of the program's: uploads, summaries and last checkpoints are none of a trial's
+            os._exit(ENDED)  # skips the program's atexit handlers, such as uploads, summaries and last checkpoints
 
     agent.uninstall.append(("trial", Modification(agent).replace(agent.torch.Tensor, "backward", backward)))
     agent.on_open.append(opened)

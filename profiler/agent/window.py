@@ -2,9 +2,9 @@
 
 A window records a few whole steps, and the C++ side of torch.profiler saves it to a file; nothing is parsed here.
 Windows open and close at step boundaries, in the training thread, because the profiler records the thread it was
-started in. They use the calls below `torch.autograd.profiler.profile`: in older versions of torch, leaving that
-context manager builds a Python object per event. It is also what a program's own profiler is made of, which the agent
-watches for.
+started in. They use the calls below `torch.autograd.profiler.profile`: in older versions of torch, leaving that context
+manager builds a Python object per event. Programs' own profilers use that context manager, too, and the agent watches
+for those.
 """
 
 from __future__ import annotations
@@ -28,53 +28,56 @@ MARK = "profile-train step"
 
 STEPS = 3
 MOST_STEPS = 50
-LEAST_SECONDS = 0.005  # shorter than this, the clock and the profiler's own jitter show
+LEAST_SECONDS = 0.005  # in a shorter window, jitter of the clock and of the profiler shows
 MOST_SECONDS = 5.0  # a busy host makes up to 100,000 events a second: half a million, 150 MB of JSON
 MOST_EVENTS = 150_000  # stopping costs 5 us an event (measured), so less than a second
 BYTES_PER_EVENT = 250  # of Kineto's JSON (CPU traces 150 to 250, CUDA 250 to 400)
 
-# The GPU runs behind the host: as a window opens it is at work on kernels launched before, which the profiler does not
-# see. So the first of these steps only leads in, and the recorder leaves it out.
+# Lead-in steps, which the recorder leaves out. The GPU runs behind the host: when a window opens, it is still executing
+# kernels launched earlier, which the profiler does not see.
 LEAD_IN = {"cpu": 0, "cuda": 1}
 
-# Steps longer than this are recorded one at a time, once the GPU has nothing left to do: a step that leads in would
-# cost too much. Of steps longer than PARTIAL, a part that ends where a batch is fetched after RECORD will do.
+# Seconds. Steps longer than LONG are recorded one at a time, once the GPU is idle: a lead-in step would cost too much.
+# For steps longer than PARTIAL, a part is enough: up to the first batch fetched after RECORD.
 LONG, PARTIAL, RECORD = 0.5, 2.0, 1.5
 MOST_LONG = 12.0
 
-# On CUDA the first window may cost this many seconds whatever the budget, the start of CUPTI not counted: without
-# kernels most advice on a GPU is silent. It waits for a loop to settle no longer than so many steps or seconds.
+# On CUDA, the first window may cost this many seconds regardless of the budget, not counting the start of CUPTI:
+# without kernels, most GPU advice has no data. It waits for the loop to settle until PATIENT_STEPS or PATIENT_SECONDS
+# have passed.
 ALLOWANCE = 2.0
 PATIENT_STEPS, PATIENT_SECONDS = 40, 10.0
-# A run of ten long steps has no 20 to settle in: after those seconds so many that are alike will do.
+# A run of ten long steps never has the 20 steps that settling takes: after PATIENT_SECONDS, FEW steps are enough if the
+# longest takes at most ALIKE times as long as the shortest.
 FEW, ALIKE = 4, 1.5
 
-# CUPTI takes some hundred MB of the GPU's memory as the first window opens (assumption: half of this).
+# Least free GPU memory for a window, bytes: CUPTI takes some hundred MB when the first window opens (assumption: half
+# of this).
 LEAST_FREE = 1 << 30
 
 # CUDA graphs and CUPTI: profiling a replay may hang before CUDA 12 (pytorch issue 75504), and the times of kernels in
 # graphs are wrong before CUDA 13.1 (kineto issue 1165).
 GRAPHS_MAY_HANG, GRAPH_TIMES_WRONG = (12, 0), (13, 1)
 
-# What the first window may cost, before one was measured: the profiler's own start-up, which on CUDA loads CUPTI, and
-# so many times the step for each step recorded. The worst seen was 8, on 4,800 tiny operators a step on a busy CPU; a
-# GPU's operators are fewer for the time they take. Where the budget does not cover that, the first window is as short
-# as can be; the later ones go by its cost.
+# Assumed cost of the first window: profiler start-up in seconds, which on CUDA loads CUPTI, plus this multiple of the
+# step time per recorded step. The worst multiple seen was 8, on 4,800 tiny operators per step on a busy CPU; a GPU runs
+# fewer operators in the same time. If the budget does not cover that cost, the first window is as short as possible.
+# Later windows use its measured cost.
 FIRST_COST = {"cpu": 0.020, "cuda": 0.400}
 FIRST_SLOWER = {"cpu": 8.0, "cuda": 2.0}
 
-# Every second window also records the shapes of what operators are given. A step of it costs 2.3 to 2.6 times as much
-# (measured: stopping and saving; an event while recording 1.8 times), and launching is slower: other windows tell of
-# time, and one step is enough for shapes.
+# Every second window also records the shapes of operator inputs. A step of it costs 2.3 to 2.6 times as much (measured:
+# stopping and saving; an event while recording 1.8 times), and launching is slower: times come from the other windows,
+# and one step is enough for shapes.
 SHAPES_SLOWER = 3.0
 
-HALF = 10  # steps; "settled" is a median of 10 steps that moves less than 3 % from the 10 before
+HALF = 10  # steps; "settled" means that the medians of 10 steps and of the 10 before differ by less than 3 %
 SETTLED = 0.03
-UNSETTLED_AFTER = 100  # steps after which a loop that never settles is looked at all the same
-SPREAD = 1.5  # each window waits for 1.5 times the run time at the last: about 20 windows in 10 hours, and on disk
+UNSETTLED_AFTER = 100  # steps after which a loop that never settles is recorded anyway
+SPREAD = 1.5  # a window opens at 1.5 times the run time of the last: about 20 windows (and files) in 10 hours
 
-# At a window's end the GPU is behind by a few steps at most. Asked every so many seconds, it is waited for no longer
-# than that and this.
+# At a window's end, the GPU is at most a few steps behind. It is polled every POLL seconds, for at most the time of
+# those steps plus LEAST_WAIT seconds.
 POLL, LEAST_WAIT = 0.0002, 1.0
 
 NEVER = 2**63
@@ -86,10 +89,11 @@ class Windows:
     def __init__(self, agent: Agent, may_read_shapes: Callable[[], bool]) -> None:
         """Prepare to record windows.
 
-        `may_read_shapes()` says whether torch knows the shapes of all parameters without calling code of the program.
+        `may_read_shapes()` returns whether torch knows the shapes of all parameters without calling code of the
+        program.
         """
         self.reason: str | None = "too_few_steps"
-        """Why no window has been taken, or no more are: see schema.WindowsFact. None: nothing prevents one."""
+        """Why there are no windows, or no more: see schema.WindowsFact. None if nothing prevents one."""
         self._agent = agent
         self._may_read_shapes = may_read_shapes
         self._granted = 0.0
@@ -100,7 +104,7 @@ class Windows:
         That is starting, stopping, saving, and slower steps meanwhile.
         """
         self.program_profiler = False
-        """Whether the program uses a profiler of its own."""
+        """Whether the program uses its own profiler."""
         self._torch = torch = agent.torch
         self._folder: str = agent.settings["windows"]
         self._budget: float = agent.settings["budget"]
@@ -143,10 +147,10 @@ class Windows:
         return self._window is not None
 
     def at_fetch(self, now_ns: int) -> None:
-        """End a window when the program requests a batch, in an evaluation, too.
+        """End the window at a fetch if it is overdue or has recorded enough.
 
-        This ends a window whose step has turned into something long: it would otherwise record all of it, until memory
-        is full.
+        Fetches of an evaluation count, too: a window whose step has turned into something long would otherwise record
+        all of it, until memory is full.
         """
         window = self._window
         if window is None or not window.is_here():
@@ -217,7 +221,7 @@ class Windows:
         if first and (is_long or steps * step * FIRST_SLOWER[device] > granted):
             steps = min(steps, self._plan(step, 1, lead_in) or 1) if steps else 0
         if steps <= lead_in:
-            self._retire(f"steps of {step:.1f} s make more events than a window may hold.", "steps_too_long")
+            self._retire(f"steps of {step:.1f} s have more events than one window may record.", "steps_too_long")
             return
         self.due = now if first and device == "cuda" else self._affordable(device, steps, step, shapes)
         if now < self.due:
@@ -248,11 +252,11 @@ class Windows:
         """Return why no window may open now, apart from budget and time; None if nothing else forbids it."""
         environment = os.environ
         if environment.get("KINETO_USE_DAEMON"):
-            return "kineto_daemon"  # our window would end the trace that a daemon has asked for
+            return "kineto_daemon"  # our window would end a trace that a daemon has requested
         if device != "cuda":
             return None
         if environment.get("NSYS_PROFILING_SESSION_ID") or environment.get("CUDA_INJECTION64_PATH"):
-            return "other_tool"  # CUPTI serves one at a time
+            return "other_tool"  # CUPTI serves one tool at a time
         if self._agent.uses_graphs and _version(self._torch.version.cuda, GRAPHS_MAY_HANG) < GRAPHS_MAY_HANG:
             return "cuda_graphs"
         index = None if self._agent.mark is None else self._agent.mark.device
@@ -302,7 +306,7 @@ class Windows:
     def _stop(self, window: _Window) -> None:
         """End a window early, in the middle of a step."""
         try:
-            # To wait for the GPU here could be to wait for ever, if the program ends because a collective hangs.
+            # Do not wait for the GPU: if the program ends because a collective hangs, that could take forever.
             if window.steps > window.lead_in and window.is_idle():
                 self._save(window)
             else:
@@ -341,7 +345,7 @@ class Windows:
     def _end(self, cost: float) -> None:
         self._window = None
         self.cost += cost
-        self._ends.clear()  # the steps of a window and the one that bears its saving are no measure of the others
+        self._ends.clear()  # the steps of a window and the step that includes its saving are not typical
         self.due = NEVER if self._out else self._born + int((clock() - self._born) * SPREAD)
 
     def _retire(self, reason: Exception | str, code: str = "failed") -> None:
@@ -351,7 +355,7 @@ class Windows:
         window, self._window = self._window, None
         self.reason = code
         self._out, self.due = True, NEVER
-        with contextlib.suppress(Exception):  # it may be what failed
+        with contextlib.suppress(Exception):  # the window may be what failed
             if window is not None:
                 window.abandon()
         with contextlib.suppress(Exception):
@@ -376,7 +380,7 @@ class Windows:
         self.due = NEVER if self._window is None else 0
         try:
             self._agent.remove("windows")
-            # A window of another thread can only be ended there: at its next step boundary.
+            # Only its own thread can end a window: another thread's ends at that thread's next step boundary.
             if self._window is not None and self._window.is_here():
                 self._end(self._window.abandon())
         except Exception as error:
@@ -404,7 +408,7 @@ class _Window:
         shapes: bool,
         waited: int,
     ) -> None:
-        """Start the recording; the program has `waited` ns for the GPU before."""
+        """Start the recording; before it, the program waited `waited` ns for the GPU."""
         began = clock()
         self.lead_in = lead_in
         self.share = 1.0
@@ -426,14 +430,14 @@ class _Window:
             activities.add(autograd.ProfilerActivity.CUDA)
         missing = activities - autograd._supported_activities()
         if missing:
-            raise RuntimeError(f"this torch cannot record {', '.join(str(each) for each in missing)}")
-        # Memory, stacks, FLOPs and modules are all off: each costs more than the rest together.
+            raise RuntimeError(f"this build of torch cannot record {', '.join(str(each) for each in missing)}")
+        # Memory, stacks, FLOPs and modules are all off: each one costs more than everything recorded.
         config = autograd.ProfilerConfig(
             autograd.ProfilerState.KINETO, shapes, False, False, False, False, torch._C._profiler._ExperimentalConfig()
         )
         with quiet():
             autograd._prepare_profiler(config, activities)
-        with quiet():  # the first call has Kineto read its settings
+        with quiet():  # again: the call above makes Kineto read its settings
             autograd._enable_profiler(config, activities)
         self.mark(clock())
         self.opening = (self.marks[0] - began) / 1e9
@@ -491,13 +495,13 @@ class _Window:
         The cost includes slower steps and a slow file server.
         """
         began = clock()
-        # Where this fails we get an error; Kineto would write to the program's stderr. It writes into the second and
-        # puts that in the place of the first: both exist already, so that nobody else can ever read them.
+        # If this fails, it raises an error; Kineto would write to the program's stderr. Kineto writes the second file
+        # and replaces the first with it: both exist beforehand, so that nobody else can ever read them.
         for each in (path, path + ".tmp"):
             posix.close(posix.open(each, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         with quiet():
             self._torch.autograd._disable_profiler().save(path)
-        with contextlib.suppress(OSError):  # a Kineto that has no use for it
+        with contextlib.suppress(OSError):  # a Kineto version that does not use it
             posix.unlink(path + ".tmp")
         slower = (self.marks[-1] - self.marks[0]) / 1e9 - self.steps * self.share * self._usual
         return (self._spent + clock() - began) / 1e9 + max(0.0, slower)
@@ -520,7 +524,7 @@ def _is_idle(torch: Any) -> bool:
 
 
 def _is_drained(torch: Any, seconds: float) -> bool:
-    """Wait until the GPU has finished its queue; return False if that takes longer than LEAST_WAIT and `seconds`."""
+    """Wait until the GPU has finished its queue; return False if that takes longer than LEAST_WAIT plus `seconds`."""
     end = clock() + int((LEAST_WAIT + seconds) * 1e9)
     while not _is_idle(torch):
         if clock() > end:
@@ -530,7 +534,7 @@ def _is_drained(torch: Any, seconds: float) -> bool:
 
 
 def _few_will_do(durations: list[float], waited: int) -> bool:
-    """Return whether the last FEW steps are long and alike, and `waited` nanoseconds are enough to look at no more."""
+    """Return whether the last FEW steps are long and alike, and `waited` nanoseconds are too long to wait for more."""
     last = durations[-FEW:]
     return len(last) == FEW and waited >= PATIENT_SECONDS * 1e9 and LONG < max(last) <= ALIKE * min(last)
 

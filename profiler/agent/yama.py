@@ -8,10 +8,10 @@ _PR_SET_PTRACER = 0x59616D61
 
 
 def allow(tracer: int) -> None:
-    """Name the process that may look into this one, with its children.
+    """Allow the process `tracer` and its children to inspect this process.
 
-    Nothing happens unless ptrace_scope is 1, or if ctypes is not loaded (torch loads it). A call of the program's own
-    takes its place, and processes that this one starts do not inherit it.
+    No-op unless ptrace_scope is 1 and ctypes is loaded (torch loads it). A later call by the program replaces this one,
+    and processes that this one starts do not inherit it.
     """
     try:
         with open(SCOPE) as file:

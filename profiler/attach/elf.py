@@ -55,7 +55,7 @@ def _found(pid: int, mapped: dict[str, int], paths: list[str], names: tuple[str,
         if path not in mapped:
             continue
         try:
-            # As the process sees it: an executable that has been replaced since is not the one that runs.
+            # /proc/PID/exe is the executable that runs, even if the file has been replaced since.
             data = Path(f"/proc/{pid}/exe" if path == _executable(pid) else path).read_bytes()
             offsets = _symbols(data, names)
         except (OSError, struct.error):
@@ -82,7 +82,7 @@ def _symbols(data: bytes, names: tuple[str, ...]) -> dict[str, int]:
             continue
         strings = tables[table[6]][4]
         for name, _, _, section, value, _ in _SYMBOL.iter_unpack(data[table[4] : table[4] + table[5]]):
-            if section == 0:  # it is another file's
+            if section == 0:  # defined in another file
                 continue
             text = data[strings + name : data.index(b"\0", strings + name)]
             if text in wanted:

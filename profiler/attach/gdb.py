@@ -26,7 +26,7 @@ def call(pid: int, function: int, *arguments: int, write: tuple[Path, int] | Non
     """
     types = ",".join("long" for _ in arguments)
     values = ",".join(map(str, arguments))
-    # Symbols of its libraries would take seconds to read, and are not needed: we know the addresses.
+    # Symbols of libraries would take seconds to read and are not needed: we know the addresses.
     command = ["gdb", "-batch", "-nx", "-iex", "set auto-solib-add off", "-iex", "set debuginfod enabled off"]
     steps = ["set print symbol off", f"attach {pid}"]
     if write:

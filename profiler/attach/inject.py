@@ -1,9 +1,9 @@
 """Run a few lines of code in a running Python program: in its main thread, between two bytecodes.
 
-From Python 3.14 on the interpreter offers this (sys.remote_exec). Before, profile-train calls Py_AddPendingCall, the
-function that C extensions use for it, which needs no interpreter lock and runs nothing itself. A program that spends
-long in native code runs the lines when it returns; if profile-train has stopped waiting by then, they find no order
-and do nothing.
+From Python 3.14 on, the interpreter offers this (sys.remote_exec). In older versions, profile-train calls
+Py_AddPendingCall, the function that C extensions use for it, which needs no interpreter lock and runs nothing itself. A
+program in a long native call runs the lines when it returns; if profile-train has stopped waiting by then, they find no
+order and do nothing.
 """
 
 import json
@@ -30,13 +30,13 @@ PATIENCE = 60.0
 """Seconds to wait for the program to return from native code."""
 
 LONG = 3.0
-"""Seconds after which the user is informed of the reason for the wait."""
+"""Seconds of waiting after which the user is informed of the reason."""
 
 PAUSES = {"busy": (0.005, 0.05), "profiled": (1.0, 1.0)}
-"""Range of seconds to wait before asking again, by the program's state.
+"""Range of seconds to wait before the next request, by the program's state.
 
-The length is random, because a fixed one could fall into step with the program's own rhythm. It is long while the
-program's profiler records stacks, because each question leaves a mark in that trace.
+The wait is random, because a fixed one could synchronize with the program's own rhythm. It is long while the program's
+profiler records stacks, because each request leaves a mark in that trace.
 """
 
 REASONS = {
@@ -48,10 +48,10 @@ REASONS = {
 
 _PAGE = 4096
 
-# The names are in dictionaries of their own: the program's __main__ stays as it is.
+# The lines have their own namespace, so the program's __main__ does not change.
 #
-# While torch.profiler records stacks, all that is called leaves its names there as pointers into the code, which must
-# be there when the trace is written: so what is run now is kept, and what would be loaded waits.
+# While torch.profiler records stacks, it keeps the names of called functions as pointers into their code, which must
+# still exist when the trace is written. So the code that runs now is kept, and loading more code waits.
 _SOURCE = """
 with open({order!r}, encoding="utf-8") as file:
     order = file.read()
@@ -71,7 +71,7 @@ if profiled:
     package.kept = [*getattr(package, "kept", ()), frame.f_code, frame.f_back.f_code]
     del frame
 if sys.version_info < (3, 9):
-    answer = {{"state": "failed", "message": "it runs on Python older than 3.9"}}
+    answer = {{"state": "failed", "message": "its Python is older than 3.9"}}
 elif profiled and order["act"] == "begin":
     answer = {{"state": "profiled"}}
 else:
@@ -132,7 +132,7 @@ class Injector:
         self._bootstrap.write_text(_BOOTSTRAP.format(source=source), encoding="utf-8")
         self._asked = 0
         self._page = 0
-        """Address of the lines in the program; the memory behind them is zero, as at the end of a string."""
+        """Address of the lines in the program; the memory after them is zero, which ends the string."""
         self._waiting = False
         """Whether the injected lines have yet to run."""
         try:
@@ -202,7 +202,7 @@ class Injector:
     def _take(self, chosen: Way) -> None:
         if chosen is not Way.INTERPRETER:
             self._at = elf.addresses(self.pid)
-        self._way = chosen  # last: without the addresses it is no way
+        self._way = chosen  # set last, because it needs the addresses
 
     def _schedule(self) -> None:
         """Have the program run the lines."""
@@ -210,7 +210,7 @@ class Injector:
             try:
                 getattr(sys, "remote_exec")(self.pid, str(self._bootstrap))  # noqa: B009  unknown to older versions
                 return
-            except RuntimeError:  # PYTHON_DISABLE_REMOTE_DEBUG is set for it, or its build is another one
+            except RuntimeError:  # PYTHON_DISABLE_REMOTE_DEBUG is set there, or its build differs
                 self._take(way(self.pid))
         first = not self._page
         if first:

@@ -1,8 +1,8 @@
 """Call a function in a process's main thread, by ptrace(2) on x86-64 Linux.
 
-The thread stops for about a millisecond. Every register is restored, those for floats and vectors included. Other
+The thread stops for about a millisecond. Every register is restored, including those for floats and vectors. Other
 threads continue meanwhile, so a lock that one of them holds gets released. A call that does not return is aborted and
-the thread is put back where it stood.
+the thread is put back where it was.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Thread:
             self._registers = self._get(_NT_PRSTATUS, _REGISTERS.size)
             self._vectors = self._get(_NT_X86_XSTATE, _XSTATE_ROOM)
             if _REGISTERS.unpack(self._registers)[_CS] != _CODE_64:
-                raise OSError("It runs no 64-bit code")
+                raise OSError("It does not run 64-bit code")
         except BaseException:
             self._detach()
             raise
@@ -131,9 +131,9 @@ class Thread:
             raise OSError("The call failed")
 
     def _reaches(self, stop: Callable[[int, int], bool]) -> bool:
-        """Return whether the thread stops so, by signal and event, within PATIENCE; until then it continues.
+        """Return whether the thread reaches a stop that `stop(signal, event)` accepts, within PATIENCE.
 
-        Other signals that arrive are kept for it.
+        It continues after any other stop. Signals that arrive are kept for it.
 
         Raises:
             ProcessLookupError: the process has ended.
@@ -156,7 +156,7 @@ class Thread:
             _ptrace(_CONT, self._tid)
 
     def _detach(self) -> None:
-        with contextlib.suppress(OSError):  # it has ended, or does not stop, and is let go as we end
+        with contextlib.suppress(OSError):  # it has ended, or does not stop and is released when we end
             _ptrace(_DETACH, self._tid, 0, 0)
         for number in self._pending:
             with contextlib.suppress(OSError):
@@ -186,7 +186,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def _requested(_number: int, event: int) -> bool:
-    """Return whether that is the stop that was requested."""
+    """Return whether the stop is the one that was requested."""
     return event == _EVENT_STOP
 
 

@@ -54,7 +54,7 @@ def _hook(pid: int, settings: dict[str, object], hooked: list[Injector], asked: 
     except TimeoutError as error:
         injector.close()
         raise ProfilerError(
-            f"Process {pid} accepted no hooks within {PATIENCE:.0f} s: {error}.",
+            f"Process {pid} did not accept hooks within {PATIENCE:.0f} s: {error}.",
             "Nothing was left in it. Try again later: it may be loading, compiling, in a long step, or recording "
             "stacks with its own profiler.",
         ) from None
@@ -69,7 +69,7 @@ def _hook(pid: int, settings: dict[str, object], hooked: list[Injector], asked: 
         return None
     injector.close()
     if state == "interrupted":
-        os.kill(pid, signal.SIGINT)  # it was meant for the program, and has met us
+        os.kill(pid, signal.SIGINT)  # it was meant for the program but reached us
         raise ProfilerError(
             f"Process {pid} is being interrupted.", "Nothing was recorded. Check whether the process continues."
         )
@@ -139,7 +139,7 @@ def record(wanted: Wanted) -> tuple[Path, tuple[str, ...]]:
             notes += _begin(wanted, settings, hooked, asked)
             origin = time.perf_counter_ns()
             run = new_run(redact_command(words), origin, wanted.budget, cwd=target.folder(pid))
-            run = replace(run, user=None, commit=None)  # ours are not the program's, and the commit may have changed
+            run = replace(run, user=None, commit=None)  # the user is ours, and the commit may have changed
             recorder = Recorder(seat.folder, rings, run, pid, wanted, origin=origin)
         except BaseException:
             _unhook(hooked)
@@ -165,14 +165,14 @@ def _begin(wanted: Wanted, settings: dict[str, object], hooked: list[Injector], 
     notes = []
     for pid in candidates:
         try:
-            # One rank's windows tell of all; ranks wait for each other, so every rank's would cost all of them.
+            # One rank's windows represent all. Ranks wait for each other, so windows in every rank would slow all.
             why = _hook(pid, {**settings, "windows": None} if hooked else settings, hooked, asked)
         except PermissionError:
             raise rights.refusal(pid) from None
         except ProcessLookupError:
             why = "has ended"
         except OSError as error:
-            why = f"could not be entered ({error})"
+            why = f"could not be attached to ({error})"
         except ProfilerError as error:
             if pid == wanted.pid or len(candidates) == 1:
                 raise
@@ -223,7 +223,7 @@ def _waits(pid: int, asked: list[int]) -> Callable[[str], None]:
 
 @contextlib.contextmanager
 def _stop_signals() -> Iterator[list[int]]:
-    """Make Ctrl-C and similar signals end the recording, not this command; yield those that have come."""
+    """Make Ctrl-C and similar signals end the recording, not this command; yield the list of received ones."""
     asked: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, lambda number, _: asked.append(number)) for number in numbers}

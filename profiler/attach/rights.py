@@ -41,8 +41,8 @@ def _why(pid: int, proc: Path) -> str:
     scope = text(proc / "sys/kernel/yama/ptrace_scope").strip()
     if tracer:
         return f"process {tracer[1]} (a debugger or strace) is attached to it already; detach that first."
-    if pid == 1 and not re.match(r"python|pt_", text(proc / "1/comm")):  # in a container, the training may be it
-        return "it is the first process of its machine or container. Give the training's own PID, as ps shows it."
+    if pid == 1 and not re.match(r"python|pt_", text(proc / "1/comm")):  # in a container, it may be the training
+        return "it is the first process of the machine or container. Give the PID of the training, as shown by `ps`."
     if scope == "3":
         return "kernel.yama.ptrace_scope is 3, which forbids it until the next boot."
     if scope in ("1", "2"):

@@ -10,7 +10,7 @@ from profiler.errors import ProfilerError
 from profiler.launch import VARIABLE
 from profiler.reading import text
 
-# What torch calls the main thread of a DataLoader worker, from 2.6 on.
+# Name of the main thread of a DataLoader worker, from torch 2.6 on.
 WORKER = "pt_data_worker"
 
 _NEEDED = "Give the PID of a training process. List processes with: ps -ef | grep python"
@@ -36,7 +36,7 @@ def check(pid: int, *, inject: bool = True) -> None:
     if not inject:
         return
     owner = psutil.Process(pid).uids().effective
-    if owner != os.geteuid():  # root could, but the program could not read or write what root makes for it
+    if owner != os.geteuid():  # root could, but the program could not access files that root creates
         raise ProfilerError(
             f"Process {pid} belongs to another user.",
             f"Attach as that user: sudo -u '#{owner}' profile-train attach {pid}",
@@ -65,7 +65,7 @@ def ranks(pid: int) -> list[int]:
     except psutil.Error:
         children = []
     found = [child for child in children if has_torch(child) and not is_worker(child)]
-    # What a rank forks is no rank: it has the same command line.
+    # A child with the command line of its parent was forked by a rank, and is not a rank.
     lines = {each: command(each) for each in [pid, *found]}
     own = [each for each in found if lines.get(_parent(each)) != lines[each]]
     return own or [pid]

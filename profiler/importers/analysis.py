@@ -1,6 +1,6 @@
 """The analysis of one trace: everything the trace shows about its rank, without its columns.
 
-It stays small, however large the trace is.
+The result stays small, however large the trace is.
 """
 
 from dataclasses import dataclass
@@ -55,12 +55,12 @@ def analyze(path: Path) -> Analysis:
     host = host_of(trace, work)
     steps = steps_of(trace, work)
     if steps.end <= steps.begin:
-        raise ProfilerError(f"The trace {path} spans no time.", "Record several steps of the training.")
+        raise ProfilerError(f"The trace {path} covers no time.", "Record several steps of the training.")
     problems = list(trace.problems)
     if (devices := device_count(trace)) > 1:
         problems.append(
-            f"{path.name} contains work of {devices} GPUs of one process. The report is about the GPU with the most "
-            "kernels."
+            f"{path.name} contains work from {devices} GPUs of one process. The report covers only the GPU with "
+            "the most kernels."
         )
     inside = work.where(steps.asked_in(work))
     on_gpu, typical = len(work) > 0, steps.typical

@@ -1,8 +1,8 @@
 """Count the operations and bytes of an operator's call from the shapes, types and values of its arguments.
 
-A multiplication and an addition count as two operations. Bytes are the least that must be moved: each tensor that goes
-in or comes out once. An elementwise function counts as one operation for each element, whatever it computes; a softmax
-and a normalization as five. What a call does not tell is None, and so is everything of an unknown operator.
+A multiplication and an addition count as two operations. Bytes are the minimum that must be moved: each input and
+output tensor once. An elementwise function counts as one operation per element, whatever it computes; a softmax or a
+normalization as five. A number that the arguments do not show is None; so are both numbers of an unknown operator.
 
 Sources: torch.utils.flop_counter for matmuls, convolutions and attention; the arguments are those of torch's
 native_functions.yaml.
@@ -42,7 +42,7 @@ class Operand(NamedTuple):
 
     shape: Shape
     size: int | None
-    """Bytes of an element; None if the trace does not tell."""
+    """Bytes of an element; None if the trace does not show it."""
 
     @property
     def number(self) -> int:
@@ -63,7 +63,7 @@ class Call(NamedTuple):
     types: tuple[str, ...]
     """Kineto's names for the types; "" for a list of tensors or an argument that was left out."""
     values: tuple[str, ...]
-    """Values of arguments that are no tensors, as text."""
+    """Values of arguments that are not tensors, as text."""
 
     def tensor(self, at: int) -> Operand:
         """Return the tensor at a position.
@@ -74,7 +74,7 @@ class Call(NamedTuple):
         return self.given(at)[0]
 
     def given(self, *positions: int) -> list[Operand]:
-        """Return those of the tensors at these positions that were given."""
+        """Return the tensors that were given at these positions."""
         arguments = (self.tensors[at] for at in positions if at < len(self.tensors))
         return [tensors[0] for tensors in arguments if len(tensors) == 1]
 
@@ -100,12 +100,12 @@ NOTHING = Work(None, None)
 Count = Callable[[str, Call], tuple[float, float]]
 """A model: it returns the operations and bytes of a call, each NaN if unknown.
 
-It raises LookupError or ValueError if an argument was not recorded, or is not one of its operator.
+It raises LookupError or ValueError if an argument was not recorded, or does not fit the operator.
 """
 
 
 def parse(dims: bytes, types: bytes, values: bytes = b"") -> Call:
-    """Return a call from Kineto's JSON of its arguments; one that does not fit leaves all without shapes."""
+    """Return a call from Kineto's JSON of its arguments; if one is malformed, none of them has a shape."""
     shapes, names, texts = (_decoded(each) for each in (dims, types, values))
     kinds = tuple(name if isinstance(name, str) else "" for name in names)
     found = [_tensors(shape, kinds[at] if at < len(kinds) else "") for at, shape in enumerate(shapes)]
@@ -114,7 +114,7 @@ def parse(dims: bytes, types: bytes, values: bytes = b"") -> Call:
 
 
 def work_of_call(name: str, call: Call) -> Work:
-    """Return what one call of the operator called `name` does."""
+    """Return the work of one call of the operator `name`."""
     for pattern, count in _MODELS:
         if pattern.search(name):
             try:
@@ -136,7 +136,7 @@ def _decoded(text: bytes) -> list[object]:
 def _tensors(given: object, kind: str) -> tuple[Operand, ...] | None:
     shape = _shape(given)
     if shape is not None:
-        # A tensor without dimensions and a number look alike, but only a tensor has a type of elements.
+        # A 0-dimensional tensor and a number look alike, but only a tensor has an element type.
         return (Operand(shape, SIZES.get(kind)),) if shape or kind in SIZES else ()
     shapes = [_shape(each) for each in given] if isinstance(given, list) else [None]
     return None if None in shapes else tuple(Operand(each, SIZES.get(kind)) for each in shapes if each is not None)
@@ -163,7 +163,7 @@ def _moved(*tensors: Operand) -> float:
 
 
 def _matmul(first: int) -> Count:
-    """Return the model of a matmul whose matrices are at `first` and after it; what comes before is added."""
+    """Return the model of a matmul of arguments `first` and `first + 1`; any argument before them is added."""
 
     def count(name: str, call: Call) -> tuple[float, float]:
         left, right = call.tensor(first), call.tensor(first + 1)
@@ -177,7 +177,7 @@ def _matmul(first: int) -> Count:
 
 
 def _grouped(_: str, call: Call) -> tuple[float, float]:
-    """Count a matmul of groups: rows of one matrix, each with the matrix of its group out of a stack."""
+    """Count a grouped matmul: each row of one matrix is multiplied by its group's matrix from a stack."""
     left, right = call.tensor(0), call.tensor(1)
     _check((len(left.shape), len(right.shape)) == (2, 3))
     return _product(left, right, right.shape[1], right.shape[2:], left.size and max(2, left.size))
@@ -208,7 +208,7 @@ class _ConvolutionSettings(NamedTuple):
     padding: int
     dilation: int | None
     transposed: int | None = None
-    """Of a flag."""
+    """Position of the flag."""
 
 
 _CONVOLUTIONS: Mapping[str, _ConvolutionSettings] = {
@@ -266,13 +266,13 @@ def _convolution_backward(_: str, call: Call) -> tuple[float, float]:
 
 
 def _meetings(places: Operand, weight: Operand) -> float:
-    """Count the operations of a convolution in which each place meets the whole weight."""
+    """Count the operations of a convolution that applies the whole weight at each of these places."""
     _check(len(places.shape) > 2 and places.shape[1] > 0)
     return 2.0 * (places.number // places.shape[1]) * weight.number
 
 
 def _numbers(text: str, number: int) -> list[int]:
-    """Return numbers from Kineto's text for a list of them; a single one counts for all dimensions."""
+    """Return the numbers in Kineto's text for a list; a single number applies to all dimensions."""
     found = [int(each) for each in re.findall(r"-?\d{1,9}", text)] if re.fullmatch(r"\[[\d, -]*\]", text) else []
     _check(len(found) in (1, number))
     return found * number if len(found) == 1 else found
@@ -282,12 +282,12 @@ def _numbers(text: str, number: int) -> list[int]:
 
 
 class _Attention(NamedTuple):
-    """The arguments of an attention in one kernel."""
+    """The arguments of a fused attention operator."""
 
     query: int
     """Position of the query; key and value follow."""
     causal: int
-    """Position of a flag, or of the number of a mask."""
+    """Position of the causal flag, or of the number of the mask type."""
     by_head: bool
     """Whether shapes are batch, heads, sequence, size; else batch, sequence, heads, size."""
 
@@ -313,10 +313,10 @@ _ATTENTIONS: Mapping[str, _Attention] = {
 
 
 def _attention(name: str, call: Call) -> tuple[float, float]:
-    """Count attention in one kernel: two matmuls forward, five backward, which computes the scores again.
+    """Count fused attention: two matmuls forward; five backward, which recomputes the scores.
 
-    Of a causal mask only the pairs below the diagonal count. A head of the keys that several heads of the queries share
-    (GQA) is moved once.
+    With a causal mask, only the pairs on and below the diagonal count. A key head that several query heads share (GQA)
+    is moved once.
     """
     known = _ATTENTIONS[name]
     query, key, value = (call.tensor(known.query + at) for at in range(3))
@@ -335,11 +335,11 @@ def _attention(name: str, call: Call) -> tuple[float, float]:
     return 2 * number * (query.shape[3] + value.shape[3]), moved
 
 
-# ---- what memory limits ----
+# ---- memory-bound operators ----
 
 
 def _normalization(operations: int, reads: tuple[int, ...], weights: tuple[int, ...] = ()) -> Count:
-    """Return the model of a normalization or softmax of the first argument, which reads tensors as large at `reads`."""
+    """Return the model of a normalization or softmax that reads the tensors at `reads`, all as large as its result."""
 
     def count(_: str, call: Call) -> tuple[float, float]:
         given = [call.tensor(at) for at in reads]
@@ -354,8 +354,8 @@ def _reduction(_: str, call: Call) -> tuple[float, float]:
 
 
 def _elementwise(name: str, call: Call) -> tuple[float, float]:
-    """Count a function of each element; the result is as large as its arguments, broadcast."""
-    # A third argument of some is out=, the result.
+    """Count an elementwise function; the result has the broadcast shape of the arguments."""
+    # The third tensor of some operators is out=, the result.
     given = call.given(*range(2 if _TWO_OPERANDS.match(name) else len(call.tensors)))
     _check(len(given) > 0)
     shape = np.broadcast_shapes(*(each.shape for each in given))
@@ -379,7 +379,7 @@ def _concatenation(_: str, call: Call) -> tuple[float, float]:
 
 
 def _lookup(name: str, call: Call) -> tuple[float, float]:
-    """Count the rows of a table that indices choose: each is read and written."""
+    """Count the table rows that the indices select: each is read and written."""
     embedding = name == "aten::embedding"
     table, indices = call.tensor(0), call.tensor(1 if embedding else 2)
     _check(len(table.shape) > 0 and (embedding or call.value(1) == "0"))
@@ -388,7 +388,7 @@ def _lookup(name: str, call: Call) -> tuple[float, float]:
 
 
 def _lists(name: str, call: Call) -> tuple[float, float]:
-    """Count an update of many tensors at once: each list is read, the first is written, so is an optimizer's state."""
+    """Count an update of many tensors at once: each list is read; the first and an optimizer's state are written."""
     lists = [tensors for tensors in call.tensors if tensors and sum(each.number for each in tensors) > len(tensors)]
     _check(len(lists) > 0)
     # A fused optimizer writes parameters and state; gradients, the second list, are only read.

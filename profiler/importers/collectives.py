@@ -50,11 +50,11 @@ class Collectives(NamedTuple):
         return sum(self.durations)
 
     def exchange(self, shortest: int | None) -> Exchange:
-        """Return them as a recording keeps them.
+        """Return the `Exchange` to store.
 
-        `shortest` is what they take on the ranks that come last; None if that is unknown. What they take longer here is
-        waiting. The rates, the "algorithm bandwidth" and "bus bandwidth" of nccl-tests (see its PERFORMANCE.md), are
-        without it.
+        `shortest` is their total duration on the ranks that arrive last; None if that is unknown. Any time beyond it is
+        waiting. The rates exclude waiting; they are the "algorithm bandwidth" and "bus bandwidth" of nccl-tests (see
+        its PERFORMANCE.md).
         """
         seconds = (self.total if shortest is None else shortest) * 1e-9
         algorithm = self.bytes / seconds if self.bytes and seconds > 0 else None
@@ -89,10 +89,10 @@ def collectives(trace: Trace, work: GpuWork) -> tuple[Collectives, ...]:
 
 
 def exchanges(ranks: Sequence[Sequence[Collectives]]) -> list[tuple[Exchange, ...]]:
-    """Return the collectives of each rank, with the time waited if all ranks of a group made equally many of them.
+    """Return the collectives of each rank, with waiting times if all ranks of a group ran the same number of them.
 
-    A collective ends on all ranks together, and only the last rank to arrive does not wait, so the shortest duration is
-    the transfer.
+    A collective ends on all ranks at the same time, and only the last rank to arrive does not wait, so the shortest
+    duration is the transfer time.
     """
     everywhere = grouped(chain.from_iterable(ranks), lambda each: each.key)
     shortest = {

@@ -19,16 +19,16 @@ OPERATOR, ANNOTATION, MODULE, CALL, KERNEL, COPY, FILL = range(7)
 """Categories of a range: host operator, named host range, module's call, call into the GPU's runtime, GPU work."""
 
 MODULE_PREFIX = "nn.Module: "
-"""How torch.profiler names the Python range of a module's call; no other Python ranges are kept."""
+"""Prefix that torch.profiler gives the Python range of a module call; no other Python ranges are kept."""
 
 _SETTINGS = re.compile("conv|attention|index_select|embedding")
-"""Operators whose work depends on the values of their arguments; of the others only shapes are kept."""
+"""Operators whose work depends on the values of their arguments; for others, only shapes and types are kept."""
 
 _ANNOTATED = re.compile(r"ProfilerStep#|enumerate\(DataLoader\)#|Optimizer\.(step|zero_grad)#")
-"""Ranges that torch names itself; until 1.11 they were written as operators."""
+"""Annotations that torch makes itself; until 1.11 it wrote them as operators."""
 
 LARGEST = 1 << 63
-"""Correlation numbers from here on are invalid: some tools write -1 as an unsigned number."""
+"""Smallest invalid correlation number: some tools write -1 as an unsigned number."""
 LONGEST = 1e15
 """Largest distance of any time from the first, in microseconds: thirty years."""
 
@@ -51,7 +51,7 @@ CATEGORIES = {
     "Memcpy": COPY,
     "Memset": FILL,
 }
-"""Category by Kineto's name. Annotations that are drawn again on the GPU are not kept."""
+"""Category by Kineto's name. Annotations that are repeated on the GPU are not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +60,20 @@ class EventColumns(Intervals):
 
     category: npt.NDArray[np.int8]
     name: npt.NDArray[np.int32]
-    """Position in the trace's names; the other index columns refer to their own tables likewise."""
+    """Index into the trace's names; the other index columns refer to their own tables in the same way."""
     thread: npt.NDArray[np.int32]
     stream: npt.NDArray[np.int32]
     """Stream of GPU work; -1 on the host."""
     correlation: Integers
     """Correlation number; -1 if there is none."""
     collective: npt.NDArray[np.int32]
-    """Description of a collective that names itself; else -1."""
+    """Description of the collective, if its kernel has one; else -1."""
     inputs: npt.NDArray[np.int32]
     """Shapes, types and values of an operator's arguments; -1 if they were not recorded."""
     sequence: Integers
-    """Of an operator, the number that joins forward and backward pass; -1 if there is none."""
+    """Number that links the forward and backward pass of an operator; -1 if there is none."""
     blocks: npt.NDArray[np.float32]
-    """Of a kernel, for each multiprocessor; NaN where the trace does not tell."""
+    """Blocks of a kernel per multiprocessor; NaN if the trace does not show it."""
 
 
 class Collective(NamedTuple):
@@ -91,7 +91,7 @@ class Collective(NamedTuple):
 
 
 _DESCRIPTION = attrgetter(*Collective._fields)
-"""The arguments of its kernel that make a `Collective`."""
+"""Getter of the kernel arguments that make up a `Collective`."""
 
 
 class Numbers(dict[Any, int]):
@@ -116,14 +116,14 @@ class Builder:
         self.seen = 0
         """Number of events of any kind."""
         self.delaying = 0
-        """Number of those whose recording took the host time."""
+        """Number of events whose recording cost host time."""
         self._origin: float | None = None
         self._pieces: list[EventColumns] = []
 
     def add(self, events: list[Any]) -> None:
-        """Add the kept ones of these events."""
+        """Add the events of kept categories that have an end."""
         self.seen += len(events)
-        # Maps of C functions: a loop of Python's own over every value would take longer than the parser.
+        # C functions in `map`: a Python loop over every value would take longer than the parser.
         known = map(CATEGORIES.get, map(attrgetter("cat"), events), repeat(-1))
         category = np.fromiter(known, np.int8, len(events))
         self.delaying += int(((category >= 0) & (category <= CALL)).sum())
@@ -188,7 +188,7 @@ class Builder:
         return np.flatnonzero(chosen), [each.args or _NOTHING for each in compress(kept, chosen.tobytes())]
 
     def columns(self) -> EventColumns:
-        """Return everything added, sorted by start; of ranges that start together the longer comes first."""
+        """Return everything added, sorted by start; if ranges have the same start, the longer comes first."""
         if not self._pieces:
             nothing: Any = np.empty(0, np.int64)
             return EventColumns(*(nothing for _ in fields(EventColumns)))

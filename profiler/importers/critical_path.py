@@ -1,10 +1,11 @@
-"""The critical path of a step: host and GPU work of which each link waited for the one before.
+"""The critical path of a step: a chain of host and GPU work in which each link waited for the one before.
 
 It is followed backward from the step's end. A kernel began late for one of two reasons: the work before it had not
 ended (the chain continues there), or the host launched it late (the chain continues at the call). The host was late
 because of everything it did since it last waited for the GPU; then the chain continues at the work it waited for.
 
-Traces do not record which stream waited for which. The work that ended last before a kernel began is taken for it.
+Traces do not record which stream waited for which. A kernel is assumed to have waited for the work that ended last
+before it began.
 """
 
 from collections import defaultdict
@@ -22,7 +23,7 @@ PARTS: tuple[Part, ...] = get_args(Part)
 """Parts of a critical path.
 
 - compute, communication, memory: GPU work of three kinds.
-- gpu_gap: the GPU between two pieces of work that had both been launched.
+- gpu_gap: the time between two pieces of GPU work that had both been launched.
 - launch: from a launching call to its work.
 - data, host: the host fetching a batch, or doing anything else.
 - sync: from the end of awaited work to the return of the waiting call.
@@ -60,9 +61,9 @@ def seconds(path: Iterable[Link]) -> dict[str, float]:
 
 
 def _back(work: GpuWork, host: HostActivity, begin: int, end: int) -> Iterator[tuple[Part, int]]:
-    """Yield each link's part and start, the last link first; each ends where the one behind it starts."""
+    """Yield each link's part and start, the last link first; a link ends where the one yielded before it starts."""
     done = work.where(np.argsort(work.end, kind="stable"))
-    # Whatever the GPU ends with, the step ends with: what it waited for is the last to end.
+    # The step ends with the GPU work that ends last; if none ends at `end`, it ends on the host.
     moment, place = end, _last_ended(done, end)
     on_gpu = place >= 0 and done.end[place] == end
     while moment > begin:
@@ -87,9 +88,9 @@ def _back(work: GpuWork, host: HostActivity, begin: int, end: int) -> Iterator[t
 
 
 def _awaited(done: GpuWork, waits: Spans, begin: int, moment: int, place: int) -> tuple[int, int]:
-    """Return the end of the host's last wait before `moment` for work that ended in it, and the place of that work.
+    """Return the end of the host's last wait before `moment` in which GPU work ended, and the place of that work.
 
-    It is not behind `place`. If there is none, they are `begin` and -1.
+    The place is at most `place`. If there is no such wait, return `begin` and -1.
     """
     for at in range(int(np.searchsorted(waits.end, moment, "right")) - 1, -1, -1):
         back = int(waits.end[at])

@@ -5,7 +5,7 @@ computed; a copy or fill ran while neither did; idle. A gap in which nothing ran
 that applies:
 
 - data: the host was fetching a batch;
-- sync: the GPU had run dry while the host waited for it;
+- sync: the GPU had run out of work while the host waited for it;
 - launch: the host was late with the next launch;
 - queued: the work had been queued in time, so it waited for another stream or for the GPU itself.
 """
@@ -24,16 +24,19 @@ from profiler.importers.kineto import Trace
 from profiler.importers.work import COMMUNICATION, COMPUTE, MEMORY, NOWHERE, GpuWork, HostActivity, is_copy
 
 STALL = 1_000_000
-"""Nanoseconds from which a gap is a stall: a host that launches one small kernel after the other needs 10 to 300 us for
-each under the profiler, as the gaps of public traces show.
+"""Longest gap that is not a stall, in nanoseconds. Under the profiler, a host that launches small kernels one after the
+other needs 10 to 300 us for each, as the gaps in public traces show.
 """
 
 _ALLOCATION = re.compile(r"(cuda|hip)(Malloc|Free)(Async)?$|cuMem(Create|Map|SetAccess|Unmap|Release)$")
-"""Calls that allocate or free device memory, those of expandable segments included; none of pinned memory."""
+"""Calls that allocate or free device memory, including expandable segments but not pinned memory."""
 
 
 class Shares(NamedTuple):
-    """Disjoint sets of time that together make up the whole, for a step's phases: copies count before computing."""
+    """Disjoint sets of time that together make up the whole, for a step's phases.
+
+    Copies between host and GPU count only while nothing else runs.
+    """
 
     running: Spans
     """Time in which anything ran except collectives and copies from and to the host."""
@@ -47,7 +50,7 @@ class Shares(NamedTuple):
 
 
 def parts_of(work: GpuWork, host: HostActivity, begin: int, end: int) -> dict[str, Spans]:
-    """Return when each part was, from `begin` to `end`."""
+    """Return the time of each part from `begin` to `end`."""
     compute, collective, memory = (
         work.spans(work.kind == kind).within(begin, end) for kind in (COMPUTE, COMMUNICATION, MEMORY)
     )
@@ -72,7 +75,7 @@ def _why_idle(gaps: Spans, active: Spans, work: GpuWork, host: HostActivity, beg
     dry = np.where(before >= 0, np.append(active.end, 0)[before], begin)
     following = np.searchsorted(work.start, gaps.end, "left")
     call_end = np.append(work.call_end, NOWHERE)[following]
-    # A call that had returned before the GPU ran dry had queued its work in time; of one not seen nothing is known.
+    # A call that returned before the GPU ran out of work was in time; a call missing from the trace counts as in time.
     queued = (following < len(work)) & (call_end <= dry)
     wait = np.searchsorted(host.waits.start, dry, "right") - 1
     waited = (wait >= 0) & (np.append(host.waits.end, 0)[wait] >= dry)
@@ -80,7 +83,7 @@ def _why_idle(gaps: Spans, active: Spans, work: GpuWork, host: HostActivity, beg
 
 
 def shares(trace: Trace, work: GpuWork, host: HostActivity, parts: Mapping[str, Spans], begin: int, end: int) -> Shares:
-    """Split the time from `begin` to `end`, of which these are the parts."""
+    """Split the time from `begin` to `end`, given its parts."""
     incoming, outgoing = is_copy(trace, work, "HtoD"), is_copy(trace, work, "DtoH")
     collective = work.kind == COMMUNICATION
     running = work.spans(~incoming & ~outgoing & ~collective).within(begin, end)
@@ -101,7 +104,7 @@ def shares(trace: Trace, work: GpuWork, host: HostActivity, parts: Mapping[str, 
 
 
 def breakdown(work: GpuWork, parts: Mapping[str, Spans], begin: int, end: int) -> dict[str, Any]:
-    """Return the fields of `schema.TraceFact` that say how the time was spent, in seconds.
+    """Return the fields of `schema.TraceFact` that show how the time was spent, in seconds.
 
     `overlap` is the share of the communication that compute hides.
     """
@@ -115,10 +118,10 @@ def breakdown(work: GpuWork, parts: Mapping[str, Spans], begin: int, end: int) -
 
 
 def account(trace: Trace, work: GpuWork, shared: Shares, begin: int, end: int) -> dict[str, Any]:
-    """Return the fields of `schema.Window` that say how the time was spent, in seconds.
+    """Return the fields of `schema.Window` that show how the time was spent, in seconds.
 
-    `busy`, `h2d` and the four idle classes add up to the whole. `communication` is all of it, hidden or not. `scatter`
-    is that of a sum of independent pieces, the square root of the sum of their squares, over the sum.
+    `busy`, `h2d` and the four idle classes add up to the whole. `communication` includes hidden communication.
+    `scatter` assumes independent pieces: the square root of the sum of their squares, divided by the whole.
     """
     copies, pageable = is_copy(trace, work, "HtoD"), is_copy(trace, work, "Pageable")
     known = bool((pageable | is_copy(trace, work, "Pinned"))[copies].all())

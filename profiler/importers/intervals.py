@@ -1,4 +1,4 @@
-"""Intervals of time in whole nanoseconds, as columns: ranges of anything, sets of time, and what lies inside what."""
+"""Time intervals in whole nanoseconds, as columns: ranges of anything, sets of time, and nesting."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class Intervals:
         return parts.where(parts.end > parts.start)
 
     def spans(self, chosen: Mask | slice = slice(None)) -> Spans:
-        """Return the time in any of the chosen rows; by default, of all."""
+        """Return the time covered by any of the chosen rows; by default, by any row."""
         return union(self.start[chosen], self.end[chosen])
 
 
 @dataclass(frozen=True, slots=True)
 class Spans(Intervals):
-    """A set of time: the spans are sorted, disjoint and non-empty. `|`, `&` and `-` are those of sets."""
+    """A set of time: the spans are sorted, disjoint and non-empty. `|`, `&` and `-` are set operations."""
 
     @property
     def total(self) -> int:
@@ -68,7 +68,7 @@ class Spans(Intervals):
         return self._swept(other, lambda mine, theirs: mine & ~theirs)
 
     def _swept(self, other: Spans, kept: Callable[[Mask, Mask], Mask]) -> Spans:
-        """Return the time to keep, by whether each of the two covers it."""
+        """Return the time to keep, given whether each of the two sets covers it."""
         times = np.concatenate((self.start, self.end, other.start, other.end))
         order = np.argsort(times, kind="stable")
         sizes = (len(self), len(self), len(other), len(other))
@@ -125,18 +125,18 @@ class Groups:
         return len(self.first)
 
     def count(self, rows: Mask | Integers | slice = slice(None)) -> Integers:
-        """Return the number of rows in each group; only of these, if some are given."""
+        """Return the number of rows in each group; if `rows` are given, count only those."""
         return np.bincount(self.of[rows], minlength=len(self))
 
     def seconds(self, times: Integers, rows: Mask | Integers | slice = slice(None)) -> npt.NDArray[np.floating[Any]]:
-        """Return the seconds of each group: the sum of the times, in nanoseconds, of all its rows or of these."""
+        """Return the seconds of each group: the sum of its rows' times, in nanoseconds (only of `rows`, if given)."""
         return np.bincount(self.of[rows], times, minlength=len(self)) * 1e-9
 
 
 def around(thread: npt.NDArray[np.int32], start: Integers, end: Integers) -> Integers:
     """Return for each range the position of the innermost range around it on its thread; -1 if none.
 
-    Of ranges that start together the longer contains the shorter; of equal ones the earlier contains the later.
+    If ranges have the same start, the longer contains the shorter; if they are equal, the earlier contains the later.
     """
     found = np.full(len(start), -1)
     for number in np.unique(thread).tolist():
@@ -147,17 +147,17 @@ def around(thread: npt.NDArray[np.int32], start: Integers, end: Integers) -> Int
 
 
 def _of_a_thread(rows: Integers, start: Integers, end: Integers) -> Integers:
-    """Return the same for one thread.
+    """Return the same as `around`, for one thread.
 
-    A range lies as deep as the number of ranges before it that have not ended, because ranges of a thread never overlap
+    The depth of a range is the number of ranges before it that have not ended, because ranges of a thread never overlap
     partially.
     """
     ended = np.searchsorted(np.sort(end), start, "right")
-    # Of those ranges one without length, and its like behind it, have not ended before it.
+    # `ended` includes zero-length ranges at the same start: subtract the range itself and those after it.
     instant = np.cumsum(end == start)
     behind = np.searchsorted(start, start, "right") - 1
     ended -= instant[behind] - instant + (end == start)
-    # A clock's ticks may let a range seem to outlast the one around it, or to end as the next begins.
+    # Clock ticks can make a range appear to outlast the one around it, or to end when the next begins.
     depth = np.maximum(np.arange(len(rows)) - ended, 0)
     found = np.full(len(rows), -1)
     outer = np.flatnonzero(depth == 0)

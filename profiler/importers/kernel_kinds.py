@@ -19,7 +19,7 @@ def _table(**patterns: str) -> Table:
     return tuple((kind.split("__")[0], re.compile(pattern, re.VERBOSE)) for kind, pattern in patterns.items())
 
 
-# torch.compile names a kernel after all that was fused into it, so the sort of kernel (poi, red, per, tem) comes first.
+# torch.compile names a kernel after everything fused into it, so its type (poi, red, per, tem) is checked first.
 _KERNELS = _table(
     loss__triton=r"triton_(red|per|poi).*(log_softmax|nll_loss|cross_entropy)",
     elementwise__triton=r"triton_poi",
@@ -27,7 +27,7 @@ _KERNELS = _table(
     reduction__triton=r"triton_(red|per)",
     communication=r"nccl | rccl | all_?reduce | all_?gather | reduce_?scatter | all_?to_?all | nvshmem | deep_ep::",
     attention=r"flash | fmha | attention | attn | sdpa | sage_fwd",
-    elementwise__depthwise=r"depthwise",  # a convolution by name, but bound by memory as elementwise work is
+    elementwise__depthwise=r"depthwise",  # a convolution by name, but memory-bound like elementwise work
     optimizer=r"multi_tensor | fused_?(adam|sgd|adagrad|lamb) | \bk(precondition)?optimizer",
     convolution=r"""conv(?!ert) | fprop | dgrad | wgrad | winograd | implicit_gemm | [sh](\d+)?cudnn | im2col | col2im
         | fft2d | igemm_(fwd|bwd|wrw) | cask_cudnn""",
@@ -44,9 +44,9 @@ _KERNELS = _table(
         | rotary | rope | upsample | quant | convert | cast | mask | where | arange | random | philox | foreach""",
 )
 
-# A template's arguments may name anything; what the function itself is called is asked first.
+# A template's arguments may name anything, so the function's own name is checked first.
 _FUNCTION = re.compile(r"(?:void )?((?:\(anonymous namespace\)|[\w:])+)")
-# Of a loss: the epilogue of ATen's softmax says so, or the flag after the length for which the short one is made.
+# ATen's softmax belongs to a loss if its epilogue is log-softmax or, for short rows, the flag after the length is set.
 _LOG_SOFTMAX = re.compile(r"log_?softmax|softmax_warp_(forward|backward)<[^<>]*\d,\s*(true|1)")
 _ATEN_COPY = re.compile(r"copy_kernel|index_(put|kernel|fill)|gather|scatter")
 
@@ -63,7 +63,7 @@ _TENSOR_CORES = re.compile(
 )
 
 _DTYPES = _table(
-    fp4=r"e2m1 | (nv|mx)?fp4",  # its scales are of fp8
+    fp4=r"e2m1 | (nv|mx)?fp4",  # its scales are fp8
     fp8=r"e4m3 | e5m2 | fp8 | float8 | nvjet_(sm\d+_)?q | cijk_[a-z]+_[a-z]+_(f8|b8)",
     bf16=r"bf16 | bfloat16 | nvjet_(sm\d+_)?t | cijk_[a-z]+_[a-z]+_b",
     tf32=r"tf(loat)?32 | tensorop_s1688(gemm|fprop|dgrad|wgrad)(?!_f16) | nvjet_(sm\d+_)?s",
@@ -71,7 +71,7 @@ _DTYPES = _table(
     fp32=r"sgemm | simt | scudnn | f32f32 | cijk_[a-z]+_[a-z]+_s | \bfloat\b | _f32",
 )
 
-# Operators of a CPU trace. They count with self time, so aten::linear is left with what it spends itself.
+# Operators of a CPU trace. They count with their self time, so aten::linear counts only the time it spends itself.
 _OPERATORS = _table(
     communication=r"^(c10d|nccl|gloo|_c10d_functional|mpi|ucc)[:_]",
     host=r"""^(autograd|torch|profiler):: | backward\d$ | ^detach_?$ | ^aten::(view|_unsafe_view|as_strided|reshape
@@ -132,7 +132,7 @@ def _kernel(lower: str) -> str:
         return "copy"
     if "softmax" in function and _LOG_SOFTMAX.search(lower):
         return "loss"
-    # CUTLASS runs everything as cutlass::Kernel<what it is>.
+    # CUTLASS names every kernel cutlass::Kernel<...>: only the argument shows the kind.
     kind = "other" if "cutlass" in function else _look_up(_KERNELS, function)
     return _look_up(_KERNELS, lower) if kind == "other" else kind
 

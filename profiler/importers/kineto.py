@@ -27,16 +27,16 @@ class Trace:
     inputs: tuple[tuple[bytes, bytes, bytes], ...]
     """JSON of the shapes, the types and the values of an operator's arguments."""
     events: int
-    """Number of events in the file, those not kept included."""
+    """Number of events in the file, including those not kept."""
     delaying: int
-    """Number of those whose recording took the host time: not GPU work, arrows and names."""
+    """Number of events whose recording cost host time: not GPU work, arrows or names."""
     rank: int | None
     world_size: int | None
     devices: tuple[DeviceFact, ...]
     cut_off: bool
     """Whether the file ends too early, or a part of it is damaged."""
     problems: tuple[str, ...]
-    """Sentences on everything that could not be read."""
+    """Sentences about everything that could not be read."""
 
     def named(self, wanted: Callable[[str], bool]) -> Mask:
         """Return which ranges have a wanted name."""
@@ -44,7 +44,7 @@ class Trace:
         return np.asarray(chosen[self.ranges.name])
 
     def annotated(self, prefix: str | tuple[str, ...]) -> Mask:
-        """Return which ranges are annotations whose name begins like this."""
+        """Return which ranges are annotations whose name starts with `prefix`."""
         return np.asarray(self.named(lambda name: name.startswith(prefix)) & (self.ranges.category == ANNOTATION))
 
 
@@ -82,8 +82,8 @@ def _problems(stream: Stream, kept: int) -> list[str]:
     problems = []
     if stream.cut_off:
         problems.append(
-            f"The trace {stream.path.name} is incomplete: {stream.cut_off}. The report is about the {kept:,} ranges "
-            "before that."
+            f"The trace {stream.path.name} is incomplete: {stream.cut_off}. The report covers only the {kept:,} "
+            "ranges before that point."
         )
     if stream.unreadable:
         problems.append(f"{stream.unreadable:,} events of {stream.path.name} are not valid JSON and were left out.")

@@ -8,7 +8,7 @@ from profiler.schema import Launching, Waiting
 
 
 def launches(work: GpuWork) -> Launching | None:
-    """Return what the launches of all the work cost; None if the trace has none of the calls."""
+    """Return the cost of launching all the work; None if the trace has none of the launching calls."""
     calls, delays, lengths = costs(work)
     if not len(calls):
         return None
@@ -23,7 +23,7 @@ def launches(work: GpuWork) -> Launching | None:
 
 
 def costs(work: GpuWork) -> tuple[Integers, Integers, Integers]:
-    """Return for each launching call its length, the delay of its first work, and the length of that, in nanoseconds.
+    """Return, for each launching call, its length and the delay and length of its first piece of work, in nanoseconds.
 
     The delay is the time from the end of the call to the start of the work, not below zero. A call that replays a CUDA
     graph launches several pieces of work.
@@ -34,13 +34,13 @@ def costs(work: GpuWork) -> tuple[Integers, Integers, Integers]:
 
 
 def queue(work: GpuWork, begin: int, end: int) -> Waiting | None:
-    """Return the queue of the stream with most launches from `begin` to `end`; None if no launch is known."""
+    """Return the queue of the stream with the most launches, from `begin` to `end`; None if no launch is known."""
     known = work.where(work.launched)
     streams, launches = np.unique(known.stream, return_counts=True)
     if not len(streams):
         return None
     times, lengths = length(known.where(known.stream == streams[launches.argmax()]))
-    # What came before `begin` sets the length that it begins with.
+    # Changes before `begin` determine the initial length.
     lasts = np.diff(np.clip(np.append(times, end), begin, end))
     return Waiting(
         mean=float((lengths * lasts).sum() / (end - begin)),
@@ -50,7 +50,7 @@ def queue(work: GpuWork, begin: int, end: int) -> Waiting | None:
 
 
 def length(work: GpuWork) -> tuple[Integers, Integers]:
-    """Return the moments at which the length of a stream's queue changes, and the length from each on.
+    """Return the moments at which the length of a stream's queue changes, and the length from each moment on.
 
     The length grows when a call begins and shrinks when its work begins; if both happen at once, it grows first.
     """

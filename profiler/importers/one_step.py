@@ -1,6 +1,6 @@
-"""Look into single steps of a trace: what ran when, on which stream and thread, few enough pieces to draw them.
+"""Show single steps of a trace in detail: what ran when, on which stream and thread, in few enough pieces to draw.
 
-A step is shown from when the GPU reached it to when it reached the next; the host is shown at what it did meanwhile.
+A step is shown from when the GPU reached it to when it reached the next one, with what the host did during that time.
 """
 
 from collections.abc import Iterator
@@ -21,13 +21,13 @@ from profiler.importers.work import GpuWork, HostActivity
 from profiler.schema import STANDS_OUT, Lane, StepLook, Stretch
 
 MOST = 2500
-"""Most pieces of a step: some 60 kB of the page."""
+"""Maximum pieces of a step: about 60 kB of the page."""
 COLUMNS = 4096
-"""Parts of a step below whose length pieces are merged, if there are too many: a wide screen has fewer pixels."""
+"""If there are too many pieces, those shorter than a step / COLUMNS are merged: a wide screen has fewer pixels."""
 STREAMS, THREADS, LEVELS = 6, 2, 6
-"""Most streams and host threads, and the depth to which a thread's ranges are shown."""
+"""Maximum streams, host threads, and nesting levels of a thread's ranges that are shown."""
 NAME = 90
-"""Most characters of a name."""
+"""Maximum characters of a name."""
 
 _KINDS = ("compute", "communication", "memory")
 _UNSEEN = (MARK, PROFILER_STEP)
@@ -43,7 +43,7 @@ class _Pieces(Intervals):
 
 
 def looks(trace: Trace, work: GpuWork, host: HostActivity, steps: Steps) -> tuple[StepLook, ...]:
-    """Return the step of median length and, if it stands out, the slowest; of a trace without marks all of it."""
+    """Return the step of median length and, if it stands out, the slowest; without marks, the whole trace."""
     lengths, typical = np.diff(steps.reached), steps.typical
     slowest = len(lengths) - 1 - int(lengths[::-1].argmax())
     found = [_look(trace, work, host, steps, typical, "typical")]
@@ -93,12 +93,12 @@ def _look(
 
 
 def _pieces(of: Intervals, text: Any, kind: Any, level: Any = 0) -> _Pieces:
-    """Return pieces of one text, kind and level, or of those of each."""
+    """Return the intervals as pieces; text, kind and level are given once for all or for each."""
     return _Pieces(of.start, of.end, *(np.broadcast_to(each, len(of)) for each in (text, kind, level)))
 
 
 def _spans(parts: dict[str, Spans], names: Numbers, kinds: Numbers) -> _Pieces:
-    """Return sets of time, named by their keys."""
+    """Return sets of time as pieces, named by their keys."""
     pieces = (_pieces(spans, names[name], kinds[name]).columns().values() for name, spans in parts.items())
     return _Pieces(*map(np.concatenate, zip(*pieces, strict=True)))
 
@@ -115,7 +115,7 @@ def _streams(trace: Trace, near: GpuWork, names: Numbers, kinds: Numbers) -> Ite
 def _threads(
     trace: Trace, near: GpuWork, rows: Integers, names: Numbers, kinds: Numbers, least: int
 ) -> Iterator[tuple[str, _Pieces]]:
-    """Yield the threads that launch most, with what they ran; of very many ranges those that can be seen."""
+    """Yield the threads that launch most, with their ranges; if there are very many, only those long enough to see."""
     ranges = trace.ranges.where(rows[trace.ranges.category[rows] <= MODULE])
     if len(ranges) > 20 * MOST:
         ranges = ranges.where(ranges.length >= least)
@@ -133,7 +133,7 @@ def _threads(
 
 
 def _texts(trace: Trace, numbered: npt.NDArray[np.int32], names: Numbers) -> Integers:
-    """Return the position of each name among those of the step."""
+    """Return the position of each name among the step's names."""
     distinct, place = np.unique(numbered, return_inverse=True)
     texts = [names[shown(trace.names[each].removeprefix(MODULE_PREFIX))[:NAME]] for each in distinct.tolist()]
     return np.array(texts, np.int64)[place.reshape(-1)]
@@ -142,7 +142,7 @@ def _texts(trace: Trace, numbered: npt.NDArray[np.int32], names: Numbers) -> Int
 def _lane(name: str, pieces: _Pieces, begin: int, tick: int) -> Lane:
     """Return the lane; neighbors that are all shorter than `tick` become one piece per tick.
 
-    It looks like the longest of them.
+    Such a piece has the text and kind of the longest one in it.
     """
     pieces = pieces.where(np.lexsort((pieces.start, pieces.level)))
     start, level = pieces.start, pieces.level
@@ -160,7 +160,7 @@ def _lane(name: str, pieces: _Pieces, begin: int, tick: int) -> Lane:
 
 
 def _longest(trace: Trace, rows: Integers, name: str, spans: Spans, begin: int) -> Stretch:
-    """Return the longest stretch of a part, and what the host was in for most of it: the shortest such range."""
+    """Return the longest stretch of a part, with the shortest host range that covers more than half of it."""
     at = int(spans.length.argmax())
     start, end = int(spans.start[at]), int(spans.end[at])
     ranges = trace.ranges

@@ -1,4 +1,4 @@
-"""The operator table: what each operator launched, with its place in the model, and what that took and did.
+"""The operator table: the GPU work that each operator launched, its place in the model, time, operations and bytes.
 
 Each piece of GPU work belongs to the innermost operator around its launch. Work that no operator launched is listed by
 the name of its kernel.
@@ -23,21 +23,21 @@ from profiler.importers.work import GpuWork, HostActivity, is_backward
 from profiler.schema import REST, Operator
 
 MOST = 200
-"""Maximum rows of the table; the last one is the rest.
+"""Maximum rows of the table; the last one sums up the rest.
 
-For a transformer that covers all that take a thousandth of the time.
+For a transformer, this covers all operators that take at least a thousandth of the time.
 """
 DEEPEST = 16
-"""Maximum ranges of a path: of a deeper one the innermost."""
+"""Maximum ranges in a path; a deeper path keeps the innermost."""
 PLACE_LENGTH = 80
 """Maximum characters of a range's name in a path."""
 
 _PHASES = {number: name for name, number in PASSES.items()}
 _NUMBER = re.compile(r"[\s_#:.]*\d+$")
 _NO_PLACE = ("ProfilerStep", "profile-train", "enumerate(DataLoader)", "nccl:", "gloo:")
-"""Beginnings of annotations that say nothing about the place in the model, or that end on another thread."""
+"""Prefixes of annotations that do not show a place in the model, or that end on another thread."""
 _ENGINE = "autograd::engine::evaluate_function"
-"""Prefix of a range that only repeats the name of the one in it."""
+"""Prefix of a range that only repeats the name of the range inside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Callers:
     outer: Integers
     """For each range of the trace, the innermost operator, annotation, module or launching call around it.
 
-    Around a node of the backward pass it is what was around its operator of the forward pass.
+    For a node of the backward pass, it is the range around the matching operator of the forward pass.
     """
 
 
@@ -59,7 +59,7 @@ def callers(trace: Trace, work: GpuWork) -> Callers:
     category = ranges.category
     around_calls = np.flatnonzero((category <= MODULE) & ~trace.annotated(_NO_PLACE))
     rows = np.concatenate((around_calls, np.unique(work.call[work.launched])))
-    # Ranges that start and end with what they contain come first: modules and annotations, then operators, then calls.
+    # If ranges have the same start and end, the outer come first: annotations, modules, operators, then calls.
     places = np.array([2, 0, 1, 3])[category[rows]]
     rows = rows[np.argsort(places, kind="stable")]
     found = around(ranges.thread[rows], ranges.start[rows], ranges.end[rows])
@@ -74,7 +74,8 @@ def callers(trace: Trace, work: GpuWork) -> Callers:
 def _joined(trace: Trace, outer: Integers) -> Integers:
     """Return `outer` with the nodes of the backward pass inside the modules of the forward pass.
 
-    Of operators with one number, the last to begin is the innermost. Autograd's own threads run none of them.
+    If operators share a sequence number, the last to begin is the innermost. Autograd's own threads run no operators of
+    the forward pass.
     """
     ranges = trace.ranges
     numbered = (ranges.category == OPERATOR) & (ranges.sequence >= 0)
@@ -102,13 +103,13 @@ def on_gpu(
     numbers, calls = _alike(trace)
     places = _Paths(trace, calling.outer)
     keys = (
-        np.where(known, ranges.name[operator], -1 - inside.name),  # those of kernels are negative
+        np.where(known, ranges.name[operator], -1 - inside.name),  # names of kernels are negative
         np.where(known, numbers[ranges.inputs[operator]], -1),
         places.of(np.where(known, operator, inside.call)),
         pass_of(inside.asked, host, steps) if len(host.backward) else np.full(len(inside), -1),
     )
     groups = Groups(*keys)
-    # Of the pieces that one call of an operator launched, the first stands for the call.
+    # The first piece that a call of an operator launched stands for the call.
     once = np.unique(np.where(known, operator, -1 - np.arange(len(inside))), return_index=True)[1]
     total, kernels, made = groups.seconds(inside.length), groups.count(), groups.count(once)
     calling_time = groups.seconds(ranges.length[operator[once]], once)
@@ -183,10 +184,10 @@ def _row(name: str, call: Call | None, calls: int, total: float, **more: Any) ->
 
 
 def _alike(trace: Trace) -> tuple[Integers, list[Call]]:
-    """Return the number of each of the trace's inputs, the same for equal ones, and the calls by number."""
+    """Return a number for each of the trace's inputs, the same for equal inputs, and the calls by number."""
     numbers = Numbers()
     found = [numbers[parse(*each)] for each in trace.inputs]
-    return np.array([*found, -1], np.int64), list(numbers)  # the last for what has none
+    return np.array([*found, -1], np.int64), list(numbers)  # the last is for ranges without inputs
 
 
 def _gaps(work: GpuWork, parts: Shares) -> Integers:
@@ -217,16 +218,16 @@ class _Paths:
         self._trace = trace
         self._outer = np.append(outer, -1)
         self._paths = Numbers({(0, ""): 0})
-        """The number of each path by that of the one around it, and its last name; the first is empty."""
+        """Number of each path, by the number of the path around it and its last name; path 0 is empty."""
 
     def of(self, rows: Integers) -> Integers:
-        """Return the number of the path around each range; 0, the empty one, for -1."""
+        """Return the number of the path around each range; 0, the empty path, for -1."""
         wanted, place = np.unique(self._outer[rows], return_inverse=True)
         levels, at = [wanted[wanted >= 0]], wanted
         while len(at := np.unique(self._outer[at[at >= 0]])) and at[-1] >= 0:
             levels.append(at[at >= 0])
         number = np.zeros(len(self._outer), np.int64)
-        # A range may lie at several levels: its path is right once all around it have theirs.
+        # A range may be in several levels: its path is correct once all ranges around it have theirs.
         for level in reversed(levels):
             ranges = self._trace.ranges
             keys = number[self._outer[level]], ranges.category[level], ranges.name[level]
@@ -236,7 +237,7 @@ class _Paths:
         return np.asarray(number[wanted][place.reshape(-1)])
 
     def names(self, number: int) -> tuple[str, ...]:
-        """Return the path of this number, the innermost names if it is deep."""
+        """Return the path with this number; of a deep path, the innermost names."""
         names, paths = list[str](), list(self._paths)
         while number and len(names) < DEEPEST:
             number, name = paths[number]
@@ -244,13 +245,13 @@ class _Paths:
         return tuple(reversed(names))
 
     def _inside(self, around: int, category: int, name: int) -> int:
-        """Return the number of the path with one range more."""
+        """Return the number of the path extended by one range."""
         label = _label(category, self._trace.names[name])
         return self._paths[around, label] if label else around
 
 
 def _label(category: int, name: str) -> str:
-    """Return the name of a range in a path, without the number that distinguishes it from its like."""
+    """Return the name of a range in a path, without its instance number."""
     if category == CALL or (category == OPERATOR and name.startswith(_ENGINE)):
         return ""
     bare = name if category == OPERATOR else _NUMBER.sub("", name.removeprefix(MODULE_PREFIX))

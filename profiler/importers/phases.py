@@ -1,8 +1,8 @@
 """Steps and their phases, as far as a trace distinguishes them.
 
 On a GPU the phases are exposed times. The part of a step that is not waiting, copying or communication belongs to the
-pass that launched the running work, or that the host was in while the GPU waited for it. On a CPU the phases are the
-host's. Backward passes are recognized by the autograd engine's ranges, updates by the optimizer's. Everything before a
+pass that launched the running work, or that the host was in while the GPU waited for it. On a CPU the phases are host
+times. Backward passes are recognized by the autograd engine's ranges, updates by the optimizer's. Everything before a
 step's last backward pass is forward, everything after it is other.
 """
 
@@ -23,7 +23,7 @@ from profiler.schema import Step
 FORWARD, BACKWARD, OPTIMIZER, OTHER = range(4)
 PASSES = {"backward": BACKWARD, "forward": FORWARD, "optimizer": OPTIMIZER}
 SINGLE = f"{FETCH}_SingleProcessDataLoaderIter"
-"""Prefix of a loader without workers, whose fetches are all waiting time."""
+"""Prefix of fetches from a loader without workers: all of their time is waiting."""
 
 
 def steps_on_gpu(trace: Trace, work: GpuWork, host: HostActivity, parts: Shares, steps: Steps) -> tuple[Step, ...]:
@@ -35,7 +35,7 @@ def steps_on_gpu(trace: Trace, work: GpuWork, host: HostActivity, parts: Shares,
         "sync": parts.sync,
     }
     asked = pass_of(work.asked, host, steps)
-    # What had been queued belongs to the pass that is next, a late launch to what the host was at meanwhile.
+    # Idle time before queued work belongs to the pass of that work; before a late launch, to the pass the host was in.
     following = np.append(asked, OTHER)[np.searchsorted(work.start, parts.other.end, "left")]
     during = passes_of(host, steps, union(steps.host[:1], steps.host[-1:]))
     left, computing = parts.running, {}
@@ -71,10 +71,10 @@ def passes_of(host: HostActivity, steps: Steps, time: Spans) -> dict[str, Spans]
 
 
 def _asking(work: GpuWork, host: HostActivity, steps: Steps) -> npt.NDArray[np.float64]:
-    """Return the seconds until the host had launched all of each step.
+    """Return the seconds until the host had launched all work of each step.
 
-    Fetching and waiting for the GPU are left out. A wait for the GPU is one for a result, or a launch that waits for
-    room in a full queue.
+    Fetching and waiting for the GPU are left out. The host waits for the GPU if it waits for a result, or if a launch
+    waits for room in a full queue.
     """
     known = work.where(work.launched)
     slow = known.call_end - known.call_start > SLOW_CALL

@@ -1,4 +1,4 @@
-"""Analyze several traces at once, in processes of their own if that is worth starting them."""
+"""Analyze several traces at once, in helper processes if these pay off."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -12,12 +12,12 @@ from profiler.errors import ProfilerError
 from profiler.importers.analysis import Analysis, analyze
 
 LARGE = 100_000_000
-"""Bytes of JSON in total from which helper processes pay off.
+"""Total bytes of JSON above which helper processes pay off.
 
 Reading that much takes a second; a process takes a third of a second to start.
 """
 PACKED = 10
-"""Assumed ratio of a trace's JSON to its gzip size, at least."""
+"""Assumed minimum ratio of a trace's JSON size to its gzip size."""
 MOST = 8
 """Maximum number of processes: each holds its trace's columns, up to half the size of the JSON."""
 
@@ -25,12 +25,12 @@ MOST = 8
 def analyze_all(paths: Sequence[Path]) -> list[Analysis | ProfilerError]:
     """Analyze each trace; return the analysis, or the error that explains why there is none.
 
-    A trace whose process was killed, for example for lack of memory, is read again here: one at a time needs the least.
+    A trace whose process was killed, such as for lack of memory, is read again here: reading one at a time needs less.
     """
     processes = min(len(paths), MOST, _cores())
     if processes < 2 or sum(map(_size, paths)) < LARGE:
         return [_outcome(path) for path in paths]
-    # Forking would copy the threads' locks of whatever has been imported; only the paths are needed.
+    # Forking would copy locks that threads of imported modules hold; helpers need only the paths.
     context = get_context("spawn")
     taken = context.Value("i", 0)
     pipes = [context.Pipe(duplex=False) for _ in range(1, processes)]
@@ -38,7 +38,7 @@ def analyze_all(paths: Sequence[Path]) -> list[Analysis | ProfilerError]:
     for other in others:
         other.start()
     for _, into in pipes:
-        into.close()  # else the end of the process that has the other one would not be seen
+        into.close()  # else recv() would not see the end of the helper process
     try:
         found = dict(_some(paths, taken))  # this process reads, too, while the others still start
         for out, _ in pipes:
@@ -72,7 +72,7 @@ def _outcome(path: Path) -> Analysis | ProfilerError:
     try:
         return analyze(path)
     except ProfilerError as error:
-        return ProfilerError(error.message, error.remedy)  # without the traceback, which holds the trace
+        return ProfilerError(error.message, error.remedy)  # without the traceback, which keeps the trace in memory
 
 
 def _size(path: Path) -> int:

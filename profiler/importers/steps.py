@@ -15,9 +15,9 @@ MARK = "profile-train step"
 PROFILER_STEP = "ProfilerStep#"
 """Prefix of torch.profiler's own step ranges, made by `schedule` or `step()`."""
 MARKED = 2
-"""Steps of torch.profiler from which they count, however many batches each has."""
+"""Minimum number of steps marked by torch.profiler for them to count, however many batches each has."""
 FEWEST_BATCHES = 4
-"""Fetches of batches that stand for steps where none are marked: three whole ones (assumption)."""
+"""Minimum batch fetches to use as step boundaries if no steps are marked: three whole steps (assumption)."""
 _NUMBER = re.compile(rf"{PROFILER_STEP}\s*(\d{{1,15}})$")
 
 
@@ -46,17 +46,17 @@ class Steps:
 
     @property
     def begin(self) -> int:
-        """Start of the analyzed time."""
+        """Return the start of the analyzed time."""
         return int(self.reached[0])
 
     @property
     def end(self) -> int:
-        """End of the analyzed time."""
+        """Return the end of the analyzed time."""
         return int(self.reached[-1])
 
     @property
     def typical(self) -> int:
-        """Return the position of the step of median length; of two in the middle the shorter."""
+        """Return the position of the step of median length; if there are two, the shorter."""
         lengths = np.diff(self.reached)
         return int(np.argsort(lengths, kind="stable")[(len(lengths) - 1) // 2])
 
@@ -103,7 +103,7 @@ def _reached(host: Integers, work: GpuWork) -> Integers:
 def _marks(trace: Trace) -> Integers:
     """Return the agent's marks, or else the starts of torch.profiler's steps and the last end.
 
-    Where these are none or a single one, the fetches of a loop's batches stand for them.
+    If torch.profiler marked fewer than two steps, the loop's batch fetches are used instead, if possible.
     """
     ranges = trace.ranges
     ours = trace.named(lambda name: name == MARK) & np.isin(ranges.category, (OPERATOR, ANNOTATION))
@@ -119,7 +119,7 @@ def _marks(trace: Trace) -> Integers:
 
 
 def _batches(trace: Trace) -> Integers:
-    """Return when the loop began to fetch each batch; empty if there are few, of several loops, or several a step."""
+    """Return when the loop began to fetch each batch; empty if there are few, or several loops or batches per step."""
     ranges = trace.ranges
     rows = np.flatnonzero(trace.annotated(FETCH))
     updates = np.count_nonzero(trace.annotated(UPDATE))

@@ -1,7 +1,7 @@
-"""Read the events of a trace file, some thousands at a time.
+"""Read the events of a trace file, a few thousand at a time.
 
-A file of any size thus needs memory for its columns only. A file that ends too early or is damaged yields what can be
-read of it, and `Stream` records that.
+A file of any size thus needs memory only for its columns. A truncated or damaged file yields what can be read of it,
+and `Stream` records the damage.
 """
 
 import gzip
@@ -24,7 +24,7 @@ MOST_HEAD = 1 << 26
 MOST_EVENT = 1 << 26
 """Maximum bytes of an event without an end, for the same reason."""
 MOST_TORN = 1 << 16
-"""Maximum bytes of one event that could not be read whole."""
+"""Maximum bytes of an event that is put together from several parts."""
 _TRIES = 8
 
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -56,9 +56,9 @@ class Arguments(Struct, gc=False):
     elements_out: int = field(name="Out msg nelems", default=0)
     dtype: str = ""
     blocks: Any = field(name="blocks per SM", default=None)
-    """A number; whatever else a version of Kineto wrote must not cost the event."""
+    """A number; any other type that a version of Kineto wrote must not invalidate the event."""
     sequence: Any = field(name="Sequence number", default=-1)
-    """Number that an operator of the backward pass shares with that of the forward pass; a number, as above."""
+    """Number that links an operator's forward and backward pass; as above, any type must be accepted."""
     finished: bool | str = True
     """False for a range whose end was not seen."""
     dims: Raw = field(name="Input Dims", default=Raw())
@@ -122,7 +122,7 @@ class Stream:
         """Number of events that were not JSON until their name was escaped."""
 
     def __iter__(self) -> Iterator[list[Any]]:
-        """Yield the events in lists of some thousands.
+        """Yield the events in lists of a few thousand.
 
         Raises:
             ProfilerError: the file cannot be read, or is not a trace.
@@ -160,7 +160,8 @@ class Stream:
                 yield from self._unpacked(file) if start == b"\x1f\x8b" else iter(lambda: file.read(PIECE), b"")
         except OSError as error:
             raise ProfilerError(
-                f"The trace {self.path} cannot be read: {error.strerror or error}.", "Give a file that you may read."
+                f"The trace {self.path} cannot be read: {error.strerror or error}.",
+                "Check the path and your read permission.",
             ) from error
 
     def _unpacked(self, file: BinaryIO) -> Iterator[bytes]:
@@ -203,7 +204,7 @@ class Stream:
         """Return the complete events at the start of `text`, the rest, and whether the list ended.
 
         Text that looks like the gap between two events may also occur inside one. The text before it is then not a list
-        of events, and the place before that is tried.
+        of events, and the place before that one is tried.
         """
         end = len(text)
         for _ in range(_TRIES):
@@ -223,7 +224,7 @@ class Stream:
         return [], text, False
 
     def _closed(self, rest: bytes) -> tuple[list[Any], bytes, bool]:
-        """Return the same for the last event alone, with or without the end of the list."""
+        """Return the same as `_take`, for the last event alone, with or without the end of the list."""
         whole = b"[" + rest
         try:
             return self._all.decode(whole), b"", True
@@ -238,7 +239,7 @@ class Stream:
             return [], rest, False
 
     def _tolerantly(self, whole: bytes) -> list[Any]:
-        """Decode each event by itself, so that one with invalid JSON or wrong types spoils no other."""
+        """Decode each event by itself, so that one with invalid JSON or wrong types does not affect the others."""
         whole = _NO_NUMBER.sub(b": null", whole)
         try:
             return self._all.decode(whole)  # type: ignore[no-any-return]
@@ -252,7 +253,7 @@ class Stream:
                 found.append(self._one.decode(begun))
             except DECODE as error:
                 if _is_cut(_flaw(error, begun), begun) and len(begun) < MOST_TORN:
-                    begun += b","  # what stands between two events may also stand inside one
+                    begun += b","  # the text between two events may also occur inside one
                     continue
                 found += self._repaired(begun)
             begun = b""
@@ -260,9 +261,9 @@ class Stream:
         return found
 
     def _repaired(self, event: bytes) -> list[Any]:
-        """Return the event with its name escaped, or without its contents if it is not a range, if it can be read then.
+        """Return the event, read with its name escaped or, if it is not a range, without its contents.
 
-        Nothing is kept of events that are not ranges, whatever they hold.
+        The result is empty if neither succeeds. The contents of events that are not ranges are never needed.
         """
         with suppress(*DECODE):
             found = self._one.decode(_NAME.sub(_escaped, event, 1))
@@ -288,7 +289,7 @@ class Stream:
             return [*(part + b"}" for part in parts), last]
 
     def _tail(self, text: bytes) -> None:
-        """Read what the file says about the whole trace after its events."""
+        """Read the data about the whole trace that follows the events."""
         said = _object(b"{" + text.lstrip(b" \t\r\n,"))
         if said is not None:
             self.about = {**self.about, **said}
@@ -296,16 +297,16 @@ class Stream:
             self.cut_off = "it ends early, after its events"
 
     def nothing(self) -> ProfilerError | None:
-        """Return the error that nothing of a truncated file can be read; None for a file that is whole."""
+        """Return the error for a truncated file of which nothing can be read; None for a complete file."""
         if not self.cut_off:
             return None
         return ProfilerError(
-            f"Nothing of the trace {self.path} can be read: {self.cut_off}.",
-            "Copy it again from where it was made, or record it again.",
+            f"No part of the trace {self.path} can be read: {self.cut_off}.",
+            "Copy it again from its source, or record it again.",
         )
 
     def _no_trace(self, why: str) -> ProfilerError:
-        return ProfilerError(f"{self.path} is not a trace of torch.profiler: {why}.", NO_TRACE)
+        return ProfilerError(f"{self.path} is not a torch.profiler trace: {why}.", NO_TRACE)
 
 
 def _escaped(name: re.Match[bytes]) -> bytes:

@@ -25,7 +25,7 @@ PID = 0
 NAME_LENGTH = 300
 """Maximum characters of a name: C++ template names run to thousands, and the first few suffice."""
 MAY_BE_OPTIMIZER = frozenset({"elementwise", "reduction", "normalization", "other"})
-"""Kinds of kernels that an optimizer without a fused or foreach implementation launches, too."""
+"""Kinds of kernels that an optimizer without a fused or foreach implementation also launches."""
 _WORKERS = f"{FETCH}_MultiProcessingDataLoaderIter"
 _UPDATE = re.compile(r"Optimizer\.step#(\w+)\.step$")
 _FUSED = re.compile(r"fused_?(adam|sgd|adagrad)|^triton_", re.IGNORECASE)
@@ -96,7 +96,7 @@ def _by_name(
 
 
 def _reached(work: GpuWork) -> dict[int, float]:
-    """Return, by name, the share of the multiprocessors that kernels have blocks for, mean over their time."""
+    """Return, by name, the share of the multiprocessors that kernels have blocks for, averaged over their time."""
     with_blocks = work.where(~np.isnan(work.blocks))
     times = with_blocks.length.astype(np.float64)
     size = int(with_blocks.name.max(initial=-1)) + 1
@@ -106,10 +106,10 @@ def _reached(work: GpuWork) -> dict[int, float]:
 
 
 def _dtypes(trace: Trace, kernel: npt.NDArray[np.int32], operator: Integers) -> dict[int, str]:
-    """Return the dtypes of matmuls whose names do not tell, as those of Inductor's templates (triton_tem_*) by name.
+    """Return the dtypes, by name, of matmuls whose names do not show them, such as Inductor's triton_tem_* templates.
 
-    They are those of the inputs of the operator around the launch, if it is a matmul too or has the kernel's name, and
-    all launches agree. Inputs of fp32 may be computed in TF32: they tell nothing.
+    A dtype is taken from the inputs of the operator around the launch if that is a matmul too or has the kernel's name,
+    and if all launches agree. fp32 inputs may be computed in TF32, so they are ignored.
     """
     silent = {
         number
@@ -130,7 +130,7 @@ def _dtypes(trace: Trace, kernel: npt.NDArray[np.int32], operator: Integers) -> 
 
 
 def settings(trace: Trace, work: GpuWork, host: HostActivity) -> dict[str, Any]:
-    """Return `workers`, `optimizer` and `fused` of a TraceFact, which the names of ranges and kernels show."""
+    """Return `workers`, `optimizer` and `fused` of a TraceFact, as the names of ranges and kernels show."""
     annotations = trace.ranges.where(trace.ranges.category == ANNOTATION)
     groups = Groups(annotations.name)
     fetches, updates = Counter[bool](), Counter[str]()
@@ -149,13 +149,13 @@ def settings(trace: Trace, work: GpuWork, host: HostActivity) -> dict[str, Any]:
 
 
 def own_times(trace: Trace, steps: Steps) -> tuple[Integers, Integers]:
-    """Return the positions of the steps' operators, and their ns without those of the operators that they called."""
+    """Return the positions of the steps' operators, and their self times in nanoseconds."""
     ranges = trace.ranges
     rows = np.flatnonzero((ranges.category == OPERATOR) & ~trace.named(lambda name: name == MARK))
     start, end = ranges.start[rows], ranges.end[rows]
     outer = around(ranges.thread[rows], start, end)
     inner = np.flatnonzero(outer >= 0)
-    # Clock ticks may let a call seem to outlast its caller.
+    # Clock ticks can make a call appear to outlast its caller.
     taken = np.minimum(end[inner], end[outer[inner]]) - start[inner]
     own = end - start
     own = np.maximum(own - np.bincount(outer[inner], taken, minlength=len(rows)).astype(np.int64), 0)

@@ -59,7 +59,7 @@ class GpuWork(EventColumns):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostActivity:
-    """The activity of all threads of the host, as far as it is the loop's or explains an idle GPU."""
+    """Activity of all host threads that belongs to the loop or explains an idle GPU."""
 
     fetches: Spans
     """Time in `next(loader)`."""
@@ -74,14 +74,14 @@ class HostActivity:
 
 
 def work_of(trace: Trace) -> GpuWork:
-    """Return the GPU work of a trace; of several GPUs, that of the one with most kernels."""
+    """Return the GPU work of a trace; if it covers several GPUs, only of the one with the most kernels."""
     ranges = trace.ranges
     found = ranges.where(ranges.category >= KERNEL)
     found = found.where(_busiest(trace, found))
     calls = np.flatnonzero((ranges.category == CALL) & (ranges.correlation >= 0))
     calls = calls[np.argsort(ranges.correlation[calls], kind="stable")]
     numbers = ranges.correlation[calls]
-    # Of calls with the same number the last.
+    # If calls share a number, the last one counts.
     at = np.searchsorted(numbers, found.correlation, "right") - 1
     known = (found.correlation >= 0) & (np.append(numbers, -1)[at] == found.correlation)
     call = np.where(known, np.append(calls, -1)[at], -1)
@@ -100,8 +100,8 @@ def host_of(trace: Trace, work: GpuWork) -> HostActivity:
     """Return the host activity of a trace."""
     ranges = trace.ranges
     waiting = trace.named(lambda name: "ynchronize" in name) & (ranges.category == CALL)
-    # Any copy whose call returned only when it was done has made the host wait, too; so does one from pageable memory,
-    # which the driver first copies into a buffer of its own.
+    # A copy whose call returned only when it was done made the host wait, too. So did a slow copy from pageable
+    # memory, which the driver first copies into its own buffer.
     copies = (is_copy(trace, work, "DtoH") | is_copy(trace, work, "HtoD")) & work.launched
     staged = is_copy(trace, work, "Pageable -> Device") & (work.call_end - work.call_start > SLOW_CALL)
     calls = np.concatenate((np.flatnonzero(waiting), work.call[copies & ((work.call_end >= work.end) | staged)]))
@@ -118,7 +118,7 @@ def host_of(trace: Trace, work: GpuWork) -> HostActivity:
 
 
 def is_copy(trace: Trace, work: GpuWork, way: str) -> Mask:
-    """Return which work is a copy in that direction: "HtoD", "DtoH"."""
+    """Return which work is a copy with `way` in its name, such as "HtoD", "DtoH" or "Pageable"."""
     chosen = np.fromiter((way in name for name in trace.names), bool, len(trace.names))
     return np.asarray(chosen[work.name] & (work.category == COPY))
 
@@ -134,7 +134,7 @@ def device_count(trace: Trace) -> int:
 
 
 def _joined(nodes: Spans) -> Spans:
-    """Return a pass of the engine as one span, with the moments between its nodes."""
+    """Return each pass of the engine as one span, including the moments between its nodes."""
     if not len(nodes):
         return nodes
     apart = nodes.start[1:] - nodes.end[:-1] > BETWEEN_NODES
@@ -142,8 +142,10 @@ def _joined(nodes: Spans) -> Spans:
 
 
 def _launched_earlier(trace: Trace, found: EventColumns, known: Mask) -> Mask:
-    """Return which work the host launched before the trace: what runs before the first call, and what is queued behind
-    it, up to the first work of the stream whose call is known.
+    """Return which work the host launched before the trace.
+
+    On each stream, that is the work that begins before the trace's first call, and what is queued behind it up to the
+    first work whose call is known.
     """
     calls = trace.ranges.start[trace.ranges.category == CALL]
     first_call, earlier = calls[0] if len(calls) else -1, np.zeros(len(found), bool)

@@ -1,6 +1,6 @@
 """Integrations with training frameworks: callbacks, trackers and a notebook magic.
 
-Each of them is for another package. Import the one you need, as in
-`from profiler.integrations.lightning import ProfileTrainCallback`. A recording that they open works like
-`with profile()` and takes the same options.
+Each integration is for one package. Import the one you need, as in
+`from profiler.integrations.lightning import ProfileTrainCallback`. Its recording works like `with profile()` and takes
+the same options.
 """

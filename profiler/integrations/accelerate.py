@@ -32,8 +32,8 @@ except ImportError as error:
 class ProfileTrainTracker(GeneralTracker):
     """A tracker that records a training run.
 
-    It takes the options of `profile`. `every` is the number of steps between two results of `newest`; None means it
-    returns none.
+    It takes the options of `profile`. `every` is the number of steps between two results of `newest`; None means that
+    there are none.
     """
 
     name = "profile_train"

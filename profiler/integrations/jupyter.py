@@ -66,7 +66,7 @@ class ProfileTrainMagics(Magics):
             display(Inline(run.report_path))
 
     @magic_arguments()
-    @argument("run", nargs="?", type=Path, help="Run folder.  [that of the last cell with %%profile_train]")
+    @argument("run", nargs="?", type=Path, help="Run folder.  [the run of the last cell with %%profile_train]")
     @line_magic
     def profile_train_report(self, line: str) -> None:
         """Show the report of a run."""
@@ -83,7 +83,7 @@ class ProfileTrainMagics(Magics):
         """Run the cell as IPython would: show its last expression, and let exceptions pass through."""
         shell: Any = self.shell
         source = "\n" + shell.transform_cell(cell)  # the magic's own line counts, too
-        number = len(shell.history_manager.input_hist_parsed) - 1  # IPython 9 counts on before it runs a cell
+        number = len(shell.history_manager.input_hist_parsed) - 1  # IPython 9 increments it before it runs a cell
         name = shell.compile.cache(source, number, raw_code=cell)
         tree = shell.transform_ast(shell.compile.ast_parse(source, filename=name))
         shown = [tree.body.pop()] if tree.body and isinstance(tree.body[-1], ast.Expr) else []

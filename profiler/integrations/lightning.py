@@ -34,7 +34,7 @@ class ProfileTrainCallback(Callback):
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Start recording a fit, before its loaders are made."""
-        # Where processes are forked, every one of them would take itself for the first.
+        # With forked processes, each of them would consider itself the first.
         if stage == "fit" and trainer.local_rank == int(os.environ.get("LOCAL_RANK", "0")):
             self._recording.enter_context(self.run)
             self._recording.enter_context(self._live)
@@ -62,11 +62,11 @@ class ProfileTrainCallback(Callback):
         for logger in loggers:
             logger.log_metrics(figures(result), step)
             written = logger.experiment
-            if hasattr(written, "add_text"):  # TensorBoard's
+            if hasattr(written, "add_text"):  # TensorBoard
                 written.add_text(ADVICE, advice(result), step)
-            elif hasattr(written, "summary"):  # of wandb
+            elif hasattr(written, "summary"):  # wandb
                 written.summary[ADVICE] = advice(result)
-            elif hasattr(written, "set_tag"):  # mlflow's
+            elif hasattr(written, "set_tag"):  # mlflow
                 written.set_tag(logger.run_id, ADVICE, advice(result))
 
 

@@ -7,7 +7,7 @@
                 tracker.log(figures, step)
 
 A separate process computes them. A request costs the training some microseconds, and the answer is returned at the end
-of the step in which it has arrived.
+of the step in which it arrives.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ PREFIX = "profile_train/live"
 class Live:
     """The live figures of a run, requested at the end of each step within the block.
 
-    `every` is the number of steps between two results; None means there are none. A block can be entered again, with
+    `every` is the number of steps between two results; None means there are none. A block can be entered again for
     the next recording of `run`.
     """
 
     def __init__(self, run: profile, every: int | None = EVERY) -> None:
         if every is not None and every < 1:
-            raise ValueError("every is a number of steps above zero, or None")
+            raise ValueError("`every` must be a positive number of steps, or None")
         self._run = run
         self._every = every or 0
         self._reader: subprocess.Popen[bytes] | None = None
@@ -91,7 +91,7 @@ class Live:
         begin = perf_counter()
         try:
             tell(newest, step)
-        except Exception as error:  # noqa: BLE001  whatever a tracker raises: training goes on
+        except Exception as error:  # noqa: BLE001  whatever a tracker raises, training continues
             self._give_up(error)
         self._pause(perf_counter() - begin)
 
@@ -123,7 +123,7 @@ class Live:
         except BlockingIOError:  # not yet
             return {}
         if not part:
-            raise ValueError("the process that reads them has ended")
+            raise ValueError("the process that computes them has ended")
         self._answer += part
         if not self._answer.endswith(b"\n"):
             return {}
@@ -136,7 +136,7 @@ class Live:
         self._pause_until = max(self._pause_until, perf_counter()) + cost / SHARE
 
     def _give_up(self, error: Exception) -> None:
-        say(f"No more live values during this training: {error}")
+        say(f"Live values have stopped for the rest of this training run: {error}")
         self.close()
 
 

@@ -26,10 +26,10 @@ except ImportError as error:
 
 
 class ProfileTrainCallback(WorkerCallback, ControllerCallback):
-    """A callback that records each worker into a file of its own below `out`, and reports on all of them at the end.
+    """A callback that records each worker into its own file below `out`, and reports on all of them at the end.
 
-    Ray copies it to the controller and to every worker. `out` is a folder that all nodes share; without one, each
-    node's folder is joined afterwards by `profile-train merge`. The other options are those of `profile`.
+    Ray copies it to the controller and to every worker. `out` is a folder that all nodes share; without a shared one,
+    join the nodes' folders afterwards with `profile-train merge`. The other options are those of `profile`.
     """
 
     def __init__(self, out: str | os.PathLike[str], *, report: bool = True, **options: Any) -> None:
@@ -37,7 +37,7 @@ class ProfileTrainCallback(WorkerCallback, ControllerCallback):
         self._report = report
         self._options = options
         self._command = [*sys.argv]
-        """The driver's command; that of a worker is Ray's own."""
+        """The driver's command; a worker's command is Ray's own."""
         self._id = ""
         self._recording = ExitStack()
 
@@ -52,7 +52,7 @@ class ProfileTrainCallback(WorkerCallback, ControllerCallback):
         jobs = (Job(self._id, host, name, f"ray-{self._id}") for name in starts)
         run = profile(self._out, report=False, **self._options)
         run.command = self._command
-        # Ray starts all workers again after one has failed: what the first ones recorded stays.
+        # After one worker has failed, Ray restarts all of them: keep what the earlier ones recorded.
         run.job = next(job for job in jobs if not store_of(self._out, job.part).exists())
         self._recording.enter_context(run)
 
@@ -60,7 +60,7 @@ class ProfileTrainCallback(WorkerCallback, ControllerCallback):
         """Stop recording, in a worker whose training function has returned, raised, or must stop."""
         try:
             error = get_train_context().execution_context.training_thread_runner.get_error()
-        except Exception:  # noqa: BLE001 - of another version of Ray; then the run counts as completed
+        except Exception:  # noqa: BLE001 - another version of Ray: the run counts as completed
             error = None
         self._recording.__exit__(type(error) if error else None, error, None)
 
@@ -71,4 +71,7 @@ class ProfileTrainCallback(WorkerCallback, ControllerCallback):
         if self._out.is_dir():
             make_report(self._out, summary=False)
         else:
-            say(f"The node of Ray's controller has no {self._out}: run profile-train merge on the nodes' folders.")
+            say(
+                f"There is no folder {self._out} on the node of Ray's controller. "
+                "Merge the nodes' folders with `profile-train merge`."
+            )

@@ -33,7 +33,7 @@ def figures(result: Result, prefix: str = "profile_train") -> dict[str, float]:
 def advice(result: Result) -> str:
     """Return the first recommended change, in a sentence or two."""
     first = next((each for each in result["advice"] if each["severity"] != "info"), None)
-    return "Nothing to change was found." if first is None else f"{first['title']}: {first['then']}"
+    return "No change is recommended." if first is None else f"{first['title']}: {first['then']}"
 
 
 def to_tensorboard(result: Result | None, writer: Any, step: int | None = None) -> None:

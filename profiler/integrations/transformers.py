@@ -51,7 +51,7 @@ class ProfileTrainCallback(TrainerCallback):
         """
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Start recording; a training run that had raised ends here."""
+        """Start recording; end the recording of a training run that raised."""
         self._recording.__exit__(RuntimeError, RuntimeError("training begins again"), None)
         self._writer = None
         self._recording.enter_context(self.run)
@@ -92,7 +92,7 @@ class ProfileTrainCallback(TrainerCallback):
             for name, value in values.items():
                 self._writer.add_scalar(name, value, step)
         if wandb := _wandb():
-            wandb.log({**values, "train/global_step": step})  # which is what the trainer's own curves are drawn over
+            wandb.log({**values, "train/global_step": step})  # the x-axis of the trainer's own curves
         if self._mlflow:
             from mlflow import log_metrics
 

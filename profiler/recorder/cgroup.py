@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from profiler.reading import text
 
 UNLIMITED = 2**62
-"""Bytes from which a limit means none: version 1 writes "no limit" as 2**63 less a page."""
+"""Bytes from which a limit means "no limit", which version 1 writes as 2**63 minus a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Cgroup:
             mounts = (root / "proc/self/mountinfo").read_text().splitlines()
         except OSError:
             return cls()
-        # The controller of version 2 is "".
+        # In version 2, the controller name is empty.
         paths = {controller: path for _, controllers, path in memberships for controller in controllers.split(",")}
         folders = [(controller, folder) for mount in mounts for controller, folder in _folders(mount, paths, root)]
         return cls(
@@ -65,7 +65,7 @@ def _folders(mount: str, paths: dict[str, str], root: Path) -> Iterator[tuple[st
     A line that mounts no cgroups yields nothing.
     """
     place, _, filesystem = mount.partition(" - ")
-    kind, *_, options = filesystem.split(" ")  # what is between, the source, may be empty
+    kind, *_, options = filesystem.split(" ")  # the source in between may be empty
     if kind not in ("cgroup", "cgroup2"):
         return
     top, mountpoint = place.split()[3:5]

@@ -1,4 +1,4 @@
-"""Convert the agents' files to rows: one `Source` per process, found in the folder of rings."""
+"""Convert the agents' files to rows: one `EventSource` per process, found in the folder of rings."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from profiler.sketch import Quantiles
 from profiler.store import Tables
 from profiler.store.values import Misfit, build, fit, fitting, parse
 
-# Batches without a loader whose fetch has not been seen: the events of a ring may be lost.
+# Maximum batches that wait for the fetch that names their loader: its event may be lost.
 MOST_UNNAMED = 1_000
 
-# Events that are no part of a step's anatomy.
+# Kinds of events that are not spans of a step.
 _NO_SPANS = frozenset((ring.BATCH, ring.REGION, ring.GPU))
 
-# What a thread writes only after the fetch in which it made a batch, and that fetch itself.
+# Events that a thread writes only after the fetch in which it made a batch, and the event of that fetch.
 _PAST_A_FETCH = frozenset((ring.FETCH, ring.OPTIMIZER, ring.STEP))
 
-# Workers of loaders that have ended and have rows of their own.
+# Maximum ended loader workers that have their own rows.
 MOST_WORKERS = 64
 
-# A line longer than this is no fact of ours.
+# Maximum bytes of a line in a facts file: a longer one is not a fact.
 MOST_LINE = 1 << 20
 
 
@@ -68,10 +68,10 @@ class EventSource:
         self.pid = self._reader.pid
         self._predecessor = predecessor
         self._before: Process | None = None
-        """The continued row, as the earlier process left it."""
+        """The row that is continued, as the earlier process left it."""
         self.process = Process(pid=self.pid, parent=self._reader.parent, started=self._seconds(self._reader.clock_ns))
         self.introduced = False
-        """Whether the process has said what it is: a later worker may continue another's row."""
+        """Whether the process has reported what it is: a later worker may continue another's row."""
         self._segmenter = Segmenter(self.pid, origin)
         self._gpu_times = GpuTimes(origin)
         self.sketches: defaultdict[str, Quantiles] = defaultdict(Quantiles)
@@ -117,20 +117,20 @@ class EventSource:
         lost = self._reader.lost
         events = self._reader.read()
         if final:
-            events += self._reader.read()  # past a hole, which the reader gives one chance to be filled
-        rows = self._facts()  # after the events: what these refer to has been said by then
+            events += self._reader.read()  # continue past a hole: the reader waits once for it to be filled
+        rows = self._facts()  # after the events: facts that they refer to are written by then
         others = [event for event in events if event.kind in _NO_SPANS]
         if others or self._unnamed:
             rows += self._batches(events, final)
             rows += self._named(others)
         marks = [event for event in others if event.kind == ring.GPU]
         if self._reader.lost > lost and marks:
-            marks[0] = marks[0]._replace(a=-1)  # the mark it counts from may be among the lost
+            marks[0] = marks[0]._replace(a=-1)  # the mark from which it counts may be lost
         steps = self._segmenter.feed(events)
         if final:
             pending = self._segmenter.pending
             steps += self._segmenter.flush()
-            # A worker trains nothing; what is pending there is a garbage collection.
+            # A worker does not train; an event pending there is a garbage collection.
             self._segmenter.unbounded |= pending and self._segmenter.index == 0 and self.process.role == "rank"
         steps = self._gpu_times.join(steps, marks, final=final)
         self._sketch_steps(steps)
@@ -245,7 +245,7 @@ class EventSource:
         """Return the rows of a line of the facts file.
 
         Raises:
-            _UNFIT: the line is no fact.
+            _UNFIT: the line is not a fact.
         """
         kind = str(fact.pop("kind", "?"))
         time = self._seconds(int(fact.pop("t")))
@@ -290,7 +290,7 @@ class EventSource:
         return Fact(pid=self.process.pid, time=time, kind=kind, body=body)
 
     def _introduce(self, fact: dict[str, Any]) -> None:
-        """Take what the process says of itself; a worker may then continue the rows of an ended one."""
+        """Store what the process reports about itself; a worker may then continue the rows of an ended one."""
         self.introduced = True
         self.process = replace(self.process, **fitting(Process, fact))
         other = self._predecessor(self.process) if self._predecessor and self.process.role == "worker" else None
@@ -319,29 +319,32 @@ class EventSource:
             self._unbounded = True
             message, code = "No optimizer step was seen. Call profiler.step() at the end of each iteration.", "unseen"
             if self._segmenter.index:
-                message = f"After step {self._segmenter.index} came so many passes that the first ones were left out."
+                message = (
+                    f"More passes followed step {self._segmenter.index} than could be kept, so the earliest ones were "
+                    "dropped."
+                )
                 code = "left-out"
             rows.append(Problem(time=time, pid=self.process.pid, source="steps", message=message, code=code))
         return rows
 
     def totals(self, *, final: bool = False) -> list[Process | Sketch]:
-        """Return the rows on the process's whole life: what it is, once it has said so or never will, and its sums."""
+        """Return the rows on the process's whole life: its sketches, and its Process once introduced or if `final`."""
         sums = [sketch.to_sketch(self.process.pid, quantity) for quantity, sketch in self.sketches.items()]
         return [self.process, *sums] if self.introduced or final else [*sums]
 
     def remove(self) -> None:
-        """Free the memory of the files: the process is gone and everything is read."""
+        """Delete the files to free their memory: the process is gone and everything is read."""
         self._reader.close()
         for path in (self._ring_path, self._facts_path):
             with contextlib.suppress(OSError):
                 path.unlink()
 
 
-# What reading a line may come to that is no fact of ours.
+# Exceptions from reading a line that is not a fact.
 _UNFIT = (ValueError, TypeError, KeyError, OverflowError, RecursionError, Misfit)
 
 
-# What each hook of the agent measures, for people.
+# What each hook of the agent measures, in words for the user.
 _WATCHED = {
     "optimizer": "optimizers and their steps",
     "model": "the model's layers and sizes",
@@ -360,7 +363,7 @@ _WATCHED = {
 }
 
 
-# What of a step is unknown once a hook of the agent has taken itself out.
+# Fields of Step that are unknown once a hook of the agent has removed itself.
 _MEASURED_BY = {
     "ray_data": ("data_wait",),
     "dataloader": ("data_wait", "loader_overhead", "epoch_start", "fetch_host", "fetches_empty", "queue_depth"),
@@ -370,12 +373,12 @@ _MEASURED_BY = {
     "gc": ("gc",),
     "cuda_events": tuple(name for name in PHASES if name != "h2d"),
 }
-# Phases that a host which runs ahead of its accelerator cannot time: it times launches.
+# Phases that the host cannot time if it runs ahead of its accelerator, because it would time launches.
 _HOST_ONLY = _MEASURED_BY["cuda_events"]
 
 
 def _is_elsewhere(model: dict[str, Any]) -> bool:
-    """Return whether a model lies on an accelerator whose time is not measured: XPU, MPS, HPU, XLA, ..."""
+    """Return whether a model is on an accelerator whose time is not measured: XPU, MPS, HPU, XLA, ..."""
     devices = model.get("devices") or ()
     return any(name.partition(":")[0] not in ("cpu", "cuda", "meta") for name in devices)
 
@@ -398,7 +401,7 @@ class Drain:
         self._dead: dict[tuple[int | None, int | None], list[EventSource]] = {}
         """Ended workers whose rows can be continued, by parent and worker number."""
         self.problems_read = cursors("problems")
-        """Bytes read of the reports left by agents that found no room."""
+        """Bytes read so far of the reports by agents that had no room for a ring."""
         self.problems: list[Problem] = []
 
     def look(self) -> None:
@@ -466,6 +469,6 @@ class Drain:
     def _not_kept(self, said: str) -> None:
         with contextlib.suppress(ValueError):
             pid, clock, reason = said.split(" ", 2)
-            message = f"The events of process {pid} could not be kept, so it is not in this recording: {reason}."
+            message = f"Process {pid} is not in this recording, because its events could not be stored: {reason}."
             time = (int(clock) - self._origin) / 1e9
             self.problems.append(Problem(time=time, pid=int(pid), source="ring", message=message))

@@ -25,10 +25,10 @@ MEANING = {
 """The usual cause of each signal."""
 
 _WORKER = "DataLoader worker"
-"""Begins what torch says of a worker that died."""
+"""Start of torch's message about a worker that died."""
 _OUT_OF_MEMORY = (
-    "a step needed more than was free. A smaller batch with gradient accumulation, a lower precision or activation "
-    "checkpointing need less"
+    "a step needed more memory than was free. A smaller batch with gradient accumulation, lower precision or "
+    "activation checkpointing reduces memory use"
 )
 
 
@@ -54,7 +54,7 @@ def sentence(
 ) -> str | None:
     """Return the sentence for the user; None if the program completed or is still running.
 
-    `status` is the exit status as a shell shows it. `errors` are the facts of that kind: uncaught exceptions.
+    `status` is the exit status as a shell shows it. `errors` are the bodies of the "error" facts: uncaught exceptions.
     """
     if outcome == "killed" and signal is not None:
         return f"The program was killed by {_named(signal)}."

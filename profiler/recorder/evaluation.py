@@ -1,10 +1,11 @@
-"""Which of a step's spans were evaluation: distinguished from training by what the loop does with its batches.
+"""Identify the spans of a step that were evaluation, by what the loop does with its batches.
 
-A fetch begins a batch. A batch with a backward pass is trained on; one with a forward pass only is evaluated, and so is
-a forward pass in evaluation mode, without gradients, of a model that is being trained (a loop without a DataLoader).
-Frozen teachers and target networks run inside training batches, and stay part of them. Passes without a loader that
-come in every step, as the rollouts of reinforcement learning do, are the step's own work. A pass in evaluation mode
-with gradients is an evaluation in any step if the same model is called to train before a backward pass could use it.
+A fetch begins a batch. A batch with a backward pass is training; one with only a forward pass is evaluation. So is a
+forward pass in evaluation mode, without gradients, of a model that is being trained (a loop without a DataLoader).
+Frozen teachers and target networks run inside training batches and stay part of them. Passes without a loader that
+occur in every step, such as the rollouts of reinforcement learning, are the step's own work. A pass in evaluation mode
+with gradients is evaluation in any step if the same model is called in training mode before a backward pass could use
+it.
 """
 
 from __future__ import annotations
@@ -19,26 +20,26 @@ EVALUATION = -1
 
 _UPDATES = (ring.BACKWARD, ring.OPTIMIZER)
 _JUDGED = frozenset((ring.FETCH, ring.ITER, ring.FORWARD, ring.BACKWARD))
-_OTHERS = (ring.SAVE, ring.ITER, ring.FETCH)  # no part of an evaluation without a loader
+_OTHERS = (ring.SAVE, ring.ITER, ring.FETCH)  # never part of an evaluation without a loader
 
 
 @dataclass
 class EvaluationJudge:
-    """The known loaders and models of one process; it learns with every step it judges."""
+    """The known loaders and models of one process, updated with every step."""
 
     trained: set[int] = field(default_factory=set)
     """Loaders whose batches were trained on."""
     evaluated: set[int] = field(default_factory=set)
-    """Loaders with evaluated batches; one that was trained on may be among them."""
+    """Loaders with evaluated batches; some of them may also be in `trained`."""
     grad: bool | None = None
-    """Whether evaluation ran with gradients enabled; None until one was seen."""
+    """Whether evaluation ran with gradients enabled; None until an evaluation was seen."""
     _roots: set[int] = field(default_factory=set)
     """Models that were called in training."""
 
     def is_plain(self, spans: list[Event]) -> bool:
         """Return whether a step is one batch, trained on, with nothing that could be evaluation.
 
-        That is so for nearly all steps.
+        Nearly all steps are like this.
         """
         judged = [span for span in spans if span.kind in _JUDGED]
         fetched = judged[:1] if judged and judged[0].kind == ring.FETCH and not judged[0].b else []
@@ -54,14 +55,14 @@ class EvaluationJudge:
     def carve(self, spans: list[Event], again: bool) -> tuple[list[Event], bool]:
         """Replace each stretch of evaluation in a step by one span of kind EVALUATION.
 
-        Returns the new spans, and whether the model was called without a loader for something other than training. With
-        `again` that was so in the step before, too, and such calls count as work of the step. Spans must be in order.
+        Returns the new spans, and whether the model was called without a loader for something other than training. If
+        `again`, the previous step had such calls, too, and they count as the step's own work. Spans must be in order.
         """
         marked: set[int] = set()
         alone: set[int] = set()
         batches = _batches(spans)
         doubtful = [self._is_doubtful(spans, batch, last=batch is batches[-1]) for batch in batches]
-        # A batch that was fetched ahead shows nothing by itself: those that do come first.
+        # Judge used batches first: a batch that was only fetched ahead provides no evidence by itself.
         for number in sorted(range(len(batches)), key=lambda number: not batches[number].is_used):
             if not doubtful[number] or self._is_one_of_many(spans, batches, doubtful, number):
                 self._judge(batches[number], marked, alone)
@@ -87,9 +88,9 @@ class EvaluationJudge:
     def _is_doubtful(self, spans: list[Event], batch: _Batch, *, last: bool) -> bool:
         """Return whether a batch has forward passes with gradients but no backward pass.
 
-        The backward pass may follow with the next batch (of another loader, as in semi-supervised training), be
-        skipped, have failed or been cut off. In evaluation mode that is possible only if the batch is the last, or its
-        loader is one that is trained on.
+        The backward pass may follow with the next batch (of another loader, as in semi-supervised training), or it was
+        skipped, failed or cut off. In evaluation mode, this is possible only if the batch is the last one or its loader
+        is trained on.
         """
         forwards = batch.forwards.values()
         if batch.is_updated or not forwards or not all(forward.b for forward in forwards):
@@ -117,7 +118,7 @@ class EvaluationJudge:
         return not (begun and ended)
 
     def _judge(self, batch: _Batch, marked: set[int], alone: set[int]) -> None:
-        """Mark evaluation recognized by its loader; add to `alone` what may be evaluation without a loader."""
+        """Mark evaluation recognized by its loader; add possible evaluation without a loader to `alone`."""
         if batch.is_updated:
             self.trained.update(batch.loaders)
             for position, span in batch.forwards.items():
@@ -142,7 +143,7 @@ class _Batch:
     spans: dict[int, Event] = field(default_factory=dict)
     """Its spans by their position in the step."""
     forwards: dict[int, Event] = field(default_factory=dict)
-    """Those that are forward passes."""
+    """The forward passes among them, by position."""
     is_updated: bool = False
     """Whether a backward pass or an update is among its spans."""
 
@@ -153,10 +154,10 @@ class _Batch:
 
 
 def _batches(spans: list[Event]) -> list[_Batch]:
-    """Return the batches of a step, the first of which holds what precedes any fetch."""
+    """Return the batches of a step; the first one holds the spans before any fetch."""
     batches = [_Batch()]
     fetching = False
-    """Whether nothing but fetches has happened in this batch."""
+    """Whether the batch has contained only fetches so far."""
     for position, span in enumerate(spans):
         if span.kind == ring.FETCH:
             if not fetching or span.b or span.id in batches[-1].loaders:
@@ -178,8 +179,10 @@ def _ends_epoch(span: Event) -> bool:
 
 
 def _unused(spans: list[Event]) -> set[int]:
-    """Return the positions of passes before the step's first batch, in evaluation mode with gradients, after which the
-    same model is called in training mode before any backward pass."""
+    """Return the positions of passes, in evaluation mode with gradients, that no backward pass can use.
+
+    They precede the step's first batch, and the same model is called in training mode before the next backward pass.
+    """
     first = next((at for at, span in enumerate(spans) if span.kind == ring.FETCH and not span.b), len(spans))
     unused: set[int] = set()
     training: set[int] = set()

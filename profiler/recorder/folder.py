@@ -20,7 +20,7 @@ from profiler.recorder.job import Job
 NOTE = "recording.json"
 DEFAULT = "profile-train-runs"
 
-# Room that the rings of a rank with 16 workers take, twice over.
+# Bytes that must be free for the rings: twice the size for a rank with 16 workers.
 RINGS_ROOM = 16 << 20
 
 # Bytes that the store of the shortest run takes, with its log.
@@ -39,16 +39,16 @@ JOB = ".profile-train-job"
 """Name of the file with the ID of the job whose recorders share a folder."""
 
 BEAT = 10.0
-"""Seconds between two signs of life of a recorder, for recorders on other machines."""
+"""Seconds between two heartbeats of a recorder, for recorders on other machines."""
 
 SILENT = 60.0
-"""Seconds without a sign of life after which a recorder counts as dead.
+"""Seconds without a heartbeat after which a recorder counts as dead.
 
-That is several beats, and as long as NFS caches attributes.
+That is several heartbeats, and as long as NFS caches attributes.
 """
 
 STALE = 600.0
-"""Seconds after which a turn counts as left behind by a killed process.
+"""Seconds after which a lock counts as left behind by a killed process.
 
 This applies only if the process cannot be checked.
 """
@@ -68,7 +68,7 @@ class RecordingNote:
     recorder_started: float | None = field(default_factory=lambda: started(os.getpid()))
     """Start time of the recorder, as `started` returns it, so that a reused PID is not mistaken for it."""
     home: tuple[str, int] | None = None
-    """The run folder's path and inode; a copy of it has neither."""
+    """The run folder's path and inode; a copy of it differs in both."""
     part: str = ""
     """Suffix of this recorder's files in a folder shared by a job; empty if it has the folder to itself."""
     where: str | None = field(default_factory=lambda: here())
@@ -88,7 +88,7 @@ class Seat:
 
     folder: Path
     part: str = ""
-    """Suffix of its files, as in `Note`."""
+    """Suffix of its files, as in `RecordingNote`."""
     notice: str | None = None
     """Notice about the place for the user."""
     earlier: Path | None = None
@@ -139,7 +139,7 @@ def join(out: Path | None, name: str, job: Job | None) -> Seat:
 def _seen_by_others(folder: Path) -> str | None:
     """Return a note if others can access a folder that the user chose.
 
-    Such a folder keeps its mode; the files of the run are private all the same.
+    Such a folder keeps its mode; the files of the run are still private.
     """
     mode = folder.stat().st_mode
     if not mode & 0o077:
@@ -180,7 +180,7 @@ def _seat(wanted: Path, job: Job | None, *, chosen: bool) -> Seat:
 
 
 def _seat_in(folder: Path, job: Job | None, *, chosen: bool) -> Seat | None:
-    """Return the seat in this folder, with the recordings of others, or after an earlier run was set aside.
+    """Return the seat in this folder, next to other recorders, or after an earlier run was set aside.
 
     None if the recorder may not write there.
     """
@@ -231,12 +231,12 @@ def _recordings(folder: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def turn(folder: Path, name: str, patience: float = 10.0) -> Iterator[bool]:
-    """Take turns with other processes, on any machine, under a name in the folder.
+    """Hold a named lock in the folder, shared with processes on any machine.
 
-    The process whose turn it is has a lock folder there that holds its mark. It was prepared under another name and
-    then moved, which fails if the lock folder exists, on NFS, too.
+    The holder has a lock folder there that contains its mark. It was prepared under another name and then moved, which
+    fails if the lock folder exists, also on NFS.
 
-    Yields False if another process held the turn for `patience` seconds; else True, also if nothing can be written.
+    Yields False if another process held the lock for `patience` seconds; else True, also if nothing can be written.
     """
     lock, ready = folder / f".{name}", None
     try:
@@ -288,7 +288,7 @@ def _vacated(lock: Path, *, late: bool) -> bool:
                 mark.unlink()
                 lock.rmdir()
                 return True
-    except OSError:  # somebody else was faster
+    except OSError:  # another process was faster
         return not lock.exists()
     return False
 
@@ -317,7 +317,7 @@ def _why_not(folder: Path) -> str | None:
         theirs = "windows"
     if theirs is None:
         theirs = next((path.name for path, note in _notes(folder).items() if note is None), None)
-    return theirs and f"holds a {theirs} that is not from a recording"
+    return theirs and f'contains "{theirs}", which is not from a recording'
 
 
 def _holds_run(folder: Path) -> bool:
@@ -326,7 +326,7 @@ def _holds_run(folder: Path) -> bool:
 
 
 def _is_ours(path: Path) -> bool:
-    # Imported only now: it is seldom asked, and the program starts that much sooner.
+    # Imported only now: it is rarely needed, and the program starts sooner.
     from profiler.store import is_recording
 
     return is_recording(path)
@@ -373,7 +373,7 @@ def settle(earlier: Path | None, *, completed: bool) -> str | None:
 
 
 def restore(earlier: Path | None) -> None:
-    """Move the recording that was set aside back: nothing was recorded in its place."""
+    """Move the recording that was set aside back, because nothing replaced it."""
     if earlier is None:
         return
     for base, _, names in os.walk(earlier, topdown=False):
@@ -388,8 +388,8 @@ def restore(earlier: Path | None) -> None:
 
 
 def _outlines(folder: Path) -> Iterator[tuple[list[str], str]]:
-    """Yield command and outcome of each recording in a folder that can be read."""
-    from profiler.store import outline  # only now: it is seldom asked, and the program starts that much sooner
+    """Yield command and outcome of each readable recording in a folder."""
+    from profiler.store import outline  # only now: it is rarely needed, and the program starts sooner
 
     for path in _recordings(folder):
         with contextlib.suppress(ProfilerError, OSError):
@@ -402,11 +402,11 @@ def _try(folder: Path) -> None:
     Raises:
         OSError: there is no room, no permission, or no file locking.
     """
-    import sqlite3  # only now: asking a folder for its rings does not need it
+    import sqlite3  # only now: finding a folder's rings does not need it
 
-    with tempfile.TemporaryDirectory(prefix=".probe-", dir=folder) as inside:  # where nobody else put anything
+    with tempfile.TemporaryDirectory(prefix=".probe-", dir=folder) as inside:  # contains no files of others
         probe = Path(inside) / "probe"
-        probe.touch(mode=0o600)  # what the system says is clearer than what SQLite does
+        probe.touch(mode=0o600)  # the system's error is clearer than SQLite's
         try:
             with contextlib.closing(sqlite3.connect(probe, timeout=0.0, isolation_level=None)) as connection:
                 connection.execute("PRAGMA synchronous = OFF")
@@ -428,7 +428,7 @@ def _elsewhere(wanted: Path, reason: str) -> Path:
             return folder
     raise ProfilerError(
         f"{wanted} cannot be written ({reason}), and neither can the temporary folders.",
-        "Make room, or choose another folder with --out.",
+        "Free some disk space, or choose another folder with --out.",
     )
 
 
@@ -452,7 +452,7 @@ def make_rings(folder: Path, part: str = "") -> Path:
         return _begun(rings)
     except OSError as error:
         raise ProfilerError(
-            f"There is no room for the events of the program: {_reason(error)}.", "Make room in /dev/shm or /tmp."
+            f"There is no room for the events of the program: {_reason(error)}.", "Free some space in /dev/shm or /tmp."
         ) from error
 
 
@@ -466,7 +466,7 @@ def _begun(rings: Path) -> Path:
 
 
 def windows_of(folder: Path, part: str = "") -> Path:
-    """Return the folder of a recorder's windows. It has one of its own, because PIDs repeat across machines."""
+    """Return the folder of a recorder's windows: a separate one, because PIDs repeat across machines."""
     return folder / "windows" / part
 
 
@@ -476,7 +476,7 @@ def make_windows(folder: Path, part: str = "") -> Path:
     The path is absolute because the program may change its working directory.
 
     Raises:
-        ProfilerError: a file or folder of someone else's is in the way.
+        ProfilerError: a file or folder that is not private to this user is in the way.
     """
     windows = folder.absolute() / "windows"
     try:
@@ -485,7 +485,7 @@ def make_windows(folder: Path, part: str = "") -> Path:
             private.make_folder(windows / part)
     except PermissionError as error:
         raise ProfilerError(f"{windows}: {_reason(error)}.", "Choose another folder with --out.") from error
-    except OSError:  # then the first window that is saved says so
+    except OSError:  # the first window to be saved reports it
         pass
     return windows_of(folder.absolute(), part)
 
@@ -526,26 +526,26 @@ def leave(seat: Seat, rings: Path | None) -> None:
 
 
 def write_note(folder: Path, note: RecordingNote) -> None:
-    """Write a note atomically, so that a reader never sees half of it; on a full disk, go on without it."""
+    """Write a note atomically, so that a reader never sees half of it; on a full disk, continue without it."""
     name = _note_name(note.part)
     temporary = folder / (name + ".new")
     try:
         private.write(temporary, json.dumps(asdict(note)))
         os.replace(temporary, folder / name)
     except OSError:
-        with contextlib.suppress(OSError):  # of a disk that can only be read by now
+        with contextlib.suppress(OSError):  # the disk may be read-only now
             temporary.unlink()
 
 
 def remove_note(folder: Path, part: str = "") -> None:
     """Remove the note of a recorder that has ended."""
     with contextlib.suppress(OSError):
-        if any(note.part == part for note in notes(folder)):  # the program may have put a file of its own there
+        if any(note.part == part for note in notes(folder)):  # it may be a file of the program instead
             (folder / _note_name(part)).unlink()
 
 
 def beat(folder: Path, part: str = "") -> None:
-    """Give a sign of life, for recorders that cannot see this machine's processes."""
+    """Update the heartbeat, for recorders that cannot see this machine's processes."""
     with contextlib.suppress(OSError):
         os.utime(folder / _note_name(part))
 
@@ -574,7 +574,7 @@ def _note_in(path: Path) -> RecordingNote | None:
 
 
 def _notes(folder: Path) -> dict[Path, RecordingNote | None]:
-    """Return the files with a note's name, and their notes; None for a file of somebody else's."""
+    """Return the files with a note's name, and their notes; None for a foreign file."""
     return {path: _note_in(path) for path in sorted((*folder.glob(NOTE), *folder.glob("recording-*.json")))}
 
 
@@ -592,7 +592,7 @@ def here() -> str | None:
 
 
 def is_live(folder: Path, note: RecordingNote) -> bool:
-    """Return whether a note's recorder is alive, by its process or by a recent sign of life."""
+    """Return whether a note's recorder is alive, by its process or by a recent heartbeat."""
     if not note.is_elsewhere:
         return is_alive(note.recorder, note.recorder_started)
     try:

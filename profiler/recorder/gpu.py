@@ -17,7 +17,7 @@ from profiler.schema import Gpu, GpuSample, Problem
 POWER_PERIOD = 0.5
 """Seconds between two readings of power and clocks.
 
-They are means, and each call takes the driver's lock, which the program's launching threads take, too.
+The readings are means. Each call takes the driver's lock, which the program's threads need for launches, too.
 """
 
 SLOW_PERIOD = 2.0
@@ -45,7 +45,7 @@ class _Source:
     _held: dict[str, tuple[float, object, Any]] = field(default_factory=dict)
 
     def held(self, name: str, period: float, time: float, read: Callable[[], Any], of: object = None) -> Any:
-        """Return the last result of `read`, called again after `period` seconds or for another `of`."""
+        """Return the last result of `read`, called again after `period` seconds or for a different `of`."""
         last = self._held.get(name)
         if last is None or time - last[0] >= period or last[1] != of:
             self._held[name] = last = time, of, read()
@@ -55,14 +55,14 @@ class _Source:
 class GpuSampler:
     """A sampler of the GPUs; without one it is empty and `problems` explains why.
 
-    Who reads `problems` may clear them.
+    The reader of `problems` may clear them.
     """
 
     def __init__(self, visible: str | None = None, order: str | None = None, sysfs: Path = SYSFS) -> None:
         """Find the GPUs that the program can see; never raise.
 
-        By default CUDA orders the GPUs fastest first, NVML by PCI bus. If the models differ, an index may mean another
-        GPU to the program than to NVML. Then all GPUs are sampled, and the advisor keeps those that torch saw.
+        By default, CUDA orders the GPUs fastest first, and NVML by PCI bus. If the models differ, an index may mean
+        different GPUs in the program and in NVML. Then all GPUs are sampled; the advisor keeps those that torch saw.
 
         Args:
             visible: The program's CUDA_VISIBLE_DEVICES: indexes, UUIDs or their beginnings; None for all GPUs.
@@ -95,8 +95,8 @@ class GpuSampler:
         """Return one row for each GPU that still answers.
 
         GPM counters are read at most every GPM_PERIOD and are means since their last reading. `process_memory` is None
-        in a container whose PIDs are not those NVML reports. `memory_used` is all memory a program cannot get, the
-        driver's own reserve included.
+        in a container whose PIDs differ from those that NVML reports. `memory_used` is all memory that is unavailable
+        to programs, including the driver's own reserve.
 
         Args:
             time: Now, on the run clock.
@@ -234,7 +234,7 @@ class GpuSampler:
 
     def _activity(self, source: _Source, time: float) -> dict[str, Any]:
         """Return the GpuSample fields of the GPM counters; empty if there are none or it is too soon."""
-        if source.counters_read is None:  # when the sampler was opened they were read for the first time, not long ago
+        if source.counters_read is None:  # first read when the sampler was opened, not long ago
             source.counters_read = time
         if not source.counters or time - source.counters_read < GPM_PERIOD:
             return {}
@@ -259,7 +259,7 @@ class GpuSampler:
 
 
 def _power(board: NvmlDevice) -> dict[str, Any]:
-    """Return the readings that change within a second. The driver renews them hardly more often than they are read."""
+    """Return the readings that change within a second. The driver updates them little more often than they are read."""
     return {
         "power": _scaled(board.read("nvmlDeviceGetPowerUsage"), 1e-3),
         "energy": _scaled(board.read("nvmlDeviceGetTotalEnergyConsumption"), 1e-3),
@@ -291,7 +291,7 @@ def _system(function: str) -> Any:
 
 
 def _in_pid_namespace() -> bool:
-    """Return whether processes here have other PIDs than those the driver knows."""
+    """Return whether processes here have other PIDs than the ones that the driver reports."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino != INITIAL_PID_NAMESPACE
     except OSError:

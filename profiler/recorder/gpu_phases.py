@@ -1,7 +1,7 @@
 """Replace host times by exposed GPU times: join steps with the CUDA events of their process.
 
 On a GPU the host runs ahead, so its timers measure launches. The time between two CUDA events includes the GPU's idle
-time between the two boundaries: a wait for data counts only as far as the GPU ran dry because of it.
+time between the two boundaries: a wait for data counts only to the extent that it left the GPU idle.
 """
 
 from dataclasses import replace
@@ -22,7 +22,8 @@ _BOUNDARIES = (ring.MARK_OPTIMIZER_END, ring.MARK_STEP)
 _PHASES = ("data_wait", "loader_overhead", "forward", "backward", "optimizer", "other")
 _NOTHING: dict[str, Any] = dict.fromkeys((*_PHASES, "gc"))
 
-# Marks come as the GPU reaches them. A step still without them after so many more is left with its host times.
+# Maximum steps that wait for their marks, which arrive as the GPU reaches them. Beyond that, a step keeps its host
+# duration.
 MOST_WAITING = 256
 
 
@@ -40,7 +41,7 @@ class GpuTimes:
         self._shares: dict[str, float] = {}
         """Fraction of the last measured step's duration, by phase."""
         self._like: tuple[Any, ...] | None = None
-        """What the host saw of that step."""
+        """The host's view of that step: its micro-steps, and which phases it lacks."""
 
     def join(self, steps: list[Step], marks: list[Event], *, final: bool = False) -> list[Step]:
         """Return the completed steps in order; as long as there has been no mark, all of them at once."""
@@ -65,7 +66,7 @@ class GpuTimes:
             begin = self._origin + round(step.start * 1e9)
             mine = [mark for mark in self._marks if mark.start <= end]
             self._marks = self._marks[len(mine) :]
-            mine = [mark for mark in mine if mark.start >= begin]  # the others: of a step that did not wait for them
+            mine = [mark for mark in mine if mark.start >= begin]  # earlier ones: of a step that did not wait for them
             ends = [mark for mark in mine if mark.id in _BOUNDARIES]
             self._device = ends[-1].b if ends else None
             if final and not (seen or ends or self._all_reached):
@@ -74,7 +75,7 @@ class GpuTimes:
         return done
 
     def _pause(self) -> tuple[int, int]:
-        """Return when the first mark after a pause that begins now was made (ns), and how many steps came until then.
+        """Return the time (ns) of the first mark after a pause that begins now, and the number of steps before it.
 
         Both are 0 if no pause begins now.
         """
@@ -84,9 +85,9 @@ class GpuTimes:
         return after.start, sum(self._origin + step.start * 1e9 < after.start for step, _ in self._waiting)
 
     def _stretch(self, paused: int, after: int, last: int) -> None:
-        """Give the next `paused` steps the GPU's time of all of them, in proportion to the host's.
+        """Distribute the GPU time of the next `paused` steps among them, in proportion to their host times.
 
-        The last of them may have marks beyond the first after the pause, as if several optimizers end it.
+        The last of them may have more marks after the first one, for example if several optimizers end it.
         """
         mine = [mark for mark in self._marks if after <= mark.start <= last and mark.b == self._device]
         ended = max(mark.start for mark in mine if mark.id in _BOUNDARIES)
@@ -125,8 +126,8 @@ class GpuTimes:
 def _measured(step: Step, marks: list[Event]) -> Step | None:
     """Return the step with GPU phases, or None.
 
-    None if no GPU's marks cover the step without a gap, or the step has tags. Of several GPUs, each of which
-    partitions the whole step, the one that computes most is taken.
+    None if no GPU's marks cover the step without a gap, or the step has tags. With several GPUs, each of which
+    partitions the whole step, the one that computes most counts.
     """
     if step.tags:
         return None

@@ -24,7 +24,7 @@ from profiler.schema import Fact, HostSample
 MEMORY_PERIOD = 1.0
 """Seconds between two readings of the machine's memory; the last reading is repeated in between.
 
-A reading costs as much as three processes.
+A reading costs as much as reading three processes.
 """
 
 UNREADABLE = (psutil.Error, OSError, RuntimeError, LookupError, TypeError, ValueError)
@@ -37,7 +37,7 @@ def _answer(ask: Callable[[], T]) -> T | None:
     """Return the answer of `ask`; None if the machine does not provide it."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the user's terminal is the program's
+            warnings.simplefilter("ignore")  # the terminal belongs to the program
             return ask()
     except UNREADABLE:
         return None
@@ -86,7 +86,7 @@ class _Usage:
     parent: int
     cpu: float = 0.0
     reaped: float = 0.0
-    """CPU seconds of its children that have ended and been waited for, and of theirs."""
+    """CPU seconds of its descendants that have ended and been waited for."""
     read: int | None = 0
     """Bytes read from storage, including by ended children, as the kernel counts them; None if unreadable."""
     written: int | None = 0
@@ -151,8 +151,8 @@ class HostSampler:
     def _scan(self) -> None:
         """Add new processes to the tree.
 
-        Only processes that appeared since the last scan are asked for their parent. A scan thus costs one listing of
-        /proc and can be done with every sample; the CPU time of a process found late would be booked late.
+        The parent is read only for processes that appeared since the last scan. A scan thus costs one listing of /proc
+        and can run with every sample; the CPU time of a process found late would be counted late.
         """
         pids = frozenset(_answer(psutil.pids) or self._seen)
         appeared: dict[int, tuple[psutil.Process, int]] = {}
@@ -217,8 +217,8 @@ def _io(process: psutil.Process) -> tuple[int | None, int | None]:
 def _used(before: dict[int, _Usage], now: dict[int, _Usage]) -> tuple[dict[int, float], int | None, int | None]:
     """Return what was used between two readings: CPU seconds by process, bytes read and bytes written.
 
-    The bytes are None if some process cannot be read. What an ended process used is included in the usage of its
-    nearest living ancestor, the one that has waited for it, so what was known of it is taken off.
+    The bytes are None if some process cannot be read. The usage of an ended process is included in that of its nearest
+    living ancestor, which has waited for it, so the part that was counted before is subtracted.
     """
     inherited = defaultdict(list)
     for ended in before.keys() - now.keys():
@@ -239,7 +239,7 @@ def _used(before: dict[int, _Usage], now: dict[int, _Usage]) -> tuple[dict[int, 
 
 
 def _machine_cpu() -> tuple[float | None, float | None]:
-    """Return the CPU seconds since boot that all cores have worked, and that the hypervisor has taken."""
+    """Return the CPU seconds since boot that all cores worked, and those that the hypervisor took."""
     times = _answer(lambda: psutil.cpu_times()._asdict())
     if times is None:
         return None, None
@@ -252,17 +252,17 @@ def _more(now: float | None, before: float | None) -> float | None:
 
 
 class Scheduling:
-    """Whether the ranks get the cores they need, by the kernel's statistics of each one's main thread.
+    """The time for which each rank's main thread waited for a core, from the kernel's statistics.
 
-    They count from its first training event on. Each look reads one file of /proc.
+    It counts from the rank's first training event on. Each look reads one file of /proc per rank.
     """
 
     def __init__(self) -> None:
         self._looks: dict[int, list[tuple[float, int]]] = {}
-        """Of each PID the first and the last look: its time, and the ns spent waiting for a core."""
+        """The first and last look at each PID: its time, and the ns spent waiting for a core."""
 
     def look(self, now: float, pids: Iterable[int]) -> None:
-        """Read the current statistics; a process that is gone keeps those of the last look."""
+        """Read the current statistics; a process that is gone keeps its last ones."""
         for pid in pids:
             with suppress(ValueError):  # no such file
                 _, waited, *_ = map(int, text(Path(f"/proc/{pid}/schedstat")).split())

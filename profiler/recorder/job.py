@@ -1,7 +1,7 @@
 """Identify the job of a recorder: what its recorders have in common, and what distinguishes them.
 
 A launcher is started once per node (`profile-train torchrun --nnodes 2 ...` on each), or starts profile-train once per
-rank (`srun profile-train train.py`). All of them may record into one folder, each into files of its own.
+rank (`srun profile-train train.py`). All of them may record into one folder, each into its own files.
 """
 
 import binascii
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 NODES = ("GROUP_RANK", "NODE_RANK", "PET_NODE_RANK", "SLURM_NODEID")
 
-# Names by which a scheduler or launcher distinguishes a start from others of the same command.
+# Variables by which a scheduler or launcher distinguishes this start from other starts of the same command.
 STARTS = (
     ("slurm", ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")),
     ("mpi", ("PMIX_NAMESPACE",)),
@@ -21,16 +21,16 @@ STARTS = (
     ("lsf", ("LSB_JOBID",)),
 )
 
-# Words of a launcher that differ from node to node.
+# Launcher options that differ from node to node.
 _OWN = ("node-rank", "machine-rank", "local-addr")
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job, as one recorder knows it."""
+    """A job as seen by one recorder."""
 
     id: str
-    """ID shared by all recorders of a job and unlikely to be that of another."""
+    """ID shared by all recorders of a job, and unlikely to match another job."""
     host: str
     name: str = ""
     """"rank3" or "node1" if the launcher reports it; if empty, only the host distinguishes recorders."""
@@ -39,7 +39,7 @@ class Job:
 
     @property
     def is_shared(self) -> bool:
-        """Return whether several recorders are to be expected."""
+        """Return whether several recorders are expected."""
         return bool(self.name)
 
     @property
@@ -77,7 +77,7 @@ def _name(words: Sequence[str], environment: Mapping[str, str]) -> str:
     node = node or next((environment[name] for name in NODES if environment.get(name)), None)
     if numbers and int(numbers[-1]) > 1:
         return f"node{node}" if node and node.isdigit() else "node"
-    # Only for a job: outside of one nothing of the agent is loaded.
+    # Imported only for a job: otherwise nothing of the agent is loaded.
     from profiler.agent.ranks import RANKS_AND_SIZES, is_batch_script
 
     if is_batch_script(environment):

@@ -25,7 +25,7 @@ FINAL = frozenset(
 # Errors that mean the whole device is gone.
 LOST = frozenset((pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED, pynvml.NVML_ERROR_UNINITIALIZED))
 
-# What the kernel driver leaves on a machine where it is loaded, natively and under WSL.
+# Files that exist on a machine where the kernel driver is loaded, natively or under WSL.
 DRIVER_TRACES = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
 
 
@@ -125,7 +125,7 @@ def choose(visible: str | None, gpus: Sequence[str], migs: Sequence[str]) -> lis
     return chosen
 
 
-# GpuSample's field, a share, and NVML's metric in percent.
+# Fields of GpuSample (shares), and NVML's metrics (percent).
 GPM_METRICS = (
     ("sm_active", pynvml.NVML_GPM_METRIC_SM_UTIL),
     ("sm_occupancy", pynvml.NVML_GPM_METRIC_SM_OCCUPANCY),
@@ -163,7 +163,7 @@ class GpmCounters:
     def read(self) -> dict[str, float]:
         """Return the means since the last `read` (or the start), by GpuSample's fields.
 
-        Fields that NVML cannot give are left out. Shares are 0 to 1.
+        Fields that NVML does not provide are left out. Shares are 0 to 1.
         """
         self._fill(self._samples[0])
         self._samples.reverse()
@@ -181,7 +181,7 @@ class GpmCounters:
         while self._samples:
             try:
                 pynvml.nvmlGpmSampleFree(self._samples.pop())
-            except pynvml.NVMLError:  # nothing is left to be done about it
+            except pynvml.NVMLError:  # nothing can be done about it
                 continue
 
     def _fill(self, sample: Any) -> None:

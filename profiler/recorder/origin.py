@@ -1,7 +1,7 @@
-"""Read whose program this is: the user, the repository and its commit.
+"""Read where the program comes from: the user, the repository and its commit.
 
-Only variables and small regular files are read: no process is started, and nothing is asked of a directory service,
-because either could hang.
+Only variables and small regular files are read. No process is started and no directory service is queried, because
+either could hang.
 """
 
 import os
@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 MOST_BYTES = 4 * 2**20
-"""Of one file of git: `packed-refs` has a line per tag."""
+"""Maximum bytes to read of one Git file: `packed-refs` has a line per tag."""
 
 HEIGHT = 40
-"""Folders above the script in which a repository is looked for."""
+"""Maximum folders to search for a repository, from the script's folder upward."""
 
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _REFERENCE = re.compile(r"ref: (refs/[^\s\0]+)\s*")
 
 
 class Origin(NamedTuple):
-    """Where a program comes from; None where that is not known."""
+    """The origin of a program; a field is None if it is unknown."""
 
     user: str | None = None
     project: str | None = None
@@ -50,7 +50,7 @@ def _commit(git: Path) -> str | None:
     named = _REFERENCE.fullmatch(head)
     if named is None:
         return _checked(head)
-    common = git / (_text(git / "commondir").strip() or ".")  # of a worktree
+    common = git / (_text(git / "commondir").strip() or ".")  # in a worktree
     loose = _checked(_text(common / named[1])) if ".." not in named[1] else None
     if loose:
         return loose
@@ -64,7 +64,7 @@ def _checked(text: str) -> str | None:
 
 
 def _text(path: Path) -> str:
-    """Return the text of a regular file; "" for anything else. A pipe in its place does not block."""
+    """Return the text of a regular file; "" for anything else. A pipe at that path does not block."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)

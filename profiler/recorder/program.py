@@ -1,7 +1,7 @@
 """Read from the program's source how objects that the agent has seen are named and made.
 
-The source is parsed, never run: only the files in which the agent saw things made, as soon as it reports them, and
-only while they are unchanged since they ran. If the source leaves a doubt, nothing is recorded.
+The source is parsed, never run. Only files in which the agent saw objects made are parsed, as soon as it reports them,
+and only if they are unchanged since they ran. If the source is ambiguous, nothing is recorded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_WORD = 40
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
-# What configures each framework, by the last part of its name.
+# Calls that configure each framework, by the last part of their names.
 CALLS: dict[str, tuple[str, ...]] = {
     "transformers": ("TrainingArguments", "Seq2SeqTrainingArguments"),
     "lightning": ("Trainer",),
@@ -35,7 +35,7 @@ CALLS: dict[str, tuple[str, ...]] = {
 SAVE = "torch.save"
 """ID and name of the fact on a call of `torch.save`."""
 
-# Arguments of these calls whose text is a choice among words, or the name of a configuration file.
+# String arguments of these calls that are one of a set of words, or the name of a configuration file.
 WORDS = frozenset(("precision", "mixed_precision", "optim", "strategy", "config", "deepspeed", "profiler", "fsdp"))
 
 
@@ -43,7 +43,7 @@ class ProgramSource:
     """The source of one process, read file by file on demand, and the facts it completes."""
 
     def __init__(self, since: float) -> None:
-        """`since` is the Unix time at which the process imported torch; files that changed later are ignored."""
+        """Ignore files that changed after `since`, the Unix time at which the process imported torch."""
         self._since = since
         self._files: dict[str, File | None] = {}
         self._optimizers: dict[Any, dict[str, Any]] = {}
@@ -109,7 +109,7 @@ class ProgramSource:
                 return
 
     def _updating(self, model: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the optimizer with as many parameters, all or the trainable ones. DeepSpeed's hold parts of them."""
+        """Return the optimizer with as many parameters, total or trainable; DeepSpeed's hold only part of them."""
         counts = (model.get("trainable"), model.get("parameters"))
         optimizers = list(self._optimizers.values())
         mine = [one for one in optimizers if one.get("parameters") in counts]
@@ -157,9 +157,9 @@ class File:
         return names.pop() if len(names) == 1 else None
 
     def made(self, name: str, line: int, cls: str) -> int | None:
-        """Return the line above this one on which `name` is made, by a call that does not take `name` itself.
+        """Return the earlier line on which `name` is made by a call that does not take `name` itself.
 
-        If there are several, the one that calls `cls` is taken; None if it is not unique.
+        If there are several, return the one that calls `cls`; None if it is not unique.
         """
         for scope in (self._at(line)[1], self._tree):
             makers = [
@@ -205,7 +205,7 @@ class File:
 
 _OF_A_MODEL = frozenset(("parameters", "named_parameters", "configure_optimizers"))
 
-# What takes the model as its first argument, by the end of its name.
+# Calls that take the model as their first argument, by the end of their names.
 _TAKES_A_MODEL = {"lightning": "fit", "transformers": "Trainer", "deepspeed": "initialize"}
 
 
@@ -221,7 +221,7 @@ def _configures(call: ast.Call, framework: str) -> bool:
     if framework == "deepspeed":
         return name in CALLS[framework] and _dotted(call.func).startswith("deepspeed.")
     if framework == "transformers" and any(each.arg == "per_device_train_batch_size" for each in call.keywords):
-        return True  # a descendant, as trl's SFTConfig
+        return True  # a subclass, such as trl's SFTConfig
     return name in CALLS[framework]
 
 

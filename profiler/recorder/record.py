@@ -31,23 +31,23 @@ from profiler.store import Tables, Writer, find, read
 if TYPE_CHECKING:
     from profiler.recorder.stacks.sampler import StackSampler
 
-# Looking for new processes is a directory listing; they do not appear that often.
+# Seconds between two searches for new processes: a search lists a directory, and new processes are rare.
 LOOK_EVERY = 0.5
 
-# Quantiles of the whole run matter once steps have been merged, which takes longer.
+# Seconds between two writes of whole-run totals: quantiles matter only once steps have been merged, which takes longer.
 SKETCH_EVERY = 10.0
 
-# Seconds between two polls, above the interval of samples, that are worth telling: twenty samples at the default rate.
+# Seconds between two polls, beyond the sample interval, that count as a gap: twenty samples at the default rate.
 SILENCE = 2.0
 
-# What is not committed yet is still in the rings, should this process be killed.
+# Seconds between two commits: if this process is killed, uncommitted data is still in the rings.
 COMMIT_EVERY = 0.5
 
 
 def new_run(
     command: tuple[str, ...], origin: int, budget: float, job: str | None = None, cwd: str | None = None
 ) -> Run:
-    """Return the row of a recording that begins now on this machine; `cwd` is that of the program if not ours."""
+    """Return the row of a recording that begins now on this machine; `cwd` is the program's, if not ours."""
     here, cwd = machine(), cwd or os.getcwd()
     return Run(
         id=uuid.uuid4().hex,
@@ -100,7 +100,7 @@ def _finish(folder: Path, note: place.RecordingNote) -> str | None:
             return "The recorder of this run ended early; the program is still training. This is the data up to now."
         recorder.finish(None)
     except ProfilerError as error:
-        return f"The recorder of this run ended early, and the rest of the program's events stays in {rings}: {error}"
+        return f"The recorder of this run ended early; the program's remaining events are still in {rings}: {error}"
     return "The recorder of this run ended early: the rest was read from the program's rings."
 
 
@@ -191,7 +191,7 @@ class Recorder:
             self._drain.look()
             self._scheduling.look(now, [source.pid for source in self._sources("rank")])
         if now >= self._next_sample:
-            # Never two in a row to catch up: rates over next to no time mean nothing.
+            # Never take two samples in a row to catch up: rates over a very short time mean nothing.
             self._next_sample = max(now + self._interval / 2, self._next_sample + self._interval)
             self._sample(now)
             self._take()
@@ -220,7 +220,7 @@ class Recorder:
         self._store.add(Problem(time=self.now, source=source, message=message, code=code))
 
     def _sampler(self) -> StackSampler | None:
-        # Imported only now: the program starts that much sooner.
+        # Imported only now, so that the program starts sooner.
         from profiler.recorder.stacks.sampler import StackSampler, wanted
 
         return StackSampler(self._rings, lambda: self.now, self.problem) if wanted() else None
@@ -238,7 +238,7 @@ class Recorder:
         return sorted(one.pid for one in workers if one.pid in self._host.pids)
 
     def _keep_stacks(self) -> None:
-        """Store what was sampled to the end."""
+        """End the stack sampler and store its last samples."""
         if self._stacks is not None:
             self._stacks.close()
             self._store.add(*self._stacks.rows(final=True))
@@ -258,7 +258,7 @@ class Recorder:
             self._store.set_cursor(f"ring {name}", source.cursor)
             self._store.set_cursor(f"facts {name}", source.offset)
             if not final and source.process.role == "worker" and source.pid not in self._host.pids and not rows:
-                # A worker of an epoch that is over: what it wrote is read, its memory can go.
+                # A worker of a past epoch: everything it wrote is read, so its memory can be freed.
                 self._bury(name)
         self._store.set_cursor("problems", self._drain.problems_read)
         self._keep_problems(self._drain.problems)
@@ -299,7 +299,7 @@ class Recorder:
     ) -> None:
         """Read the rest, parse the windows and close the store.
 
-        With `outcome` None the agents' reports decide it.
+        If `outcome` is None, the agents' reports decide it.
 
         Raises:
             ProfilerError: the end of the run could not be written.
@@ -337,7 +337,7 @@ class Recorder:
         if not saved:
             raise ProfilerError(
                 f"The end of this run could not be written into {self.folder}; the data written before is kept.",
-                f"Make room there, then: profile-train report {self.folder}",
+                f"Free some disk space there, then: profile-train report {self.folder}",
             )
         for source in self._drain.sources.values():
             source.remove()
@@ -349,7 +349,7 @@ class Recorder:
         written = list(folder.glob(place.WINDOWS))
         if not written and not any(source.windows for source in self._drain.sources.values()):
             return
-        # Imported only now: they need NumPy, and a program should not start later for it.
+        # Imported only now: they need NumPy, which would delay the program's start.
         from profiler.recorder.windows import parse, redact_trace
 
         for path in written:
@@ -357,7 +357,7 @@ class Recorder:
         for source in self._drain.sources.values():
             traces = []
             for position, fact in enumerate(source.windows):
-                path = folder / Path(str(fact.get("path", ""))).name  # wherever the run folder is by now
+                path = folder / Path(str(fact.get("path", ""))).name  # the run folder may have moved
                 try:
                     window, kernels, operators, syncs, trace = parse(
                         path,

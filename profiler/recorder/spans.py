@@ -8,11 +8,11 @@ def in_order(spans: list[Event]) -> list[Event]:
     """Return the spans by start, outermost first, without those that only repeat the span around them.
 
     These are a fetch inside a fetch (a loader whose dataset reads from another loader), and a root module's forward
-    pass inside that of another, or inside a backward pass, where activation checkpointing runs it again.
+    pass inside another root module's, or inside a backward pass, where activation checkpointing reruns it.
     """
     result: list[Event] = []
     fetched = passed = 0
-    # Of two that agree to the nanosecond the outer one was written later.
+    # If two spans have the same times to the nanosecond, the outer one was written later.
     for span in sorted(spans, key=lambda event: (event.start, -event.end, -event.sequence)):
         kind = span.kind
         if kind in (ring.FETCH, ring.ITER):
@@ -29,7 +29,7 @@ def in_order(spans: list[Event]) -> list[Event]:
 
 
 def exclusive(spans: list[Event]) -> list[int]:
-    """Return the nanoseconds of each span minus those of later spans inside it; spans must be in order."""
+    """Return each span's nanoseconds without those of later spans inside it; spans must be in order."""
     own = [span.end - span.start for span in spans]
     stack: list[int] = []
     for position, span in enumerate(spans):

@@ -19,19 +19,19 @@ from profiler.recorder.evaluation import EVALUATION, EvaluationJudge
 from profiler.recorder.spans import closure, exclusive, in_order
 from profiler.schema import TAG_CHECKPOINT, TAG_COMPILE, TAG_EPOCH_START, TAG_EVALUATION, TAG_FIRST, TAG_WINDOW, Step
 
-# Host kinds that are part of a step's anatomy.
+# Kinds of host events that steps consist of.
 _SPANS = frozenset((ring.FETCH, ring.ITER, ring.FORWARD, ring.BACKWARD, ring.OPTIMIZER, ring.SAVE, ring.GC))
 
-# What the agent says of a step.
+# Tags that the agent sets.
 _AGENT_TAGS = TAG_WINDOW | TAG_COMPILE
 
-# A program without optimizer steps or step() would keep its events for ever.
+# Maximum events without a step: a program without optimizer steps or step() would keep its events forever.
 MOST_OPEN = 200_000
 
-# As many before the first step, which matter less: a program that only predicts would hold 40 MB of them.
+# The same before the first step, where events matter less: a program that only predicts would hold 40 MB otherwise.
 MOST_BEFORE = 20_000
 
-# Of a thread that trains nothing, next to one that does: what its first step would begin with, should it come.
+# The same for a thread that does not train while another one does: the beginning of its first step, if that comes.
 MOST_IDLE = 1_000
 
 
@@ -42,15 +42,15 @@ class _Training:
     lane: int
     """Thread of its last update: a program may hand each step to another thread of a pool."""
     boundary: int | None = None
-    """End of the step before; None before the first."""
+    """End of the previous step; None before the first."""
     updates: dict[int, Event] = field(default_factory=dict)
     """The update of each optimizer since the boundary, in order."""
     round: set[int] = field(default_factory=set)
-    """Optimizers that took part in the step before."""
+    """Optimizers that took part in the previous step."""
     fetches: bool = False
     """Whether a DataLoader is in use."""
     passes: bool = False
-    """Whether the step before called the model without a loader and not to train it."""
+    """Whether the previous step called the model without a loader for something other than training."""
     ahead: int = 0
     """Batches fetched and not yet trained on; accelerate and Lightning fetch one ahead."""
 
@@ -59,8 +59,8 @@ class _Training:
 class Segmenter:
     """A converter of one training process's events to steps.
 
-    Feed it the events, those of a thread in the order of their ends. `origin` is the run clock's zero on the events'
-    clock, ns.
+    Feed it the events; those of one thread must be in the order of their ends. `origin` is the run clock's zero on the
+    events' clock, ns.
     """
 
     pid: int
@@ -68,7 +68,7 @@ class Segmenter:
     index: int = 0
     """Index of the next step."""
     unmeasured: set[str] = field(default_factory=set)
-    """Fields of Step that are not measured, or no longer."""
+    """Fields of Step that are not, or no longer, measured."""
     unbounded: bool = False
     """Whether no boundary was seen for so long that events had to be dropped."""
     evaluation: EvaluationJudge = field(default_factory=EvaluationJudge)
@@ -77,7 +77,7 @@ class Segmenter:
         self._open: dict[int, list[Event]] = {0: []}
         """Events that belong to no step yet, by lane."""
         self._dropped = 0
-        """Events left out, because their step did not end."""
+        """Number of events that were dropped because their step did not end."""
         self._trainings: list[_Training] = []
         self._by_optimizer: dict[int, _Training] = {}
         self._own_boundaries = False
@@ -109,7 +109,7 @@ class Segmenter:
         return steps
 
     def _updated(self, event: Event) -> list[Step]:
-        """Return the steps that this update shows to be over."""
+        """Return the steps that this update shows to have ended."""
         training = self._by_optimizer.get(event.id)
         if training is None:
             training = self._by_optimizer[event.id] = self._training(event.lane)
@@ -121,8 +121,8 @@ class Segmenter:
     def _close_round(self, training: _Training, again: int) -> list[Step]:
         """Return the step since the boundary, now that an optimizer steps again.
 
-        Returns two steps if that optimizer and others have replaced those of the step before: the old ones have made
-        their last update, and the new ones their first.
+        Returns two steps if this optimizer, or several with it, replaced the previous step's optimizers: the old ones
+        have made their last update, and the new ones their first.
         """
         updates, before = training.updates, len(training.round)
         order = [*updates]
@@ -155,7 +155,7 @@ class Segmenter:
         if not self._own_boundaries:
             for training in self._trainings:
                 steps += [self._close(training, update) for update in [*training.updates.values()][-1:]]
-        # No step's, but it shows what an evaluation at the very end was like.
+        # The remaining spans belong to no step, but may show an evaluation at the very end.
         for lane in {training.lane for training in self._trainings} or {0}:
             self._carve(in_order(self._open[lane]), again=False)
         self._trainings.clear()
@@ -190,11 +190,11 @@ class Segmenter:
 
     def _carve(self, spans: list[Event], *, again: bool) -> tuple[list[Event], bool]:
         if self._own_boundaries and not any(span.kind in (ring.BACKWARD, ring.OPTIMIZER) for span in spans):
-            return spans, False  # no training as torch knows it: the forward passes are the work itself
+            return spans, False  # no training by torch: the forward passes are the work itself
         return self.evaluation.carve(spans, again)
 
     def _anatomy(self, training: _Training, spans: list[Event], begin: int, end: int, tags: int) -> Step:
-        # Where each begins after the one before has ended, all its time is its own.
+        # If no spans overlap, all the time of each span is its own.
         are_apart = all(before.end <= span.start for before, span in pairwise(spans))
         if are_apart and self.evaluation.is_plain(spans):
             training.passes = False
@@ -235,14 +235,14 @@ class Segmenter:
                 calls += kind == ring.FORWARD
                 if kind == ring.OPTIMIZER:
                     tags |= span.a & _AGENT_TAGS
-                elif kind == ring.BACKWARD and span.start >= backward_end:  # checkpointing runs others inside it
+                elif kind == ring.BACKWARD and span.start >= backward_end:  # activation checkpointing runs nested ones
                     backward += span.a == 0
                     backward_end = span.end
         evaluation, save, gc = sums.get(EVALUATION, 0), sums.get(ring.SAVE, 0), sums.get(ring.GC, 0)
         tags |= (TAG_EVALUATION if evaluation else 0) | (TAG_CHECKPOINT if save else 0)
         tags |= TAG_EPOCH_START if epoch else 0
         duration = end - begin - evaluation - save - epoch
-        # None where it did not show in a step that updated the model: torch.compile has taken it whole, say.
+        # None if not seen in a step that updated the model, e.g. because torch.compile captured it as a whole.
         hidden = None if ring.OPTIMIZER in sums else 0
         forwards, backwards = sums.get(ring.FORWARD, hidden), sums.get(ring.BACKWARD, hidden)
         updates: int | None = sums.get(ring.OPTIMIZER, 0)

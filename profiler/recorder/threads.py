@@ -24,7 +24,7 @@ LARGEST = 1 << 28
 def measure(process: Process, matmul: MatmulFact, numbers: Sequence[int]) -> dict[int, float]:
     """Return the median seconds of the matmul by number of threads; empty if it cannot be run.
 
-    It runs in a process of the program's own Python. Ctrl-C ends it.
+    It runs in a separate process, with the program's own Python. Ctrl-C ends it.
     """
     operands = (matmul.rows * matmul.inputs, matmul.inputs * matmul.outputs, matmul.rows * matmul.outputs)
     if process.executable is None or max(operands) > LARGEST:
@@ -34,7 +34,7 @@ def measure(process: Process, matmul: MatmulFact, numbers: Sequence[int]) -> dic
     with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError, TypeError, AttributeError):
         ran = subprocess.run(
             command,
-            cwd="/",  # whatever modules lie where the program was started are not meant
+            cwd="/",  # modules in the program's start folder must not be imported
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -24,22 +24,24 @@ def parse(
     cost: float,
     device: Literal["cpu", "cuda"] | None = None,
 ) -> tuple[Window, list[Kernel], list[Operator], list[Sync], TraceFact | None]:
-    """Return the window whose trace lies at `path`, its kernels (or operators), the operators by shape where those
-    were recorded, the waits for the GPU, each most time first; and what else its GPU work shows, if it holds any.
+    """Return the window whose trace is at `path`, its kernels, operators and waits, and a fact on its GPU work.
+
+    The kernels (or operators), the operators by shape if shapes were recorded, and the waits for the GPU are sorted by
+    time, most first. The fact is None without GPU work.
 
     Args:
         pid: The process that was recorded.
-        position: The window's among those of the process.
-        start: When its first step began on the run clock, in seconds.
-        steps: How many it holds; counts only if the trace marks none.
-        cost: Seconds that the program lost to it.
+        position: The window's index among the windows of the process.
+        start: Start of its first step on the run clock, in seconds.
+        steps: Its number of steps; used only if the trace marks none.
+        cost: Seconds that the window cost the program.
         device: With "cuda" a trace without GPU work is an error, not an idle GPU.
 
     Raises:
         ProfilerError: the file is cut off, foreign, or holds nothing to measure.
     """
     found = analyze(path)
-    if found.cut_off:  # Kineto writes GPU work last: what is left would look idle
+    if found.cut_off:  # Kineto writes GPU work last: the GPU would look idle
         raise ProfilerError(
             f"The profiler window {path} is incomplete.",
             "The program may have been killed, or the disk may have been full, while it was written. Record the run "
@@ -60,7 +62,7 @@ def parse(
     return (
         window,
         [replace(row, pid=pid, window=position) for row in found.kernels],
-        # Without shapes the table says little more than the kernels: most windows record none, and there are many.
+        # Without shapes, the table adds little to the kernels; most windows record no shapes, and there are many.
         [replace(row, pid=pid, window=position) for row in found.operators if found.window.shapes],
         [replace(row, pid=pid, window=position) for row in found.syncs],
         replace(found.fact, id=position) if found.fact.parts else None,

@@ -1,6 +1,6 @@
 """The SQLite files of a run folder, one per node.
 
-The recorder writes them. They can be read at any time and after any kind of end.
+The recorder writes them. They can be read at any time, however the recording ended.
 """
 
 from profiler.store.processes import owners, ranks

@@ -12,7 +12,7 @@ from profiler.store.values import hints
 T = TypeVar("T")
 
 OURS = {Fact: "kind", Sketch: "quantity"}
-"""Fields that hold profile-train's own words. They stay readable even if such a word is the value of a `--sort-key`."""
+"""Fields with profile-train's own words. They stay readable even if such a word is also the value of `--sort-key`."""
 
 MOST_TEXT = 4_000
 """Maximum characters of a value, far more than names and messages need. A class name could have a million."""
@@ -27,7 +27,7 @@ def clean(row: T, known: Sequence[str]) -> T:
     values: Any = {name: shortened(redact_values(getattr(row, name), known)) for name in names}
     if isinstance(row, Run):
         values["command"] = shortened(redact_command(row.command, known))
-    elif isinstance(row, Fact):  # as are the names of its fields
+    elif isinstance(row, Fact):  # the names of its fields are ours, too
         values["body"] = {name: shortened(redact_values(item, known)) for name, item in row.body.items()}
     changed: Any = row
     cleaned: T = replace(changed, **values)

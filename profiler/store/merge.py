@@ -1,8 +1,8 @@
-"""Merge neighboring rows, so that a run of any length stays bounded.
+"""Merge neighboring rows, so that the recording of a run of any length stays bounded.
 
-All old rows come to stand for the same number of originals, a power of two that doubles as the run grows. The whole
-run thus has one resolution, and only the newest rows are still single. Sums over the run (counts, and each `total`
-times `count`) stay the same.
+All old rows stand for the same number of originals, a power of two that doubles as the run grows. The whole run thus
+has one resolution, and only the newest rows are not merged yet. Sums over the run (counts, and each `total` times
+`count`) stay the same.
 """
 
 import sqlite3
@@ -17,14 +17,14 @@ Policy = Literal["same", "first", "last", "most", "sum", "or", "total", "mean"]
 
 _SQL: dict[Policy, str] = {
     "same": "min({0})",
-    "first": "min({0})",  # of what only grows
-    "last": "max({0})",  # of what only grows
+    "first": "min({0})",  # for values that only grow
+    "last": "max({0})",  # for values that only grow
     "most": "max({0})",
     "sum": "sum({0})",
     "or": "bit_or({0})",
-    # Seconds and numbers a row: an absent one adds nothing to the total, so phases go on summing to the duration.
+    # Seconds and counts per row: a missing value adds nothing to the total, so phases still add up to the duration.
     "total": "sum({0} * count) / sum(count)",
-    # Levels: the mean of the rows that have it.
+    # Levels: the mean over the rows that have a value.
     "mean": "sum({0} * count) / sum(count * ({0} IS NOT NULL))",
 }
 
@@ -100,7 +100,7 @@ MERGES: dict[type, Merge] = {
 
 def prepare(connection: sqlite3.Connection) -> None:
     """Prepare a connection for `merge`."""
-    connection.create_aggregate("bit_or", 1, _BitOr)  # type: ignore[arg-type]  # SQLite's values are not None-free
+    connection.create_aggregate("bit_or", 1, _BitOr)  # type: ignore[arg-type]  # SQLite's values may be None
     connection.execute("PRAGMA temp_store = MEMORY")
 
 

@@ -16,9 +16,9 @@ def ranks(node: Tables) -> list[Process]:
 def owners(processes: Sequence[Process], heads: Set[int]) -> dict[int, int]:
     """Return the rank that each process works for, by PID.
 
-    A rank, one of `heads`, works for itself; a worker for its nearest ancestor among them. A forkserver may lie
-    between, seen or not. A worker without such an ancestor belongs to the only rank, or to the only one with its rank
-    number.
+    A rank, one of `heads`, works for itself; a worker for its nearest ancestor among them. A forkserver may be in
+    between, recorded or not. A worker without such an ancestor belongs to the only rank, or to the only one with its
+    rank number.
     """
     parents = {process.pid: process.parent for process in processes}
     found = {head: head for head in heads}
@@ -31,7 +31,7 @@ def owners(processes: Sequence[Process], heads: Set[int]) -> dict[int, int]:
             if pid is not None and pid in heads:
                 found[worker.pid] = pid
                 continue
-            # A launcher gives both to its ranks; without one a worker has rank 0 and world size 1, which mean nothing.
+            # A launcher sets both for its ranks; without one a worker has rank 0 and world size 1, which mean nothing.
             place = worker.rank, worker.world_size
             numbered = {one.pid for one in processes if (one.rank, one.world_size) == place and one.world_size > 1}
             likely = heads if len(heads) == 1 else heads & numbered

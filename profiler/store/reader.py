@@ -1,4 +1,4 @@
-"""Read a recording, at any time and after any kind of end."""
+"""Read a recording, at any time and however it ended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from profiler.store.tables import APPLICATION, COLUMNS, FAILURES, NAMES, RECORD_
 from profiler.store.thin import Conditions
 
 MOST_RUNS = 100
-"""Rows of the table of runs that are read: a recording has one."""
+"""Maximum rows to read of the table of runs: a recording has one."""
 
 
 def find(folder: Path) -> list[Path]:
@@ -34,7 +34,7 @@ def find(folder: Path) -> list[Path]:
     Raises:
         ProfilerError: there is none.
     """
-    remedy = "Give the folder that a run of profile-train has written."
+    remedy = "Name the folder of a profile-train run."
     if not folder.is_dir():
         raise ProfilerError(f"There is no folder {folder}.", remedy)
     found = sorted(path for path in folder.glob("run-*.db") if path.is_file())
@@ -44,7 +44,7 @@ def find(folder: Path) -> list[Path]:
 
 
 def is_recording(path: Path) -> bool:
-    """Return whether the file is a recording judging by its header, or is still empty and will be one."""
+    """Return whether the file has a recording's header, or is still empty and may become a recording."""
     try:
         with path.open("rb") as file:
             header = file.read(72)
@@ -56,8 +56,8 @@ def is_recording(path: Path) -> bool:
 def read(path: Path, conditions: Conditions | None = None) -> Tables:
     """Return the current content of a node's file; only the rows that meet the conditions.
 
-    The file may be in use by a writer, left by a kill, or damaged. From a damaged file everything that SQLite can still
-    reach is read, and `problems` lists what is missing.
+    The file may be in use by a writer, left by a killed one, or damaged. From a damaged file, everything that SQLite
+    can still reach is read, and `problems` lists what is missing.
 
     Raises:
         ProfilerError: nothing can be read, the file is not a recording, or a newer profile-train has written it.
@@ -67,7 +67,7 @@ def read(path: Path, conditions: Conditions | None = None) -> Tables:
 
 
 def runs(path: Path) -> tuple[Run, ...]:
-    """Return what was run, of one node's file, without reading the rest.
+    """Return the runs in one node's file, without reading the rest.
 
     Raises:
         ProfilerError: as in `read`.
@@ -77,9 +77,9 @@ def runs(path: Path) -> tuple[Run, ...]:
 
 
 def outline(path: Path) -> tuple[list[str], str]:
-    """Return the command and the outcome of one node's file, both empty if there is no run in it.
+    """Return the command and the outcome of one node's file, both empty if it contains no run.
 
-    The context manager asks in the program's process, which must load no more than the standard library.
+    The context manager calls this in the program's process, which must load only the standard library.
 
     Raises:
         ProfilerError: as in `read`.
@@ -115,7 +115,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A summary of a node's file from before it is read."""
+    """A summary of a node's file, made before it is read."""
 
     processes: tuple[Process, ...] = ()
     steps: Extent = Extent()
@@ -124,7 +124,7 @@ class Survey:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    # Asked without opening: closing a file gives up the locks that SQLite holds on it for a Writer of this process.
+    # Checked without opening: closing a file releases the locks that SQLite holds on it for a Writer of this process.
     if not path.is_file() or not os.access(path, os.R_OK):
         raise ProfilerError(f"{path} cannot be read.", "Check its path and permissions.")
     try:
@@ -135,10 +135,11 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
             yield connection
     except OSError as error:
         raise ProfilerError(
-            f"{path} cannot be read: {error.strerror}.", "Copy it to a disk with free space."
+            f"{path} cannot be read: {error.strerror}.",
+            "Check that the file can be read and that the temporary folder ($TMPDIR or /tmp) has free space.",
         ) from error
     except FAILURES as error:
-        raise ProfilerError(f"{path} is damaged: nothing of it can be read ({error}).", RECORD_AGAIN) from error
+        raise ProfilerError(f"{path} is damaged: no part of it can be read ({error}).", RECORD_AGAIN) from error
 
 
 @contextmanager
@@ -163,13 +164,13 @@ def _open_to_read(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a connection that sees one state of the file, even if nothing may be written next to it."""
     log = path.with_name(f"{path.name}-wal")
     try:
-        if log.exists() and is_remote(path):  # its writer may be on another machine, unseen
+        if log.exists() and is_remote(path):  # its writer may be on another machine, invisible to us
             raise sqlite3.OperationalError
         connection = _connect(path, "mode=ro")
     except FAILURES:
         if not log.exists():
             connection = _connect(path, "immutable=1")
-        else:  # its newest rows lie in the log, which SQLite reads only where it may write
+        else:  # its newest rows are in the log, which SQLite reads only where it can write
             with tempfile.TemporaryDirectory() as folder:
                 copy = Path(folder) / path.name
                 for original in (path, log):
@@ -189,7 +190,7 @@ def _connect(path: Path, options: str) -> sqlite3.Connection:
         connection.set_authorizer(_only_reading)
         connection.text_factory = lambda text: text.decode("utf-8", "replace")
         connection.execute("PRAGMA trusted_schema = OFF")
-        connection.execute("PRAGMA writable_schema = ON")  # go on where the schema or the file's length is damaged
+        connection.execute("PRAGMA writable_schema = ON")  # continue if the schema or the file's length is damaged
         connection.execute("BEGIN")
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except BaseException:
@@ -218,18 +219,18 @@ def _only_reading(action: int, first: str | None, second: str | None, _database:
 
 def _read(connection: sqlite3.Connection, path: Path, conditions: Conditions | None) -> Tables:
     found: dict[str, Sequence[Any]] = {}
-    # To check all of a file takes longer than to read a little of it; what is torn there still fails.
+    # Checking a whole file takes longer than reading a part of it; damage in that part still fails.
     intact = _is_intact(connection, path, all_of_it=conditions is None)
     notices = [] if intact else [("damaged", f"{path.name} is damaged: values read from it may be wrong.")]
     for cls, name in NAMES.items():
         found[name], unfit, failure = _rows(connection, cls, (conditions or {}).get(cls, "1"))
         if failure:
-            notices.append(("damaged", f"{path.name} is damaged: from {name}, {failure}."))
+            notices.append(("damaged", f"{path.name} is damaged: {failure}."))
         if unfit:
             said = f"{path.name}: {unfit} values of {name} are invalid and were left out."
             notices.append(("unfit", said))
     if notices and not any(found.values()):
-        raise ProfilerError(f"{path} is damaged: nothing of it can be read.", RECORD_AGAIN)
+        raise ProfilerError(f"{path} is damaged: no part of it can be read.", RECORD_AGAIN)
     problems = (Problem(time=0.0, source="store", message=said, code=code) for code, said in notices)
     return Tables(**{name: (*rows, *problems) if name == "problems" else tuple(rows) for name, rows in found.items()})
 
@@ -241,7 +242,7 @@ def _rows(connection: sqlite3.Connection, cls: type, condition: str = "1") -> tu
     names = [column for column in COLUMNS[cls].names if column in present]
     rows, failure = _scan(connection, name, names, condition) if names else ([], None)
     made, unfit = COLUMNS[cls].decode(names, rows)
-    return made, unfit, f"{len(rows)} rows could be read ({failure})" if failure else ""
+    return made, unfit, f"only {len(rows)} of the rows of {name} could be read ({failure})" if failure else ""
 
 
 def _extent(connection: sqlite3.Connection, cls: type, column: str) -> Extent:
@@ -282,7 +283,7 @@ def _scan(
 def _is_intact(connection: sqlite3.Connection, path: Path, *, all_of_it: bool) -> bool:
     """Return whether the file ends at a page boundary and, if `all_of_it`, SQLite finds nothing wrong.
 
-    SQLite would fill up half a page with zeros.
+    SQLite would fill up a partial page with zeros.
     """
     try:
         (page,) = connection.execute("PRAGMA page_size").fetchone()

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-# Kinds of filesystems that several machines may have mounted, as Linux names them; of FUSE, all but those known to be
+# Linux's names of filesystems that several machines may have mounted. FUSE filesystems count, except those known to be
 # local.
 REMOTE = re.compile(
     "(nfs.*|cifs|smb.*|lustre|gpfs|beegfs.*|ceph|glusterfs|afs|orangefs|pvfs2|panfs|wekafs|ocfs2|gfs2|9p|virtiofs"
@@ -32,6 +32,6 @@ def filesystem(path: Path, mounts: Path = MOUNTS) -> str:
         if len(fields) < 5 or not after:
             continue
         point = Path(re.sub(r"\\(\d{3})", lambda found: chr(int(found[1], 8)), fields[4]))
-        if len(point.parts) >= best and place.is_relative_to(point):  # of several at one place, the last is on top
+        if len(point.parts) >= best and place.is_relative_to(point):  # of several mounts, the last is on top
             best, kind = len(point.parts), after.split()[0]
     return kind

@@ -59,12 +59,12 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
     if application != APPLICATION:
         if application == 0 and tables == 0:
             raise ProfilerError(f"{path} is empty: the recorder ended before it could write.", RECORD_AGAIN)
-        raise ProfilerError(f"{path} is not a recording of profile-train.", "Give the folder of a run.")
+        raise ProfilerError(f"{path} is not a profile-train recording.", "Give the folder of a run.")
     if version > schema.SCHEMA_VERSION:
         writer = _writer(connection)
         raise ProfilerError(
             f"{path} was written by {f'profile-train {writer}' if writer else 'a newer profile-train'} "
-            f"(schema {version}); this one knows schema {schema.SCHEMA_VERSION}.",
+            f"(schema {version}); this version supports up to schema {schema.SCHEMA_VERSION}.",
             f"Upgrade it: pip install --upgrade {f'profile-train>={writer}' if writer else 'profile-train'!r}",
         )
 
@@ -81,7 +81,7 @@ def _writer(connection: sqlite3.Connection) -> str | None:
 def holds_only_tables(connection: sqlite3.Connection) -> bool:
     """Return whether the file has only plain tables.
 
-    A trigger, view, virtual table or index could run with writes into it.
+    Writing to a file with a trigger, view, virtual table or index could run its code.
     """
     foreign = connection.execute(
         "SELECT 1 FROM sqlite_master WHERE NOT ((type = 'table' AND rootpage > 0)"

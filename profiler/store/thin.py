@@ -1,8 +1,8 @@
-"""Limit what is read of a job of many ranks: one rank in full, of the others enough to compare ranks.
+"""Limit what is read of a job with many ranks: one rank in full, and enough of the others to compare ranks.
 
 A node's file is bounded, but the number of nodes is not: a thousand ranks hold ten million rows. Steps are read in
 stretches that are the same on every rank, so that steps of the same number can still be compared; samples are read in
-stretches of the clock.
+stretches of time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Stretches:
     def over(cls, end: float, share: float, apart: float) -> Stretches:
         """Return at most MOST_STRETCHES stretches up to `end` that cover a share (0 to 1) of it in total.
 
-        Rows lie `apart`, and each stretch is made to contain some.
+        `apart` is the distance between rows; each stretch is long enough to contain some.
         """
         period = max(1, round(end / MOST_STRETCHES), round(ROWS_A_STRETCH * apart / share))
         return cls(period, max(1, round(share * period)))
@@ -42,7 +42,7 @@ class Stretches:
 MOST_STRETCHES = 32
 """Maximum number of stretches: 32 resolve a run's time to 3 %."""
 ROWS_A_STRETCH = 2
-"""Minimum average rows in a stretch, because rows begin earlier or later on each rank."""
+"""Minimum mean number of rows in a stretch, because rows begin earlier or later on each rank."""
 
 
 OF_PROCESSES = (
@@ -56,16 +56,16 @@ Conditions = Mapping[type, str]
 
 
 def thin(whole: Set[int], steps: Stretches, samples: Stretches, since: float) -> Conditions:
-    """Return the conditions on one node of many: the processes of `whole` are read completely, of others stretches.
+    """Return the conditions for one node of many: processes in `whole` are read completely, others in stretches.
 
-    From `since` on all samples are read, to show a run in progress.
+    After `since`, all GPU samples are read, to show a run in progress.
     """
     theirs = f"pid IN ({', '.join(map(str, sorted(whole)))})" if whole else "0"
     return {
         **dict.fromkeys(OF_PROCESSES, theirs),
         schema.Step: f"{theirs} OR {steps.hold('index')}",
         schema.GpuSample: f"{samples.hold('time')} OR time > {since!r}",
-        # They are of the machine, and what is said of one is said of that of the whole processes.
+        # Host samples describe a machine; only the machine of the `whole` processes is reported.
         schema.HostSample: "1" if whole else "0",
     }
 
@@ -73,7 +73,7 @@ def thin(whole: Set[int], steps: Stretches, samples: Stretches, since: float) ->
 def newest_rows(pid: int, since: float, rows: int) -> Conditions:
     """Return the conditions on the steps of one process and the GPU samples that begin after `since`.
 
-    Both are read repeatedly during a run: at most the last `rows` of a table, so that a long run takes no longer.
+    Both are read repeatedly during a run. At most the last `rows` of a table are read, so a long run takes no longer.
     """
     last = "rowid > (SELECT rowid FROM {} ORDER BY rowid DESC LIMIT 1) - {}"
     return {

@@ -69,7 +69,7 @@ def fit(value: object, hint: Any) -> Any:
     Raises:
         Misfit: it does not fit.
     """
-    import msgspec  # only now: a recorder needs it once the program runs
+    import msgspec  # imported late: a recorder needs it only once the program runs
 
     try:
         return msgspec.convert(value, hint, str_keys=True)
@@ -78,7 +78,7 @@ def fit(value: object, hint: Any) -> Any:
 
 
 def parse(text: str | bytes) -> Any:
-    """Parse JSON; what no table takes becomes None: NaN, infinity, and an integer beyond 64 bits.
+    """Parse JSON; values that no table can store become None: NaN, infinity, and integers beyond 64 bits.
 
     Raises:
         ValueError: it is not JSON.

@@ -1,4 +1,4 @@
-"""Write a recording: in transactions, bounded for runs of any length, and on after a full disk."""
+"""Write a recording: in transactions, of bounded size for runs of any length, and resuming after a full disk."""
 
 import errno
 import os
@@ -22,7 +22,7 @@ Samples = schema.GpuSample | schema.HostSample | schema.MemorySample
 InWindows = schema.Window | schema.Kernel | schema.Operator | schema.Sync
 Row = Keyed | schema.Step | schema.Batch | Samples | InWindows | schema.Problem
 
-# What makes a row the same row: it is replaced, not added.
+# The key of a row: a row with the same key replaces it.
 KEYS: dict[type, Callable[[Any], tuple[object, ...]]] = {
     schema.Run: lambda run: (run.id,),
     schema.Process: lambda process: (process.pid,),
@@ -32,7 +32,7 @@ KEYS: dict[type, Callable[[Any], tuple[object, ...]]] = {
     schema.Fact: lambda fact: (fact.pid, fact.kind, fact.body.get("id")),
 }
 
-# What shares one limit (see Writer.LIMITS), by row and in SQL.
+# The group of rows that share one limit (see Writer.LIMITS), as a function of the row and in SQL.
 GROUPS: dict[type, tuple[Callable[[Any], tuple[object, ...]], tuple[str, ...]]] = {
     **{cls: (how.key, how.group) for cls, how in MERGES.items()},
     **dict.fromkeys(get_args(InWindows), (lambda row: (row.pid,), ("pid",))),
@@ -43,41 +43,41 @@ GROUPS: dict[type, tuple[Callable[[Any], tuple[object, ...]], tuple[str, ...]]] 
 class Writer:
     """A writer to `<folder>/run-<host>.db`; all rows reach the disk together, at `commit`.
 
-    A file of this schema is continued: that is how a report is made of what a killed recorder left.
+    A file of this schema is continued: this is how a report is made from what a killed recorder left.
 
     Raises:
         ProfilerError: the file cannot be made or belongs to something else.
     """
 
     LIMITS: ClassVar[dict[type, int]] = {
-        schema.Step: 20_000,  # a process, each of steady and tagged steps: 4 MB, and more than a chart shows
-        # A worker and loader; a table of 16 times that is full as early as that of steps, so a file reaches its size
-        # then. Metrics need sums, which merging keeps, and the sketch.
+        schema.Step: 20_000,  # per process, for steady and for tagged steps: 4 MB, and more than a chart shows
+        # Per worker and loader. A table of 16 times that is full as early as the table of steps, so a file reaches its
+        # final size then. Metrics need only sums, which merging keeps, and the sketch.
         schema.Batch: 1_250,
-        schema.GpuSample: 10_000,  # a GPU: 17 minutes singly at 10 Hz, and 26 s a row after 24 h
+        schema.GpuSample: 10_000,  # per GPU: 17 minutes of single rows at 10 Hz, and 26 s per row after 24 h
         schema.HostSample: 10_000,
-        schema.MemorySample: 10_000,  # a device and rank
-        # These are not merged: what comes after is left out, and a Problem says so.
+        schema.MemorySample: 10_000,  # per device and rank
+        # These are not merged: later rows are left out, and a Problem reports that.
         schema.Window: 10_000,  # the budget allows far fewer
-        schema.Kernel: 50_000,  # a process: some hundred a window
-        schema.Operator: 20_000,  # a process: at most 200 a window
-        schema.Sync: 10_000,  # a process: some ten a window
+        schema.Kernel: 50_000,  # per process: about a hundred per window
+        schema.Operator: 20_000,  # per process: at most 200 per window
+        schema.Sync: 10_000,  # per process: about ten per window
         schema.Problem: 1_000,
     }
 
     TOGETHER: ClassVar[tuple[type, ...]] = (schema.Step, schema.Batch)
-    """Tables that grow by the step: where one is merged, so are the others.
+    """Tables that grow with each step: when one is merged, so are the others.
 
-    Else each has its own times at which it is fullest, and a file grows until two of them coincide.
+    Otherwise they are at their fullest at different times, and a file grows until these times coincide.
     """
 
     LOG: ClassVar[int] = 1 << 22
     """Bytes of the write-ahead log that are kept on disk: SQLite checkpoints at this size, and a merge writes more."""
 
     PER_TABLE: ClassVar[int] = 16
-    """Number of limits a table may hold: a node of 8 GPUs with steady and tagged steps.
+    """Maximum size of a table in units of its limit: enough for a node of 8 GPUs with steady and tagged steps.
 
-    Without it, loaders that restart their workers every epoch would fill one limit after the other. Each process still
+    Without it, loaders that restart their workers every epoch would fill one group after the other. Each process still
     keeps at least one row.
     """
 
@@ -115,7 +115,7 @@ class Writer:
         except FAILURES as error:
             raise ProfilerError(
                 f"The recording {self.path} cannot be written: {error}.",
-                "Make room, or choose another folder with --out.",
+                "Free some disk space, or choose another folder with --out.",
             ) from error
 
     def add(self, *rows: Row) -> None:
@@ -152,7 +152,7 @@ class Writer:
                 self._connection.execute("BEGIN IMMEDIATE")
                 self._write()
         except (sqlite3.ProgrammingError, sqlite3.InterfaceError):
-            raise  # a value of a type that no column takes: a bug, no matter of the disk
+            raise  # a value of a type that no column takes: a bug, not a problem of the disk
         except FAILURES as error:
             self._wait(str(error) or "out of memory")
             return False
@@ -175,7 +175,7 @@ class Writer:
         written = self.commit()
         if gone:
             written &= self._make_again()
-        with suppress(*FAILURES):  # someone is reading, or the disk is full: its log stays next to the file
+        with suppress(*FAILURES):  # a reader is active, or the disk is full: the log stays next to the file
             self._connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
         return written
@@ -218,11 +218,11 @@ class Writer:
         sizes = self._size(cls)
         notice = None
         if cls not in MERGES:
-            # By what was there before this commit: a window's kernels come in one, and are kept or left out together.
+            # Compared with the size before this commit, so that a window's kernels are kept or left out together.
             kept = [row for row in rows if sizes[key(row)] < limit]
             if len(kept) < len(rows) and cls not in self._full:
                 self._full.add(cls)
-                notice = f"No more than {limit} {name} are kept: the later ones are missing."
+                notice = f"Only about the first {limit} {name} of each process are kept; later ones are missing."
             rows = kept
         self._insert(name, columns.names, map(columns.encode, rows))
         added = Counter(map(key, rows))
@@ -234,7 +234,7 @@ class Writer:
         return notice
 
     def _bound(self, cls: type, groups: Iterable[tuple[object, ...]], share: float = 1) -> bool:
-        """Merge each group, and the table, that holds more than a share of its limit; return whether one was merged."""
+        """Merge each group, and the table, if it exceeds a share of its limit; return whether anything was merged."""
         limit = self.LIMITS[cls]
         merged = False
         for group in groups:
@@ -279,12 +279,12 @@ class Writer:
 
 def _open_to_write(path: Path, *, shared: bool) -> sqlite3.Connection:
     try:
-        if shared:  # the log's index lies in memory that no two machines share
+        if shared:  # the log's index is in memory, which machines do not share
             raise sqlite3.OperationalError
         connection = _connect(path, "PRAGMA journal_mode = WAL")
     except sqlite3.OperationalError:
-        # A filesystem without shared memory, in which the log has its index. The journal it gets instead is as safe.
-        # Who has the file to himself needs no index, so a log that somebody left can be read and taken away.
+        # The filesystem has no shared memory for the log's index. The journal used instead is as safe. A process with
+        # exclusive access needs no index, so it can read and remove a log that was left behind.
         connection = _connect(path, "PRAGMA locking_mode = EXCLUSIVE", "PRAGMA journal_mode = DELETE")
         connection.execute("PRAGMA locking_mode = NORMAL")
     try:
@@ -325,7 +325,7 @@ def _connect(path: Path, *pragmas: str) -> sqlite3.Connection:
                     f"{path} contains tables that profile-train did not write.", "Record into a new folder."
                 )
         else:
-            connection.execute(f"PRAGMA application_id = {APPLICATION}")  # not in the log: only the header holds it
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")  # before any log: it must be in the header
         connection.execute(journal)
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except BaseException:

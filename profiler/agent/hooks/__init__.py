@@ -1,4 +1,4 @@
 """The agent's hooks, one small module for each thing hooked.
 
-`install(agent)` installs a hook, and adds what removes it to `agent.uninstall`.
+`install(agent)` installs a hook, and adds its undo function to `agent.uninstall`.
 """

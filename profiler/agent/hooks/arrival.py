@@ -1,7 +1,7 @@
-"""How many batches lie ready as the program asks an iterator for one.
+"""The number of batches that are ready when the program requests one from an iterator.
 
 The queue of the workers counts a batch as soon as a worker puts it. One thread of the worker then sends it, and another
-hands over the memory of its tensors, in some ten turns, when the training process asks for it. If the worker goes on
+hands over the memory of its tensors, in some ten turns, when the training process asks for it. If the worker continues
 computing in Python, each turn waits up to a switch interval: the training process finds a batch in the queue and still
 waits for it.
 """
@@ -16,27 +16,28 @@ from typing import Any
 from ..look import module_of
 
 NO_WORKERS = -1
-UNKNOWN = -2  # a queue of the program's own, which is not asked
+UNKNOWN = -2  # a queue class of the program, which is not queried
 _QUEUES = ("multiprocessing.", "torch.multiprocessing.", "queue", "_queue")
 
 TURN_NS = 5_000_000
 """Default of `sys.getswitchinterval()`, ns: a shorter fetch has not waited for a turn."""
 
 PART = 0.5
-"""Fraction of a fetch that shows a wait for a worker.
+"""Fraction of the duration of a fetch.
 
-The worker computed for more than this, and this thread for less.
+If the worker computed for more than this, and this thread for less, the fetch waited for the worker.
 """
 
 Asked = tuple[int, int, bool]
-"""The number of batches in the queue, of those that came out of order and were put by, and whether the next one is
-among these. Without a queue to ask, the first is negative."""
+"""The number of batches in the queue, the number that came out of order and were set aside, and whether the next batch
+is one of the latter. Without a queue to query, the first number is negative."""
 
 
 class Arrival:
     """The arrival of the batches of one iterator.
 
-    Its methods are given the iterator's dictionary. To keep it could keep the iterator, to which its data may lead.
+    Its methods receive the iterator's dictionary. Storing that could keep the iterator alive, because its data may
+    refer to the iterator.
     """
 
     def __init__(self, held: dict[str, Any]) -> None:
@@ -47,25 +48,26 @@ class Arrival:
         """None if a thread of this process puts the batches into the queue."""
         self._poll: Callable[[int], Any] | None = None
         self._is_slow = False
-        """Whether the last fetch was slow, so that a closer look at the next one costs comparatively nothing."""
+        """Whether the last fetch was slow, so that a closer look at the next one is comparatively cheap."""
         self._before: tuple[int, int, int] | None = None
 
     def asked(self, held: dict[str, Any]) -> Asked:
-        """Return what lies ready as `next()` begins."""
+        """Return what is ready when `next()` begins."""
         if not self._is_known:
             return self._none
         queued = held["_data_queue"].qsize()
-        # Of more batches than workers one was put a batch's time ago, and has long been sent.
+        # If more batches than workers are queued, one was put a batch's time ago, and has long been sent.
         if queued and (self._is_slow or queued <= held["_num_workers"]) and not self._has_come(held):
             queued = 0
         put_by = _put_by(held)
         return queued, put_by, put_by > 0 and len(held["_task_info"].get(held["_rcvd_idx"], ())) == 2
 
     def ready(self, held: dict[str, Any], asked: Asked, nanoseconds: int) -> int:
-        """Return how many batches were ready when the one was requested that `next()` returned after so many ns.
+        """Return how many batches were ready when one was requested, for a `next()` that took `nanoseconds`.
 
-        Returns 0 if that one was not among them. Batches are handed out in order. If as many batches as lay in the
-        queue have since been set aside as out of order, the requested one was not there, however many others were.
+        Returns 0 if the requested batch was not among them. Batches are handed out in order. If as many batches as were
+        in the queue have since been set aside as out of order, the requested one was not there, however many others
+        were.
         """
         queued, put_by, next_put_by = asked
         if queued < 0:
@@ -76,8 +78,8 @@ class Arrival:
         return queued + put_by
 
     def _has_come(self, held: dict[str, Any]) -> bool:
-        """Return whether something can be read."""
-        if self._before is not None:  # and nobody asked whether that fetch was late, for it was quick
+        """Return whether a batch can be read from the queue's pipe."""
+        if self._before is not None:  # the last fetch was quick, so `_was_late` was not called
             self._is_slow, self._before = False, None
         elif self._is_slow:
             self._before = _cpu_times(held)
@@ -92,18 +94,18 @@ class Arrival:
             self._poll = poller.poll
         try:
             return bool(self._poll(0))
-        except RuntimeError:  # two threads share the iterator, and the other one is asking
+        except RuntimeError:  # two threads share the iterator, and the other one is polling
             return True
 
     def _was_late(self, nanoseconds: int) -> bool:
-        """Return whether a fetch waited for a worker that was computing; the first slow one is unknown."""
+        """Return whether a fetch waited for a worker that was computing; False for the first slow one (unknown)."""
         before, self._before, self._is_slow = self._before, None, self._pipe is not None
         if before is None:
             return False
         worker, own, its = before
         try:
             its = time.clock_gettime_ns(worker) - its
-        except OSError:  # it has ended
+        except OSError:  # the worker has ended
             return False
         return time.thread_time_ns() - own < PART * nanoseconds < its
 
@@ -113,14 +115,13 @@ def _put_by(held: dict[str, Any]) -> int:
 
 
 def _cpu_times(held: dict[str, Any]) -> tuple[int, int, int] | None:
-    """Return the CPU clock of the worker that makes the next batch, and two CPU times in ns.
+    """Return the CPU clock of the next batch's worker, and the CPU times of this thread and of that worker in ns.
 
-    The times are those of this thread and of the worker. Returns None if they cannot be read: the epoch or the
-    worker has ended.
+    Returns None if they cannot be read, because the epoch or the worker has ended.
     """
     try:
         maker = held["_workers"][held["_task_info"][held["_rcvd_idx"]][0]]
-        worker = ~maker.pid << 3 | 2  # as clock_getcpuclockid(3) has it
+        worker = ~maker.pid << 3 | 2  # as in clock_getcpuclockid(3)
         return worker, time.thread_time_ns(), time.clock_gettime_ns(worker)
     except (LookupError, TypeError, ValueError, OSError):  # the epoch or the worker is over
         return None

@@ -32,7 +32,7 @@ def install(agent: Agent) -> None:
     def run(*args: Any, **kwargs: Any) -> Any:
         if dynamo and (is_traced() or flag(FLAG)):
             return plain(*args, **kwargs)
-        code = 0 if kwargs.get("accumulate_grad", True) is True else 1  # that of `grad` does not
+        code = 0 if kwargs.get("accumulate_grad", True) is True else 1  # `autograd.grad` does not
         thread = ident()
         outermost = thread not in inside
         if outermost:

@@ -25,14 +25,15 @@ from ..session import Agent, ident
 
 # An event costs 5 to 10 us to record and read. Marks that cost more than this share of the run time pause.
 SHARE = 0.01
-# Boundaries to mark before a pause: enough for one whole step of two optimizers that take turns.
+# Boundaries to mark before a pause: enough for one whole step of two optimizers that alternate.
 BURST = 3
-# In a pause, the end of a step is marked this often, and the end of each step while the GPU is a step behind: the host
-# then runs ahead, so its own times say nothing, and a mark costs time that it has.
+# During a pause, the end of a step is marked this often, and the end of every step while the GPU is a step behind: the
+# host then runs ahead, so its own times mean nothing, and it has time for a mark.
 PROBE_NS = 20_000_000
-# How often the density of marks is judged again where they do not pause; how often to look for CUDA before it is up.
+# Interval for judging the cost of marks while they do not pause, and for checking for CUDA before it is initialized.
 PACE_NS, LOOK_NS = 1_000_000_000, 100_000_000
-# Marks without a boundary, as in an evaluation, are read when so many wait, and pause (until a step ends) after more.
+# Marks without a boundary, as in an evaluation, are read when MOST_UNREAD wait, and pause (until a step ends) after
+# MOST_UNBOUNDED.
 MOST_UNREAD = 64
 MOST_UNBOUNDED = 256
 # More than this many unread events means the GPU is far behind or lost: start again.
@@ -43,7 +44,7 @@ _FORGETTING = _BOUNDARIES | {MARK_BACKWARD_END}
 
 
 class SeveralGpus(Exception):
-    """What is trained lies on several GPUs, so no single GPU sees all phases of a step."""
+    """Training on several GPUs, so that no single GPU sees all phases of a step."""
 
     def __init__(self, what: str, devices: set[int]) -> None:
         super().__init__(what + ", ".join(f"cuda:{device}" for device in sorted(devices)))
@@ -67,14 +68,14 @@ class Marks:
         self._before: dict[int, tuple[Any, int, bool]] = {}
         """The last event read, its stretch and whether it is a boundary, by device."""
         self._roots = look.ByIdentity()
-        """The GPU of each root module that was called; None of one on the host."""
+        """The GPU of each root module that was called; None for a module on the host."""
         self._to_train: set[int] = set()
         """The GPUs of forward passes with gradients since the last backward pass or boundary."""
         self.device: int | None = None
-        """The GPU of the last model called, and the last of several; None if it lies on the host or none was called."""
+        """The GPU of the last model called, the highest of several; None if it lies on the host or none was called."""
         self._live = self._is_used = False
         self._is_split = False
-        """Whether what is trained lies on several GPUs: only the ends of steps are then marked, on one of them."""
+        """Whether training uses several GPUs; then only the ends of steps are marked, on one of them."""
         self.on = True
         self.due = 0
         """While not `on`: the clock time (ns) from which the next boundary resumes the marks."""
@@ -85,18 +86,18 @@ class Marks:
         self._stretch = 0
         self._since = 0
         self._spent = self._ends = self._unbounded = 0
-        """Since `_since`: ns spent here and boundaries marked; and marks since the last boundary."""
+        """Ns spent here and boundaries marked since `_since`, and marks since the last boundary."""
 
     def __call__(self, code: int, module: Any = None) -> None:
-        """Record an event at a boundary; never raise, because an error ends the marks."""
-        # Hooks go on calling after the marks have ended, here or in a forked child.
+        """Record an event at a boundary; never raise: an error ends the marks."""
+        # Hooks continue to call after the marks have ended, here or in a forked child.
         if self._agent.mark is not self:
             return
         try:
             if code in _BOUNDARIES or (self.on and not self._is_split):
                 self._attend(code, module)
             elif module is not None and self._live and not self._is_split and self._roots.get(module, self) is self:
-                # Another model: what is known of the steps before the pause is not true of its steps.
+                # Another model: what is known of the steps before the pause does not apply to its steps.
                 self._device_of(module)
                 self.due = self._agent.attend = 0
         except SeveralGpus as error:
@@ -115,7 +116,7 @@ class Marks:
         if not (self.on or self._is_probed(code, begin)):
             return
         if not self._live:
-            self._live = self._cuda.is_initialized()  # CUDA is the program's to initialize, never ours
+            self._live = self._cuda.is_initialized()  # only the program may initialize CUDA
             if not self._live:
                 if code in _BOUNDARIES:
                     self.on, self.due = False, begin + LOOK_NS
@@ -165,10 +166,10 @@ class Marks:
             self._since, self._spent = now, 0
 
     def _is_probed(self, code: int, now: int) -> bool:
-        """Return whether this boundary is marked in a pause; it then counts from the mark before."""
+        """Return whether this boundary is marked in a pause; its time then counts from the previous mark."""
         if self._last is None or (self._agent.own_steps and code != MARK_STEP):
             return False
-        if len(self._before) > 1 and not self._is_split:  # models in turns: in a pause nobody knows whose step ends
+        if len(self._before) > 1 and not self._is_split:  # alternating models: in a pause it is unknown whose step ends
             return False
         if not (self.behind or now >= self._last[2] + PROBE_NS) or self._agent.is_capturing():
             return False
@@ -183,7 +184,7 @@ class Marks:
         """Return the device of the current or last forward pass; never one without a CUDA context.
 
         Raises:
-            SeveralGpus: a model lies on several, or models on several are trained by one backward pass.
+            SeveralGpus: a model lies on several GPUs, or one backward pass trains models on several.
         """
         if module is not None:
             self.device = self._device_of(module)
@@ -217,7 +218,7 @@ class Marks:
     # ---- reading ----
 
     def end(self) -> None:
-        """Read what the GPU has reached, and say so if that is all; never wait, and never raise."""
+        """Read the marks that the GPU has reached, and record if those are all; never wait, and never raise."""
         try:
             if not self._is_used or self._agent.mark is not self or self._agent.is_capturing():
                 return
@@ -225,7 +226,7 @@ class Marks:
             if not self._pending and (self.on or self._is_done()):
                 now = clock()
                 self._agent.put((ident(), GPU, now, now, MARK_ALL_REACHED, -1, -1))
-        except Exception:  # the GPU is lost, maybe: nobody can know what it has reached
+        except Exception:  # possibly the GPU is lost: what it has reached is unknown
             return
 
     def _is_done(self) -> bool:

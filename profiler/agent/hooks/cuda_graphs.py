@@ -45,7 +45,7 @@ def install(agent: Agent) -> None:
     @functools.wraps(plain)
     def run(graph: Any, *args: Any, **kwargs: Any) -> Any:
         optimizer = updates.get(graph)
-        agent.uses_graphs = True  # captured before we came, maybe
+        agent.uses_graphs = True  # it may have been captured before the agent was installed
         start = clock()
         try:
             result = plain(graph, *args, **kwargs)

@@ -38,17 +38,17 @@ from ..tracebacks import not_counted, step_aside
 from .arrival import NO_WORKERS, Arrival
 from .padding import Paddings
 
-# In the training process itself a batch's making is on the step's path: it is looked into for the first ones, then for
-# one at each flush. In workers every batch is.
+# Number of a loader's first batches to time. In the training process itself, making a batch is part of the step, so
+# only these are timed, and then one at each flush. In workers, every batch is timed.
 EVERY_BATCH = 64
 
 SLOW_NS = 2_000_000
-"""Batches slower than this (ns) are worth a look at the scheduler.
+"""Batches slower than this (ns) are worth a query of the scheduler.
 
-Asking the kernel how long a thread waited for a core takes some 10 us, twice per batch.
+Reading from the kernel how long a thread waited for a core takes some 10 us, twice per batch.
 """
 
-# Some programs make a loader an episode: those after so many have no number and no fact of their own.
+# Some programs create a loader per episode: loaders after this many get no number and no fact.
 MOST_LOADERS = 256
 
 
@@ -116,8 +116,8 @@ class _Loaders:
     def _number(self, loader: Any) -> int:
         """Return a number for a loader not seen before.
 
-        A loader with the same description as one that is gone gets the number of that one: it was rebuilt for a new
-        epoch. Returns 0 once MOST_LOADERS have a number.
+        A loader with the same description as one that is gone gets its number, because it was rebuilt for a new epoch.
+        Returns 0 once MOST_LOADERS have a number.
         """
         fact = self._describe(loader)
         like = f"{id(_settings(loader).get('dataset'))} {fact}"
@@ -139,13 +139,13 @@ class _Loaders:
             self.iterators.put(iterator, number)
 
     def adopt(self, iterator: Any) -> int:
-        """Number an iterator that was begun before the agent was attached, and return its number."""
+        """Number an iterator that was started before the agent was attached, and return its number."""
         number = 0
         try:
             number = self.id(iterator)
             self._agent.flush()
             self.iterated(iterator, number)
-        except Exception as error:  # its fetches are worth measuring all the same
+        except Exception as error:  # keep measuring its fetches
             self._agent.problem("loader", error)
         self.mark(iterator, number)
         return number
@@ -161,7 +161,7 @@ class _Loaders:
         self._agent.account(begin)
 
     def rows(self, number: int) -> Any:
-        """Return the samples in a batch, or None if the loader's settings do not say."""
+        """Return the number of samples in a batch, or None if it is not in the loader's settings."""
         return self._facts.get(number, {}).get("batch_size")
 
     def look_into(self, fetcher: Any, number: int) -> None:
@@ -184,7 +184,7 @@ class _Loaders:
             method = getattr(context, "get_start_method", None)
         batches, order = held.get("batch_sampler"), held.get("sampler")
         size = held.get("batch_size")
-        if size is None:  # with a batch sampler of the program's (or of accelerate's) the loader itself has none
+        if size is None:  # with a batch sampler of the program (or of accelerate), the loader itself has none
             size = dict_of(batches).get("batch_size")
             order = dict_of(batches).get("sampler", order)
         collate = held.get("collate_fn")
@@ -214,7 +214,7 @@ _OF_ITERATORS = (
 def _settings(loader: Any) -> dict[str, Any]:
     """Return the attributes of a loader.
 
-    For an iterator, return those that it has copied from its loader, which may be gone.
+    For an iterator, return the attributes that it has copied from its loader, which may be gone.
     """
     held = dict_of(loader)
     if "_index_sampler" not in held:
@@ -229,7 +229,7 @@ def _settings(loader: Any) -> dict[str, Any]:
 
 
 def _whole(value: Any) -> int | None:
-    """Return a whole number; None for anything else, as a number of the program's own class."""
+    """Return a plain int; None for anything else, such as a number of the program's own class."""
     return value if type(value) is int else None
 
 
@@ -301,7 +301,7 @@ def _hook_next(agent: Agent, loaders: _Loaders, paddings: Paddings) -> None:
             return plain(self)
         arrival, asked = None, (NO_WORKERS, 0, False)
         try:
-            if type(self) is not single:  # without workers nothing can lie ready
+            if type(self) is not single:  # without workers no batch can be ready
                 arrival, held = arrivals.get(self), dict_of(self)
                 if arrival is None:
                     arrival = Arrival(held)
@@ -363,7 +363,7 @@ def _hook_iter(agent: Agent, loaders: _Loaders) -> None:
         workers = _whole(dict_of(loader).get("num_workers")) or 0
         agent.put((ident(), ITER, start, clock(), number, int(workers > 0)))
         agent.flush()
-        agent.attend = 0  # its first batch is to be looked at
+        agent.attend = 0  # its first batch must be inspected
         loaders.iterated(loader, number)
 
     observe(agent, "dataloader", "__iter__", begins, _module().DataLoader, after=begun)
@@ -379,7 +379,7 @@ def _hook_construction(agent: Agent, loaders: _Loaders) -> None:
     def note(loader: Any, context: Any) -> None:
         try:
             loaders.made(loader)
-        except Exception:  # a place is a nicety
+        except Exception:  # a place is optional
             pass
 
     DataLoader, name = _module().DataLoader, "multiprocessing_context"
@@ -390,7 +390,7 @@ def _hook_construction(agent: Agent, loaders: _Loaders) -> None:
 
 
 def _count_opened() -> list[int]:
-    """Count the files that are opened from now on; call it in workers only, as an audit hook cannot be removed."""
+    """Count the files that are opened from now on; call it in workers only, because an audit hook cannot be removed."""
     files = [0]
 
     def count(event: str, arguments: Any) -> None:
@@ -406,7 +406,7 @@ def _hook_fetchers(agent: Agent, loaders: _Loaders) -> None:
 
     def made(fetcher: Any, result: None, failed: bool) -> None:
         if agent.is_worker and not failed:
-            # Attached, it would stay when the others have been taken out.
+            # When attached, the audit hook would stay after the other hooks are removed.
             opened = None if agent.attached else _count_opened()
             loaders.fetches.watch(fetcher, agent.loader, None, opened)
 
@@ -415,8 +415,10 @@ def _hook_fetchers(agent: Agent, loaders: _Loaders) -> None:
 
 
 class _Collation:
-    """In the place of a fetcher's attribute `collate_fn`, which `fetch` reads when it has all samples: notes the time.
-    So the program's function gets no frame of ours below it."""
+    """The descriptor that replaces a fetcher's `collate_fn`, and records when `fetch` reads it.
+
+    `fetch` does so when it has all samples. The program's function thus gets no agent frame below it.
+    """
 
     def __init__(self, watched: ByIdentity) -> None:
         self._watched = watched
@@ -458,7 +460,7 @@ class _Fetches:
         self._undo: dict[int, Callable[[], None]] = {}
         """The undo function of each hooked class, by `id` of the class."""
         self._slow: set[int] = set()
-        """Loaders whose batches take so long that asking for the wait for a core costs comparatively nothing."""
+        """Loaders whose batches take so long that reading the wait for a core is comparatively cheap."""
 
     def watch(self, fetcher: Any, loader: int, times: int | None, opened: list[int] | None = None) -> None:
         """Time the fetcher's next `times` batches; all of them if `times` is None."""
@@ -484,7 +486,7 @@ class _Fetches:
             if watched is None:
                 return plain(self, possibly_batched_index)
             opened = watched.opened
-            queued = _waited_for_a_core() if watched.loader in slow else None  # which opens a file
+            queued = _waited_for_a_core() if watched.loader in slow else None  # before `files`: it opens a file
             files = opened[0] if opened else 0
             watched.collates = 0
             cpu = time.thread_time_ns()
@@ -508,8 +510,11 @@ class _Fetches:
         return each_of(undo)
 
     def _done(self, watched: _Fetched, fetcher: Any, index: Any, times: tuple[int, int, int, int | None, int]) -> None:
-        """Put the event of a batch that was made; `times` are clocks at begin and end, CPU time, time spent waiting for
-        a core and files opened before it."""
+        """Put the event of a batch that was made.
+
+        `times` are the clock at its begin and end, and three values from before it: CPU time, time spent waiting for a
+        core, and files opened.
+        """
         agent, (begin, end, cpu, queued, files) = self._agent, times
         wanted = time.thread_time_ns() - cpu
         if watched.left is not None:
@@ -531,7 +536,7 @@ class _Fetches:
             self._slow.discard(watched.loader)
         collated = end - watched.collates if begin <= watched.collates <= end else 0
         agent.put((ident(), BATCH, begin, end, watched.loader, min(wanted, end - begin), collated, samples, files))
-        if watched.left is None:  # a worker may be ended without a word; what it does next to the step costs nothing
+        if watched.left is None:  # a worker may be killed without notice; its work in parallel with the step is free
             agent.flush()
             if agent.outlet is not None:
                 agent.outlet.publish()
@@ -542,7 +547,7 @@ class _Fetches:
 
 
 def _put(cls: type, name: str, ours: Any) -> Callable[[], None]:
-    """Set an attribute of a class; return what takes it out again."""
+    """Set an attribute of a class; return the undo function."""
     held = class_dict_of(cls)
     plain = held.get(name)
     type.__setattr__(cls, name, ours)
@@ -566,4 +571,4 @@ class _Fetched:
         """Batches still to be watched; None means all."""
         self.opened = opened
         self.collates = 0
-        """The clock as the collation of the batch began; 0 before that."""
+        """The clock time (ns) at which the collation of the batch began; 0 before that."""

@@ -21,7 +21,7 @@ from ..stack import Places
 # torch's Reducer times the first ten passes that reduce, then every hundredth (kDDPRuntimeLoggingSampleRate).
 FIRST_SAMPLES, SAMPLE_RATE = 10, 100
 
-# Fields of DdpFact, and what torch's logger calls the mean of all samples in ns.
+# Fields of DdpFact, and the names in torch's logger of the means of all samples in ns.
 _TIMES = {
     "compute": "avg_backward_compute_time",
     "communication": "avg_backward_comm_time",
@@ -51,7 +51,7 @@ class Ddp:
         if module is None:
             return None
         try:
-            # An optimizer may step in a backward pass, which holds the lock that torch's answer takes.
+            # An optimizer may step in a backward pass, which holds the lock that `_logged` takes.
             logged = {} if self._agent.in_backward else _logged(module)
             made = self._places.get(module, {"place": None})
             count = self._counts[number] = _Count(module, self._agent.steps, made["place"], logged)
@@ -62,7 +62,7 @@ class Ddp:
 
         def passed(training: bool, grad: bool) -> None:
             if training and grad:
-                # As DDP does: what counts is how it stands at the forward pass.
+                # As in DDP, the value at the time of the forward pass counts.
                 passes[dict_of(inner()).get("require_backward_grad_sync") is not False] += 1
 
         not_for_dynamo(self._agent.torch, passed, callees=True)
@@ -89,7 +89,7 @@ class _Count:
         self._place = where
         read = [tensor(parameter) for parameter in parameters(module)]
         if None in read:
-            raise TypeError("only code of the program can tell the size of a parameter")
+            raise TypeError("the size of a parameter cannot be read without running the program's code")
         gradients = [each for each in read if each is not None and each.trainable]
         self._bytes = sum(each.bytes for each in gradients)
         self._dtypes = sorted({each.dtype for each in gradients})

@@ -1,9 +1,10 @@
 """Forward passes of the root modules: the outermost module calls, whatever wraps them.
 
-`Module.__call__` reads the attribute `_compiled_call_impl` before anything else. A descriptor in that place, on a
-class and never on an instance, decides at each read. For a root that torch is calling it returns a function that Python
-binds to the called module; for any other module or reader it returns what would be there without the agent. So no copy,
-clone or pickle of a module carries anything of the agent's, and inner modules get no agent frame on the stack.
+`Module.__call__` reads the attribute `_compiled_call_impl` before anything else. The agent replaces it with a
+descriptor, on a class and never on an instance, which decides at each read. For a root that torch is calling, it
+returns a function that Python binds to the called module; for any other module or reader, it returns the value that
+would be there without the agent. So no copy, clone or pickle of a module carries anything of the agent, and inner
+modules get no agent frame on the stack.
 
 To find the roots, the descriptor is on `torch.nn.Module` for a few steps; after that only on the classes of roots.
 """
@@ -26,10 +27,10 @@ from ..session import Agent, ident
 from ..tracebacks import not_counted, step_aside
 
 WATCHED_STEPS = 3
-# A program that calls more modules than this from outside any other calls layers, not models.
+# A program that calls more modules than this from outside any module calls layers, not models.
 MOST_ROOTS = 64
-# Looking again when the roots have gone quiet or there is a new optimizer (a second model, another fold) is bounded,
-# since watching costs.
+# Watching is expensive, so it is repeated at most this often: when the roots are no longer called, or when there is a
+# new optimizer (a second model, another fold).
 MOST_WATCHES = 32
 
 NAME = "_compiled_call_impl"
@@ -39,7 +40,7 @@ Count = Callable[[bool, bool], None]
 
 
 class _Slot:
-    """The descriptor in the place of `_compiled_call_impl`.
+    """The descriptor that replaces `_compiled_call_impl`.
 
     It is a data descriptor: a value that `Module.compile` sets on an instance stays in the instance's dictionary, and
     the agent's function calls it.
@@ -60,7 +61,7 @@ class _Slot:
 
 
 class _Root:
-    """What is known of a root module."""
+    """The agent's record of a root module."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -103,7 +104,7 @@ class Roots:
         self._called = [False]
         """Whether a root has been called since the last tick.
 
-        It is a list, so that a closure can write to it at the least cost.
+        It is a list, so that a closure can write to it at minimal cost.
         """
         self._call = self._timed()
         self._slot = self._slot_of_roots()
@@ -122,7 +123,7 @@ class Roots:
 
     def watch(self) -> None:
         """Watch all modules for some steps; again if the program may now train another model."""
-        is_taken = class_dict_of(self._module).get(NAME) is not None  # maybe by another tool
+        is_taken = class_dict_of(self._module).get(NAME) is not None  # possibly by another tool
         if self._watching or is_taken or self._watches >= MOST_WATCHES:
             return
         self._watches += 1
@@ -154,9 +155,9 @@ class Roots:
             def __get__(self, module: Any, owner: Any = None) -> Any:
                 if module is None:
                     return None
-                if dynamo and (is_traced() or flag(FLAG)):  # then this is traced, and nothing of the module's is called
+                if dynamo and (is_traced() or flag(FLAG)):  # Dynamo is tracing: no module code runs now
                     return module.__dict__.get(NAME)
-                if frame_of(1).f_code is not torchs_call:  # the program looks at its model
+                if frame_of(1).f_code is not torchs_call:  # the program inspects its model
                     return dict_of(module).get(NAME)
                 if roots._is_outermost() and roots._is_root(module):
                     return bound(call, module)
@@ -184,21 +185,21 @@ class Roots:
                 size = (args[0].numel() // inputs, inputs, outputs)
             if size[0] * inputs * outputs > self._largest[0] * self._largest[1] * self._largest[2]:
                 self._largest = size
-        except Exception:  # a layer that is called in a way of its own
+        except Exception:  # a layer that is called in an unusual way
             return
 
     def _is_root(self, module: Any) -> bool:
-        """Return whether the module is a root to watch; number it if it was not known.
+        """Return whether the module is a root to watch; number it if it is new.
 
-        Modules without parameters (such as losses) are skipped, and so are modules that cannot be watched without a
-        call of the program's own code.
+        Modules without parameters (such as losses) are skipped, and so are modules that cannot be watched without
+        calling the program's own code.
         """
         if self._roots.get(module) is not None:
             return True
         try:
             if len(self._roots.entries) >= MOST_ROOTS or not _is_open(type(module)) or not parameters(module):
                 return False
-            if "_is_replica" in dict_of(module):  # of DataParallel, for one pass
+            if "_is_replica" in dict_of(module):  # a DataParallel replica, for one pass
                 return False
             self._roots.put(module, _Root(next(self._numbers)))
         except Exception as error:
@@ -248,13 +249,13 @@ class Roots:
                 root.count = self._counting(module, root.number)
             cls = type(module)
             if not any(class_dict_of(each).get(NAME) is self._slot for each in mro_of(cls)) and _is_open(cls):
-                type.__setattr__(cls, NAME, self._slot)  # whatever the metaclass makes of an assignment
+                type.__setattr__(cls, NAME, self._slot)  # not through the metaclass's own `__setattr__`
                 self._classes.append(weakref.ref(cls))
 
     def _slot_of_roots(self) -> Any:
         """Return the descriptor for classes of roots.
 
-        Other instances of these classes go through it, too, so it does the least possible.
+        Other instances of these classes go through it, too, so it does as little as possible.
         """
         is_traced, flag = compiling(self._agent.torch)
         dynamo = self._agent.dynamo
@@ -273,7 +274,7 @@ class Roots:
                 if (
                     id(module) in roots
                     and (not (in_forward or in_backward) or is_outermost())
-                    and frame_of(1).f_code is torchs_call  # else the program looks at its model
+                    and frame_of(1).f_code is torchs_call  # else the program inspects its model
                 ):
                     return bound(call, module)
                 return held_by(module).get(NAME)
@@ -299,7 +300,7 @@ class Roots:
             if plain is None:
                 plain = self._call_impl
             known = roots.get(id(self))
-            if known is None:  # taken out since the slot was read
+            if known is None:  # removed since the slot was read
                 return plain(*args, **kwargs)
             root = known[1]
             thread = ident()
@@ -352,7 +353,10 @@ class Roots:
 
 
 def _is_training(module: Any, held: dict[str, Any]) -> bool:
-    """Return the module's mode; a scripted one keeps it in C++. One that is neither true nor false counts as true."""
+    """Return whether the module is in training mode, which a scripted module keeps in C++.
+
+    A mode that is neither true nor false counts as true.
+    """
     if "training" not in held and module_of(type(module)) == "torch.jit._script":
         return bool(module.training)
     mode = held.get("training", True)

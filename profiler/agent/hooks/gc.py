@@ -9,7 +9,7 @@ from ..patching import taking_out
 from ..ring import GC
 from ..session import Agent, ident
 
-# Shorter ones, mostly of the young generations, would fill the ring with what no one can act on.
+# Shorter collections, mostly of the young generations, would fill the ring with events that nobody can act on.
 SHORTEST_NS = 50_000
 
 

@@ -20,7 +20,7 @@ from ..session import Agent, ident
 from ..stack import Places, outwards
 
 MADE = "_patch_step_function"
-"""What `Optimizer.__init__` calls once."""
+"""Method that `Optimizer.__init__` calls once."""
 
 
 def install(agent: Agent, seen: Callable[[Any, int, Any], None], another: Callable[[], None] = lambda: None) -> None:
@@ -41,7 +41,7 @@ def install(agent: Agent, seen: Callable[[Any, int, Any], None], another: Callab
     mark = agent.mark
     put = agent.put
     known = ByIdentity()
-    """For each optimizer its number, and how many of its steps were attended to."""
+    """For each optimizer, its number and how many of its steps were fully processed."""
     entries = known.entries
     numbers = itertools.count(1)
     open_steps: list[tuple[int, int, int]] = []
@@ -56,7 +56,7 @@ def install(agent: Agent, seen: Callable[[Any, int, Any], None], another: Callab
             return
         if agent.capturing:
             return
-        if not open_steps and (mark is None or not mark.on):  # as nearly always
+        if not open_steps and (mark is None or not mark.on):  # nearly always
             open_steps.append((id(optimizer), clock(), ident()))
             return
         try:
@@ -64,7 +64,7 @@ def install(agent: Agent, seen: Callable[[Any, int, Any], None], another: Callab
             for each in [each for each in open_steps if each[2] == thread][::-1]:
                 if each[0] != id(optimizer) and _is_running(each[0]):
                     break
-                open_steps.remove(each)  # that step has failed: torch then leaves out the other hook
+                open_steps.remove(each)  # that step has failed: torch then skips the post hook
             if mark is not None and not open_steps:
                 mark(MARK_OPTIMIZER_START)
             open_steps.append((id(optimizer), clock(), thread))
@@ -92,7 +92,7 @@ def install(agent: Agent, seen: Callable[[Any, int, Any], None], another: Callab
                 mark(MARK_OPTIMIZER_END)
                 end = clock()
             begin = end
-            while mine:  # what failed inside this step goes too
+            while mine:  # also remove steps that failed inside this one
                 each = mine.pop()
                 open_steps.remove(each)
                 begin = each[1]
@@ -107,7 +107,7 @@ def install(agent: Agent, seen: Callable[[Any, int, Any], None], another: Callab
             put((thread, OPTIMIZER, begin, end, number, 0 if agent.own_steps else agent.end_step(end)))
             agent.after_step(end)
             if agent.abandoned and next(reversed(_global_optimizer_post_hooks)) == handles[1].id:
-                agent.leave()  # torch is in its loop over these hooks, which may lose its last one
+                agent.leave()  # torch is looping over these hooks: only the last may be removed
                 return
             if counted[1] in (1, 3):
                 agent.flush()
@@ -118,7 +118,7 @@ def install(agent: Agent, seen: Callable[[Any, int, Any], None], another: Callab
             agent.give_up("optimizer", error)
 
     def known_of(optimizer: Any) -> list[int]:
-        """Return what is known of an optimizer; number it if it was not seen before."""
+        """Return an optimizer's entry in `known`; number it if it is new."""
         found: list[int] | None = known.get(optimizer)
         if found is None:
             found = [next(numbers), 0]
@@ -146,7 +146,10 @@ def install(agent: Agent, seen: Callable[[Any, int, Any], None], another: Callab
 
 
 def _numbered_apart(torch: Any, handle: Any) -> Any:
-    """Give a registered hook a negative number, which no other gets: torch counts on for the program as without us."""
+    """Give a registered hook a negative number, which no other hook gets.
+
+    So torch numbers the program's hooks as it does without the agent.
+    """
     kind, number = torch.utils.hooks.RemovableHandle, handle.id
     hooks = handle.hooks_dict_ref()
     if kind.next_id == number + 1:  # else another thread has registered one

@@ -38,10 +38,10 @@ class Output:
     def install(self) -> None:
         """Time log records and syncs to disk: observe `logging.Handler.handle` and `os.fsync`."""
         code = getattr(logging.Handler.handle, "__code__", None)
-        posix = sys.modules.get(os.fsync.__module__)  # the name it is pickled by
+        posix = sys.modules.get(os.fsync.__module__)  # fsync is pickled under this module's name
         for name, owners in ("handle", [logging.Handler]), ("fsync", [os, posix] if posix else [os]):
             observe(self._agent, "output", name, self._before, *owners, after=self._after)
-        if code is not None:  # logging knows its own frames from the program's by their file
+        if code is not None:  # logging recognizes its own frames by their file
             handle: Any = logging.Handler.handle
             handle.__code__ = handle.__code__.replace(co_filename=code.co_filename)
             not_for_dynamo(self._agent.torch, handle)
@@ -50,8 +50,8 @@ class Output:
     def _before(self, *_: Any, **__: Any) -> int | None:
         """Return the time if this call is output of the step.
 
-        Output of other threads delays nobody. Output within other output is part of that. A sync during a checkpoint or
-        after it belongs to the checkpoint.
+        Output of other threads delays nothing. Output within other output is part of the latter. A sync during a
+        checkpoint or after it belongs to the checkpoint.
         """
         if ident() != self._thread or self._inside or self._thread in self._agent.in_save:
             return None
@@ -69,9 +69,9 @@ class Output:
     def _at_tick(self) -> None:
         agent = self._agent
         self._thread = ident()
-        self._inside = False  # an interrupt may have ended a call before it began
-        self._last = clock()  # this is ours, and leads up to nothing
-        if agent.steps < 10:  # start-up writes are nobody's habit
+        self._inside = False  # an interrupt may have ended an observed call before it began
+        self._last = clock()  # the agent's own work leads up to no output
+        if agent.steps < 10:  # start-up writes are not typical
             self._seconds_ns = self._leading_up_ns = 0
             self._writes_before, self._steps_before = self._write_calls(), agent.steps
             return

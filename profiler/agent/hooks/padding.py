@@ -1,8 +1,8 @@
 """How much of a batch is padding, judged by a mask, by repeated tokens, or by frames of zeros.
 
 Repeated tokens count only at the ends of rows. Batches are inspected rarely and on the CPU only, with numpy if it is
-loaded. torch's profilers and modes see nothing of it, and nothing waits for a GPU. Padding that cannot be determined
-with certainty is not reported.
+loaded. torch's profilers and modes do not see the inspection, and nothing waits for a GPU. Padding that cannot be
+determined with certainty is not reported.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ..look import class_dict_of, inside, is_a
 from ..outlet import clock
 from ..session import Agent
 
-# Looks are so far apart that all of them take a five-hundredth of the time, the first millisecond left out: they are
-# slow while the code is cold, and short runs need some, too.
+# Looks are far enough apart to take 1/500 of the run time, not counting the first millisecond: the first looks are slow
+# because the code is cold, and short runs need some, too.
 REST = 500
 FREE_NS = 1_000_000
-# A loader is not looked at again after so many batches that showed nothing; whether there is another, a second later.
+# After this many batches that showed nothing, a loader is no longer inspected; PAUSE_NS later, another loader may be.
 FRUITLESS = 16
 PAUSE_NS = 1_000_000_000
 # Larger tensors take a millisecond or more to read.
@@ -51,11 +51,11 @@ class Paddings:
         self._sums: dict[int, Counter[str]] = {}
         self._told_by: dict[int, tuple[str, Mark]] = {}
         self._fruitless: Counter[int] = Counter()
-        """By loader: how many batches showed nothing."""
+        """Number of batches that showed nothing, by loader."""
         self._begun = clock()
         self._spent = 0
         self.due = 0
-        """The clock time (ns) from which the next batch is to be inspected."""
+        """The clock time (ns) from which the next batch must be inspected."""
         agent.on_tick.append(self._tell)
 
     def look(self, number: int, batch: Any, rows: Any, now: int) -> None:
@@ -89,7 +89,7 @@ class Paddings:
         path, mark = self._told_by[number] = told_by
         real = mark(arrays[path])
         lengths = _lengths(real)
-        if lengths is None:  # a batch that contradicts the others: then what they showed was no padding either
+        if lengths is None:  # this batch contradicts the others, so what they showed was not padding either
             self._fruitless[number] = FRUITLESS
             self._sums[number] = Counter()
             return
@@ -123,7 +123,7 @@ def _arrays(torch: Any, numpy: Any, batch: Any, rows: int | None) -> Iterator[tu
             continue
         if value.dtype.kind not in "biuf":  # objects would be compared by code of the program
             continue
-        # More rows than samples are positions: (time, batch) rather than (batch, time).
+        # If there are more rows than samples, rows are positions: (time, batch) rather than (batch, time).
         if 0 < value.shape[0] <= (rows or sys.maxsize) and value.shape[1] >= SHORTEST:
             yield path, value
 
@@ -185,7 +185,7 @@ def _find(arrays: Arrays) -> tuple[str, Mark] | None:
 def _mark_of_mask(path: str, mask: Any, arrays: Arrays) -> Mark | None:
     """Return how a mask marks real positions, or None if this is no padding mask.
 
-    The name decides what its ones mean, or tokens or frames of the same shape that are all alike at the padded
+    Its name decides what its ones mean, or else tokens or frames of the same shape that are all alike at the padded
     positions.
     """
     if mask.ndim != 2 or not any(word in path.lower() for word in ("mask", "padding")) or not _is_of_inputs(path):
@@ -202,7 +202,7 @@ def _mark_of_mask(path: str, mask: Any, arrays: Arrays) -> Mark | None:
             if any(_are_alike(other[~real]) for other in paired):
                 return mark
         elif attention or (padding and mark is _is_zero and real[:, 0].all()):
-            return mark  # by its name alone; the other way round, it would begin with padding
+            return mark  # by its name alone; with the opposite meaning, it would begin with padding
     return None
 
 
@@ -253,7 +253,7 @@ def _mark_of_frames(frames: Any) -> Mark | None:
         return None
     real = _has_values(frames)
     lengths = _lengths(real)
-    # A frame of zeros alone may be silence, or a black line; and padding is of several lengths.
+    # Zero frames alone may be silence or a black line; padding comes in several lengths.
     if lengths is None or not real[:, 0].all() or len(set(lengths.tolist())) < 2:
         return None
     return _has_values

@@ -12,16 +12,16 @@ from ..session import Agent, ident
 from ..tracebacks import not_counted, step_aside
 
 MODULE = "ray.data._internal.block_batching.iter_batches"
-UNKNOWN = -1  # how many batches lie ready in Ray's threads
-BLOCKS = "Ray Data: fetch blocks"  # a region: Ray's threads do it in parallel with the steps
+UNKNOWN = -1  # the number of batches ready in Ray's threads
+BLOCKS = "Ray Data: fetch blocks"  # a region: Ray's threads fetch in parallel with the steps
 
 
 @not_counted
 def install(agent: Agent) -> None:
-    """Patch the iterator of batches of Ray Data, whose module is imported."""
+    """Patch Ray Data's batch iterator, whose module must be imported."""
     batch_iterator = sys.modules[MODULE].BatchIterator
     plain = batch_iterator.__iter__
-    plain_resolve: Any = getattr(batch_iterator, "_resolve_block_refs", None)  # of some versions
+    plain_resolve: Any = getattr(batch_iterator, "_resolve_block_refs", None)  # only in some versions
     put = agent.put
 
     @functools.wraps(plain)

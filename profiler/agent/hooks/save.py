@@ -16,7 +16,7 @@ SAFETENSORS = "safetensors.torch"
 def install(agent: Agent) -> None:
     """Observe `torch.save` and `safetensors.torch.save_file`.
 
-    Code that imported one of them by name before that is not seen.
+    Calls by code that imported one of them by name before are not seen.
     """
 
     def hook(name: str, *owners: Any) -> None:
@@ -32,7 +32,7 @@ def install(agent: Agent) -> None:
         agent.in_save.discard(thread)
         agent.put((thread, SAVE, begin, clock()))
 
-    # In both places: a process that it is sent to looks for it in the module that it names.
+    # In both modules: a process that unpickles it looks for it in the module that it names.
     hook("save", agent.torch, agent.torch.serialization)
 
     def imported() -> None:

@@ -19,15 +19,16 @@ _ANOMALY_MODE = "torch.autograd.anomaly_mode"
 
 def _for_torch_itself() -> bool:
     """Return whether torch itself switches anomaly detection, as it does while it compiles."""
-    modules = (frame.f_globals.get("__name__") for frame in outwards(sys._getframe(3)))  # past those who observe it
+    modules = (frame.f_globals.get("__name__") for frame in outwards(sys._getframe(3)))  # skip the observer's frames
     return str(next((module for module in modules if module != _ANOMALY_MODE), None)).startswith("torch.")
 
 
-# Anomaly detection that was on so many steps ago is on again in the next: a program has it around each of its steps, or
-# has just ended with it.
+# Anomaly detection counts as on if it was on within this many steps: a program may enable it only during each step, or
+# may have just ended.
 RECENT_STEPS = 10
 
-# Half a second apart at first: a schedule of some steps has long ended, or rests at one of them.
+# Looks are half a second apart at first: a profiler schedule of some steps has then ended, or rests at one of the
+# looks.
 LEAST_LOOKS = 3
 
 
@@ -38,7 +39,7 @@ class Usage:
         self._agent = agent
         self.flags: dict[str, Any] = {"autocast": False, "grad_scaler": False, "checkpointing": False, "packed": False}
         by_environment = any(name in os.environ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"))
-        # Attached, we do not know what the program has called before.
+        # When attached, the agent does not know what the program has called before.
         unset = None if "recorder" in agent.settings else "default"
         self.flags["threads_from"] = "environment" if by_environment else unset
         self.scaler_steps = 0
@@ -46,7 +47,8 @@ class Usage:
         self._anomaly_step: int | None = None
         """The step in which anomaly detection was last seen on, or being switched off."""
         self._looks = self._recording = self._looked = 0
-        """Number of looks at the program's own profiler, of those that found it recording, and the last step."""
+        """Number of looks at the program's own profiler, number of looks that found it recording, and step of the last
+        look."""
 
     def install(self) -> None:
         """Patch the entry points; a patch that learns everything at its first call then removes itself."""
@@ -54,11 +56,11 @@ class Usage:
         self._until_seen(torch.amp.autocast_mode.autocast, "__enter__", self._autocast)
         self._scaler()
         checkpoint: Any = sys.modules.get("torch.utils.checkpoint")
-        # Reentrant or not, it first asks for the autocast settings to recompute under.
+        # Reentrant or not, checkpointing first calls this for the autocast settings to recompute under.
         if hasattr(checkpoint, "_get_autocast_kwargs"):
             self._until_seen(checkpoint, "_get_autocast_kwargs", lambda *_: self._note("checkpointing"))
         self._until_seen(torch.nn.utils.rnn.PackedSequence, "__new__", lambda *_: self._note("packed"))
-        # To the end, as it is not called often: the program may compare it.
+        # Observed to the end, because it is rarely called, and the program may compare the function.
         observe(self._agent, "usage", "set_num_threads", self._threads, torch)
         observe(self._agent, "usage", "set_anomaly_enabled", self._anomaly, torch)
 

@@ -1,9 +1,9 @@
 """The changes that a trial makes to the program from outside: one module per change.
 
-The `apply` of each receives the `Modification` to make the change with, and the settings of the change. A change that
-cannot be made raises, and the trial fails, because measuring the unchanged program instead would give a false result.
-Problems that a change finds later are reported as problems of the trial. Modules whose names begin with an underscore
-hold code that changes share.
+The `apply` function of each module receives the `Modification` with which to make the change, and the settings of the
+change. A change that cannot be made raises, and the trial fails, because measuring the unchanged program instead would
+give a false result. Problems that a change finds later are reported as problems of the trial. Modules whose names begin
+with an underscore hold code that changes share.
 """
 
 import importlib

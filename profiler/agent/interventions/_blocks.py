@@ -26,4 +26,4 @@ def replace_in_blocks(change: Modification, name: str, forward: Callable[..., An
                 change.replace_forward(module, forward)
 
     change.agent.on_call.append(act)
-    change.expect(f"No model has a block {name}.")
+    change.expect(f"No model contains a module of class {name}.")

@@ -16,7 +16,7 @@ from ..patching import each_of
 from ..session import Agent
 from ..tracebacks import step_aside
 
-# Models are known, and optimizers have stepped, by then; what is measured comes later.
+# Steps after which models are known and optimizers have stepped; measured steps come later.
 SETTLED = 10
 
 _MISSING = object()
@@ -25,8 +25,8 @@ _MISSING = object()
 class NotMade(RuntimeError):
     """A change that was not made, or not everywhere.
 
-    `code` says why: "no-target" (the program has nothing to change), "program-does" (it does itself what the change is
-    about) or "unsuitable" (it does something that the change does not allow).
+    `code` says why: "no-target" (the program has nothing to change), "program-does" (it controls itself what the change
+    affects) or "unsuitable" (it does something that the change does not allow).
     """
 
     def __init__(self, message: str, code: str) -> None:
@@ -35,7 +35,7 @@ class NotMade(RuntimeError):
 
 
 class Modification:
-    """What one change has put into the program."""
+    """The replacements that one change has made in the program."""
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
@@ -51,7 +51,7 @@ class Modification:
         return self.agent.settings["trial"]["steps"] is not None
 
     def put(self, owner: Any, name: str, value: Any) -> Callable[[], None]:
-        """Set an attribute; return the function that undoes it, which leaves what the program has set since."""
+        """Set an attribute; return the undo function, which keeps a value that the program has set since."""
         before = vars(owner).get(name, _MISSING)
         setattr(owner, name, value)
 
@@ -76,7 +76,7 @@ class Modification:
                 return function(plain, *args, **kwargs)
             except BaseException as error:
                 step_aside(error)
-                step_aside(error)  # of `function`, too
+                step_aside(error)  # removes the frame of `function`, too
                 raise
 
         for ours in (replaced, function):
@@ -118,7 +118,7 @@ class Modification:
         """
         agent, last = self.agent, self.agent.settings["trial"]["steps"]
         if last is None and by_the_end:
-            return  # a program that trains on to its own end, wherever that is
+            return  # it is unknown when the program ends
         due = SETTLED if last is None else last if by_the_end else min(SETTLED, last)
         steps = [0]
 
@@ -128,7 +128,7 @@ class Modification:
                 look()
 
         def at_exit() -> None:
-            if at_step in agent.on_step and not agent.failed:  # its last step came sooner than the trial's
+            if at_step in agent.on_step and not agent.failed:  # the program's last step came before the trial's
                 look()
 
         def look() -> None:
@@ -140,7 +140,7 @@ class Modification:
                 agent.problem("trial", error)
 
         def opened() -> None:
-            atexit.register(at_exit)  # before the agent's own, which closes
+            atexit.register(at_exit)  # runs before agent.finish, which closes the outlet
 
         agent.on_step.append(at_step)
         if by_the_end:

@@ -10,7 +10,7 @@ def replaced(torch: Any, value: Any, change: Callable[[Any], Any]) -> Any:
         return change(value)
     if type(value) is dict:
         return {key: replaced(torch, each, change) for key, each in value.items()}
-    if isinstance(value, dict):  # a ModelOutput is one, too, and is made from its fields
+    if isinstance(value, dict):  # such as a ModelOutput, which is made from its fields
         return type(value)(**{key: replaced(torch, each, change) for key, each in value.items()})
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(replaced(torch, each, change) for each in value))

@@ -1,4 +1,4 @@
-"""The optimizers of a program, their updates, and what clips the gradients before them."""
+"""The optimizers of a program, their updates, and the functions that clip gradients before updates."""
 
 import functools
 import sys
@@ -28,7 +28,7 @@ class Optimizers:
         return [parameter for optimizer in self._made for parameter in with_gradients(optimizer)]
 
     def of(self, parameters: list[Any]) -> list[Any]:
-        """Return the optimizers that update one of these parameters, of those with gradients."""
+        """Return the optimizers that update at least one of these parameters that has a gradient."""
         among = {id(parameter) for parameter in parameters}
         return [each for each in self._made if any(id(parameter) in among for parameter in with_gradients(each))]
 
@@ -55,7 +55,7 @@ class Optimizers:
 
 
 def replace_optimizer(change: Modification, name: str, cls: type) -> None:
-    """Let torch.optim's class of that name be `cls`, which goes by the name of its base."""
+    """Replace the class `name` of torch.optim with `cls`, which takes the name of its base."""
     plain = getattr(change.torch.optim, name)
     for attribute in ("__name__", "__qualname__", "__module__"):
         setattr(cls, attribute, getattr(cls.__base__, attribute))

@@ -1,8 +1,8 @@
 """Activation checkpointing: recompute what a block's backward pass needs instead of keeping it.
 
-Random numbers are drawn as in the first pass, so dropout drops the same elements. Whatever a block counts in its
-forward pass is counted twice: running statistics of a batch normalization in it advance twice per step, which only
-evaluation sees.
+Random numbers are drawn as in the first pass, so dropout drops the same elements. Anything that a block counts in its
+forward pass is counted twice: running statistics of batch normalization advance twice per step, which affects only
+evaluation.
 """
 
 from typing import Any

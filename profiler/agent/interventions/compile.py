@@ -11,7 +11,7 @@ from ._modification import Modification
 def apply(change: Modification, mode: str | None = None) -> None:
     """Compile every model once it is known; the steps that compilation then takes are not measured.
 
-    `mode` is that of torch.compile: None, "reduce-overhead", "max-autotune".
+    `mode` is the argument of torch.compile: None, "reduce-overhead", "max-autotune".
     """
     graphs: list[int] = []
     """Number of compiled graphs before each model was compiled."""
@@ -22,4 +22,4 @@ def apply(change: Modification, mode: str | None = None) -> None:
         change.undoing.append(lambda: setattr(model, "_compiled_call_impl", None))
 
     change.agent.on_model.append(act)
-    change.expect("Nothing of a model was compiled.", lambda: graphs and compiled_graphs() > graphs[0])
+    change.expect("torch.compile compiled no part of any model.", lambda: graphs and compiled_graphs() > graphs[0])

@@ -28,7 +28,7 @@ def apply(change: Modification, dtype: str | None = None, arguments: dict[str, A
     cls = change.torch.nn.parallel.DistributedDataParallel
     hook = None if dtype is None else getattr(default_hooks, _HOOKS[dtype])
     signature = inspect.signature(cls.__init__)
-    signature.bind_partial(**wanted)  # raises for what is no argument
+    signature.bind_partial(**wanted)  # raises for an unknown argument
     hooked: list[Any] = []
 
     def made(plain: Any, *args: Any, **kwargs: Any) -> None:

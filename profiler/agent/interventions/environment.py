@@ -11,12 +11,12 @@ from ._modification import Modification, NotMade
 
 
 def apply(change: Modification, variables: dict[str, str | None]) -> None:
-    """Check that the variables have their values, now and after the first steps; None: it must not be set.
+    """Check that the variables have these values, now and after the first steps; None means unset.
 
     A variable that the program changes after importing torch is reported as a problem.
 
     Raises:
-        NotMade: the program changed one before it imported torch.
+        NotMade: the program changed a variable before it imported torch.
     """
     otherwise = f"The program itself sets {', '.join(variables)}."
 

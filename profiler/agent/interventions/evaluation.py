@@ -6,9 +6,9 @@ when a backward pass needs it.
 Whether a backward pass will come cannot be known beforehand. So the outputs require gradients as before but hold no
 activations; a backward pass that reaches them finds nothing behind them and is reported.
 
-Left alone are models whose inputs require gradients, such as a network that judges another one's output, and models
-without trainable parameters. Containers other than lists, tuples and dictionaries are left alone, too; their tensors
-then require no gradients.
+Models whose inputs require gradients, such as a network that judges another network's output, are left alone, and so
+are models without trainable parameters. Containers other than lists, tuples and dictionaries are left alone, too; their
+tensors then require no gradients.
 """
 
 from typing import Any
@@ -32,7 +32,7 @@ def apply(change: Modification) -> None:
 
         @staticmethod
         def backward(context: Any, gradient: Any) -> Any:
-            change.fail("A backward pass needs what a model computed in eval mode.")
+            change.fail("A backward pass needs activations that a model computed in eval mode.")
             return None, None
 
     def with_nothing_behind(tensor: Any) -> Any:
@@ -47,7 +47,7 @@ def apply(change: Modification) -> None:
         return replaced(torch, result, with_nothing_behind)
 
     change.agent.on_model.append(lambda model: change.replace_forward(model, forward))
-    missing = "No model computed in eval mode with gradients enabled."
+    missing = "No model ran in eval mode with gradients enabled."
     change.expect(missing, lambda: changed, by_the_end=True)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ._modification import Modification
 
-# The program sets its own as it begins; by then it has taken these steps.
+# Steps after which a program has set its own switches.
 SETTLED = 3
 
 
@@ -21,9 +21,9 @@ def apply(
 ) -> None:
     """Set the switches at the end of each of the first steps, after the program has set its own.
 
-    If the program changes one back, that is reported as a problem. None leaves a switch as it is. `matmul_precision`
-    is "highest", "high" or "medium". With `anomaly` False, anomaly detection stays off whatever the program asks for:
-    its context manager asks at every step.
+    If the program changes one back, that is reported as a problem. None leaves a switch as it is. `matmul_precision` is
+    "highest", "high" or "medium". With `anomaly` False, anomaly detection stays off even if the program switches it on:
+    its context manager does so at every step.
     """
     torch, agent = change.torch, change.agent
     cudnn = torch.backends.cudnn

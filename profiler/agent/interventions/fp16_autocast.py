@@ -13,7 +13,7 @@ from . import autocast
 from ._modification import Modification
 from ._updates import Optimizers, replace_clipping, with_gradients
 
-# Updates before which it is looked whether the gradients are as the backward pass has left them.
+# Number of first updates before which the gradients are checked for changes since the backward pass.
 LOOKED_AT = 10
 
 
@@ -29,7 +29,7 @@ def apply(change: Modification, initial_scale: float = 65536.0) -> None:
     change.replace(torch.autograd, "backward", scaling.of_anything)
     replace_clipping(change, scaling.clipped)
     autocast.apply(change, "float16")
-    change.expect("No torch optimizer made an update.", lambda: scaling.updates)
+    change.expect("No torch optimizer updated any weights.", lambda: scaling.updates)
 
 
 class _Scaling:
@@ -44,8 +44,7 @@ class _Scaling:
         self._unscaled: set[int] = set()
         """Optimizers whose gradients have been unscaled, by `id`."""
         self._passing = self._stepping = self._stepped = False
-        """Whether a backward pass is running; an update is running; an update was made and the scale has not followed
-        yet."""
+        """Whether a backward pass is running, an update is running, and the scale must still follow an update."""
         self.updates = 0
         """Updates made, or skipped because of an overflow."""
         self._seen: dict[int, tuple[Any, int]] = {}
@@ -60,7 +59,7 @@ class _Scaling:
             self._unscaled.clear()
             self._stepped = False
         if self._unscaled:
-            self._fail("Its gradients are clipped before the last backward pass of an update.")
+            self._fail("The program clips gradients before the last backward pass of an update.")
         self._passing = True
         try:
             result = plain(self._scaler.scale(loss), *args, **kwargs)
@@ -76,7 +75,7 @@ class _Scaling:
     def of_anything(self, plain: Any, *args: Any, **kwargs: Any) -> Any:
         """Replace `torch.autograd.backward`, which `Tensor.backward` calls, too."""
         if not self._passing:
-            self._fail("Its backward pass does not begin at a loss.")
+            self._fail("A backward pass does not start with `loss.backward()`.")
         return plain(*args, **kwargs)
 
     def scaled(self, plain: Any, scaler: Any, *args: Any, **kwargs: Any) -> Any:
@@ -132,5 +131,5 @@ class _Scaling:
         for parameter in parameters:
             grad, version = self._seen.get(id(parameter), (None, 0))
             if parameter.grad is not grad or grad._version != version:
-                self._fail("Its gradients are changed between backward pass and update.")
+                self._fail("The program changes gradients between the backward pass and the update.")
                 return

@@ -1,10 +1,10 @@
 """ZeRO stage 3 by torch's own `fully_shard`.
 
 Each rank keeps a part of weights, gradients and optimizer state. It replaces DistributedDataParallel: the program's
-wrapper passes calls on to the model, whose repeated blocks are units of their own. An optimizer made before the
-wrapping gets the new parameters. Sums are made in another order. All ranks start with rank 0's weights and buffers, as
-under DistributedDataParallel; buffers are not broadcast again before every forward pass. A checkpoint of the program
-holds only the rank's part, and other lists of parameters that the program has made hold the old ones.
+wrapper passes calls on to the model, whose repeated blocks are separate units. An optimizer made before the wrapping
+gets the new parameters. Sums are computed in another order. All ranks start with rank 0's weights and buffers, as under
+DistributedDataParallel; buffers are not broadcast again before every forward pass. A checkpoint of the program holds
+only the rank's part, and other lists of parameters that the program has made still hold the old ones.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def apply(change: Modification, block: str | None = None) -> None:
             super().__init__()
             given = signature.bind(*args, **kwargs).arguments
             if given.get("process_group") is not None:
-                change.fail("The program chooses the ranks that train the model.", "program-does")
+                change.fail("The program passes its own `process_group`.", "program-does")
             self.module = given["module"]
             shard(self.module)
 

@@ -8,7 +8,7 @@ from ._modification import Modification
 def apply(change: Modification, name: str) -> None:
     """Change every optimizer of class `name` that has a fused form, before its first step.
 
-    Its state is created from what its groups say then.
+    Its state is created from the settings that its groups hold then.
     """
     from torch.optim.optimizer import register_optimizer_step_pre_hook  # type: ignore[import-not-found,unused-ignore]
 
@@ -21,7 +21,7 @@ def apply(change: Modification, name: str) -> None:
             return
         for group in optimizer.param_groups:
             group.update(fused=True, foreach=False)
-        optimizer._step_supports_amp_scaling = True  # as its own constructor says, for a GradScaler
+        optimizer._step_supports_amp_scaling = True  # as its own constructor sets it, for a GradScaler
         changed.append(optimizer)
 
     change.undoing.append(register_optimizer_step_pre_hook(before).remove)

@@ -9,7 +9,7 @@ from ..importing import when_imported
 from ..stack import place
 from ._modification import Modification
 
-# What DataLoader refuses where there are no workers.
+# Arguments that DataLoader rejects without workers.
 _OF_WORKERS = ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context")
 
 
@@ -56,7 +56,7 @@ def apply(
     if non_blocking:
         copied: list[bool] = []
         copy_without_waiting(change, copied)
-        change.expect("No pinned batch was copied to a GPU by its `to` or `cuda`.", lambda: copied)
+        change.expect("No pinned batch was copied to a GPU with `.to()` or `.cuda()`.", lambda: copied)
 
 
 def copy_without_waiting(change: Modification, copied: list[bool]) -> None:
@@ -69,7 +69,7 @@ def copy_without_waiting(change: Modification, copied: list[bool]) -> None:
     is_compiling, is_initialized = torch.compiler.is_compiling, torch.cuda.is_initialized
 
     def copy(plain: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        # Without CUDA, and in a forked worker, nothing is pinned: there, to ask would be an error.
+        # Without CUDA, and in a forked worker, nothing is pinned, and `is_pinned` would raise an error.
         if is_compiling() or tensor.device.type != "cpu" or not is_initialized():
             return plain(tensor, *args, **kwargs)
         if bool in map(type, args) or not tensor.is_pinned():

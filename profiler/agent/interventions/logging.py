@@ -24,7 +24,7 @@ _TENSORBOARD = "torch.utils.tensorboard.writer"
 _WANDB = "wandb.sdk.wandb_run"
 _TQDM = "tqdm.std"
 
-# Steps that are looked at, and calls of a function that must have returned nothing: all of that is warm-up.
+# Steps to watch, and calls of a function that must have returned None: all within warm-up.
 WATCHED = 5
 CALLS = 2
 
@@ -65,7 +65,7 @@ def apply(change: Modification, every: int) -> None:
             thin(writer, name)
 
     def made() -> bool:
-        # A line now and then costs nothing: what does is then elsewhere.
+        # An occasional line costs nothing; the cost is then elsewhere.
         return bool(left_out) or len(printed) >= agent.steps / 4
 
     thin(logging.Handler, "handle", lambda handler, record: record.levelno >= logging.WARNING)
@@ -75,7 +75,7 @@ def apply(change: Modification, every: int) -> None:
     if change.is_trial:
         thin(builtins, "print", _into_a_file, printed)
         when_imported(_TQDM, lambda: thin(sys.modules[_TQDM].tqdm, "refresh", counted=printed))
-    change.expect("No log output was found that could be skipped.", made, by_the_end=True)
+    change.expect("No log output could be skipped.", made, by_the_end=True)
 
 
 def _into_a_file(*args: Any, file: Any = None, **kwargs: Any) -> bool:
@@ -103,7 +103,7 @@ class _LogFunctions:
         self._stop: list[Callable[[], object]] = []
 
     def watch(self) -> None:
-        """Watch the first steps, and then replace what writes at every one."""
+        """Watch the first steps, and then replace the functions that write at every step."""
         from torch.optim.optimizer import register_optimizer_step_post_hook  # type: ignore[import-not-found,unused-ignore]
 
         def backward(plain: Any, *args: Any, **kwargs: Any) -> Any:
@@ -155,8 +155,8 @@ class _LogFunctions:
             each()
         self._stop = []
         if len(self._synced) >= WATCHED - 2 and self._change.is_trial:
-            self._change.fail("The training loop itself writes its log to the disk.")
-        # The first step's writing came before anything was known, the last one's is to come.
+            self._change.fail("The training loop itself calls `os.fsync` at every step.")
+        # Writing in the first step came before the loop was known, and writing in the last step is yet to come.
         often = [(code, names) for code, (steps, names) in self._writers.items() if len(steps) >= WATCHED - 2]
         for code, names in often:
             if code in self._loop:
@@ -164,8 +164,8 @@ class _LogFunctions:
             if self._change.is_trial:
                 for owner in _owners(code, names):
                     self._change.replace(owner, code.co_name, self._gate())
-            else:  # it may write what is needed again
-                message = f"{code.co_name} writes at every step and was not changed: log less often there by hand."
+            else:  # it may write something that is needed later
+                message = f"{code.co_name} writes at every step and was not changed: make it log less often."
                 self._agent.problem("logging", RuntimeError(message))
 
     def _gate(self) -> Callable[..., Any]:
@@ -185,7 +185,7 @@ class _LogFunctions:
 
 
 def _owners(code: CodeType, names: dict[str, Any]) -> list[Any]:
-    """Return where the function is found by its name: its module, or a class in that module."""
+    """Return the objects that hold the function under its name: its module, or a class in that module."""
     module = sys.modules.get(names.get("__name__", ""))
     owners = [module, *(value for value in names.values() if isinstance(value, type))]
     return [

@@ -38,7 +38,7 @@ def apply(change: Modification, file: str, line: int, pieces: int) -> None:
         NotMade: `pieces` is less than 2.
     """
     if pieces < 2:
-        raise NotMade("A batch in one piece is as it was.", "no-target")
+        raise NotMade("A batch must be split into at least 2 pieces.", "no-target")
     torch = change.torch
     from torch.optim import lr_scheduler  # type: ignore[import-not-found,unused-ignore]
 
@@ -104,9 +104,9 @@ class _PiecewiseUpdate:
         """Start a new piece; `is_first` marks the first one of an iterator."""
         if not is_first:
             if self._passes != 1:
-                self.fail(f"It makes {self._passes} backward passes for a batch before it fetches the next one.")
+                self.fail(f"The program makes {self._passes} backward passes per batch; the trial needs exactly one.")
             elif not self._asked:
-                self.fail("It does not update after every batch.")
+                self.fail("The program does not update its weights after every batch.")
         self._share, self._is_last = share, is_last
         self._change.made = self._change.made or share < 1
         self._passes = self._asked = 0
@@ -115,13 +115,13 @@ class _PiecewiseUpdate:
         if self._share is None:
             return plain(loss, *args, **kwargs)
         if args or kwargs.get("gradient") is not None or loss.numel() != 1:
-            self.fail("Its backward pass does not begin at a loss.")
+            self.fail("A backward pass does not start at a scalar loss.")
             return plain(loss, *args, **kwargs)
         if any(parameter.grad is not grad or grad._version != version for parameter, grad, version in self._seen):
-            self.fail("Its gradients are changed between backward pass and update.")
+            self.fail("The program changes gradients between the backward pass and the update.")
         result = plain(loss, self._change.torch.full_like(loss, self._share), **kwargs)
         losses = self._change.agent.losses
-        if losses and losses[-1].data_ptr() == loss.data_ptr():  # the trial keeps that of a batch
+        if losses and losses[-1].data_ptr() == loss.data_ptr():  # the trial keeps one loss per batch
             losses[-1] = loss.detach() * self._share
             if self.waiting and len(losses) > 1:
                 losses[-2:] = [losses[-2] + losses[-1]]
@@ -206,7 +206,7 @@ def in_pieces(torch: Any, batch: Any, number: int) -> list[tuple[float, Any]]:
     """
     sizes = {tensor.shape[0] for tensor in tensors(torch, batch) if tensor.dim()}
     if len(sizes) != 1:
-        raise ValueError(f"A batch whose tensors have first dimensions of {sorted(sizes)} cannot be split.")
+        raise ValueError(f"The batch cannot be split: the first dimensions of its tensors are {sorted(sizes)}.")
     (samples,) = sizes
     length = max(1, -(-samples // number))
     starts = range(0, max(1, samples), length)

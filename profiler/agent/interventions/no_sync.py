@@ -22,7 +22,7 @@ def apply(change: Modification, passes: int) -> None:
     from torch.optim.optimizer import register_optimizer_step_pre_hook  # type: ignore[import-not-found,unused-ignore]
 
     if passes < 2:
-        raise NotMade("Each update has one backward pass, which must reduce gradients.", "no-target")
+        raise NotMade("Each update has only one backward pass, which must reduce gradients.", "no-target")
     models: dict[Any, _DelayedReduction] = {}
 
     def act(root: Any) -> None:
@@ -68,7 +68,7 @@ class _DelayedReduction:
             self._change.fail("The program itself skips reductions.", "program-does")
             return plain(*args, **kwargs)
         self._open = True
-        # The forward pass decides: it prepares the reduction, or does not.
+        # The forward pass decides, because it prepares the reduction.
         model.require_backward_grad_sync = self._reduces = self._passed >= self._passes - 1
         try:
             return plain(*args, **kwargs)
@@ -89,5 +89,7 @@ class _DelayedReduction:
         if not any(id(each) in self._parameters for group in optimizer.param_groups for each in group["params"]):
             return
         if self._passed and not self._reduced:
-            self._change.fail(f"An update came after {self._passed} of {self._passes} backward passes.")
+            self._change.fail(
+                f"The program updated its weights after {self._passed} of the expected {self._passes} backward passes."
+            )
         self._passed = 0

@@ -1,4 +1,4 @@
-"""Optimizers of bitsandbytes that keep their moments in 8 bits, those of embeddings included."""
+"""Optimizers of bitsandbytes that keep their moments in 8 bits, including the moments of embeddings."""
 
 import importlib
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from ._modification import Modification
 from ._updates import replace_optimizer
 
-# Ways in which torch computes the same; bitsandbytes has one of its own.
+# Arguments that select how torch computes the same update; bitsandbytes has only its own way.
 _WAYS = ("foreach", "fused", "capturable", "differentiable")
 
 
@@ -25,7 +25,7 @@ def apply(change: Modification, name: str) -> None:
         raise RuntimeError(f"bitsandbytes cannot be imported: {error}.") from error
 
     class EightBit(eight_bit):  # type: ignore[misc,valid-type]
-        """The 8-bit optimizer, with the arguments of torch's."""
+        """The 8-bit optimizer, with the arguments of torch's optimizer."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             known = {key: value for key, value in kwargs.items() if key not in _WAYS}

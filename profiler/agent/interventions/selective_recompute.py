@@ -1,9 +1,9 @@
 """Selective recomputation: keep only what is expensive to compute in a block for its backward pass.
 
-Kept are matmuls with weights, convolutions, fused attention, and results of communication between ranks. Everything
+It keeps matmuls with weights, convolutions, fused attention, and results of communication between ranks. Everything
 else is recomputed: attention scores where they are written out, norms, activation functions. Each operator of a block
-passes through a Python function, a cost that a program which checkpoints the core of its attention by hand does not
-pay: if the step is launch-bound, the trial is slower than the advice.
+passes through a Python function. A program that checkpoints the core of its attention by hand avoids this cost: if the
+step is launch-bound, the trial is slower than the advice.
 """
 
 import functools
@@ -12,7 +12,7 @@ from typing import Any
 from ._blocks import replace_in_blocks
 from ._modification import Modification
 
-# A batched product has weights in neither of its factors: it is one of attention's own two.
+# Not batched matmuls: neither of their factors holds weights, so they are the two matmuls of attention.
 _KEPT = ("aten::mm", "aten::addmm", "aten::linear", "aten::convolution")
 _KEPT_PREFIXES = ("aten::_scaled_dot_product", "flash_attn::", "_c10d_functional::", "c10d::")
 
@@ -41,5 +41,5 @@ def apply(change: Modification, block: str) -> None:
 
 
 def is_kept(operator: str) -> bool:
-    """Return whether an operator's result is kept, by its qualified name with or without the overload."""
+    """Return whether the result of the operator with that qualified name is kept; an overload may follow the name."""
     return operator.partition(".")[0] in _KEPT or operator.startswith(_KEPT_PREFIXES)

@@ -1,7 +1,7 @@
 """ZeRO stage 1: each rank keeps and updates a part of the optimizer state; ranks exchange weights.
 
-Optimizers that update each element by itself, as those of torch.optim except LBFGS do, arrive at the same weights. A
-program that saves their state would have to gather it first; since it does not know that, it fails at its first
+Optimizers that update each element independently, as all of torch.optim except LBFGS do, arrive at the same weights. A
+program that saves their state would have to gather it first. An unchanged program does not, so it fails at its first
 checkpoint.
 """
 
@@ -15,7 +15,7 @@ from ._updates import replace_optimizer
 def apply(change: Modification, name: str) -> None:
     """Replace every optimizer of class `name` of torch.optim made from now on, once there are ranks to share with.
 
-    The updated model must be under DistributedDataParallel, because all ranks get the weights of one.
+    The updated model must be under DistributedDataParallel, because all ranks receive the weights of one rank.
     """
     from torch.distributed.optim import ZeroRedundancyOptimizer  # type: ignore[import-not-found,unused-ignore]
 
@@ -26,7 +26,7 @@ def apply(change: Modification, name: str) -> None:
     parallel: list[bool] = []
 
     class ShardedOptimizer(ZeroRedundancyOptimizer):  # type: ignore[misc]
-        """The sharded optimizer with the arguments of torch's; before there are ranks it creates torch's own."""
+        """The sharded optimizer with torch's arguments; before there are ranks, it creates torch's own optimizer."""
 
         def __new__(cls, *args: Any, **kwargs: Any) -> Any:
             return super().__new__(cls) if distributed.is_initialized() else plain(*args, **kwargs)
@@ -42,7 +42,7 @@ def apply(change: Modification, name: str) -> None:
 
     change.agent.on_model.append(act)
     replace_optimizer(change, name, ShardedOptimizer)
-    change.expect(f"No {name} was created by ranks that train one model.", lambda: change.made and parallel)
+    change.expect(f"No {name} was created for a model in DistributedDataParallel.", lambda: change.made and parallel)
 
 
 def _groups(params: Any) -> list[Any]:

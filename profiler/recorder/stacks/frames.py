@@ -1,7 +1,7 @@
-"""Read py-spy's samples of one process, and name the phase that each belongs to.
+"""Read py-spy's samples of one process, and determine the phase of each sample.
 
-A phase is known by the sample's own frames: library functions that do nothing else. A sample without such a frame is
-"other", never a guess.
+Only the sample's own frames determine its phase: library functions that do nothing else. A sample without such a frame
+is "other", never a guess.
 """
 
 import json
@@ -27,8 +27,8 @@ _STANDARD = re.compile(r"/lib(?:64)?/python3\.\d+t?/(.*)$")
 _COMPREHENSIONS = frozenset(("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"))
 _MAIN = re.compile(r"thread \((\w+)\)(?:: (.*))?$")
 
-# Function and end of the file by phase. In each stack the outermost one counts, for a phase holds all that is called in
-# it; but a closure that is handed to the optimizer's step holds the forward and backward pass.
+# Phase by file (below site-packages) and function. The outermost mark in a stack counts, because a phase includes all
+# calls inside it; but a closure passed to the optimizer's step contains the forward and backward pass.
 _LOADER = "torch/utils/data/dataloader.py"
 _MARKS: dict[tuple[str, str], str] = {
     (_LOADER, "__next__"): "data_wait",
@@ -96,7 +96,7 @@ def read(text: str, pid: int, *, worker: bool) -> Iterator[Span]:
                 kept[key] = (), "other"
             elif key not in kept:
                 kept[key] = (shortened(_in_worker(key)), worker_phase(key)) if worker else (shortened(key), phase(key))
-            if kept[key][0]:  # else it is starting or ending, or in our hooks
+            if kept[key][0]:  # otherwise it is starting, ending, or in our hooks
                 yield Span(since, now, *kept[key])
             since = now
         elif not open_frames:
@@ -109,9 +109,9 @@ def read(text: str, pid: int, *, worker: bool) -> Iterator[Span]:
 
 
 def _main_thread(events: Sequence[Any], pid: int) -> object:
-    """Return the trace's number of the main thread; None if it was not seen.
+    """Return the main thread's ID in the trace; None if it was not seen.
 
-    In a container the kernel's number of a thread may be another than the process's own; then its name decides.
+    In a container, the kernel's ID of a thread may differ from the process's own; then the thread's name decides.
     """
     named = None
     for event in events:
@@ -138,7 +138,7 @@ def phase(frames: Sequence[tuple[str, int, str]]) -> str:
 
 
 def worker_phase(frames: Sequence[tuple[str, int, str]]) -> str:
-    """Return what a loader worker does: "fetch", "collate", "idle" (nothing is asked of it) or "other"."""
+    """Return what a loader worker does: "fetch", "collate", "idle" (no request is pending) or "other"."""
     found = "other"
     for (file, _, name), (below, _, called) in zip(frames, (*frames[1:], ("", 0, "")), strict=False):
         if file.endswith(_FETCH) and name.endswith("fetch"):
@@ -149,7 +149,7 @@ def worker_phase(frames: Sequence[tuple[str, int, str]]) -> str:
 
 
 def _in_worker(frames: Sequence[tuple[str, int, str]]) -> Sequence[tuple[str, int, str]]:
-    """Return a worker's own frames: those above its loop are of the process that forked it."""
+    """Return a worker's own frames: frames above its loop belong to the process that forked it."""
     for at, (file, _, name) in enumerate(frames):
         if file.endswith(_WORKER) and name.endswith("_worker_loop"):
             return frames[at:]
@@ -165,16 +165,16 @@ def _mark(frame: Frame) -> str | None:
     name = function.rpartition(".")[2]
     if (file, name) in _MARKS:
         return _MARKS[file, name]
-    if file.startswith("torch/optim/"):  # zero_grad and the making of one are no update, nor is a scheduler's step
+    if file.startswith("torch/optim/"):  # not an update: zero_grad, construction, a scheduler's step
         return "optimizer" if name in _UPDATES and file != _SCHEDULER else None
     return next((found for folder, found in _FOLDERS if file.startswith(folder)), None)
 
 
 def shortened(frames: Sequence[tuple[str, int, str]]) -> tuple[Frame, ...]:
-    """Return the frames as they are kept: of each library the first and last one.
+    """Return the frames to keep: the program's own ones, and the first and last one of each library.
 
-    Ours are left out, and comprehensions, lambdas and progress bars around a loader, whose time is that of the function
-    that they are written in.
+    Our own frames are left out. So are comprehensions, lambdas and progress bars around a loader: their time belongs to
+    the function that contains them.
     """
     found: list[Frame] = []
     run = 0
@@ -195,24 +195,24 @@ def shortened(frames: Sequence[tuple[str, int, str]]) -> tuple[Frame, ...]:
 
 
 def _is_own_work(file: str, line: int) -> bool:
-    """Return whether an innermost frame is one of our hooks, and not where it calls what it is around.
+    """Return whether an innermost frame is one of our hooks, except where it calls the wrapped function.
 
-    A thread that loses its core often does so in a system call, such as ours for CPU times: that is not where the
-    program's time goes.
+    A thread that loses its core often does so in a system call, such as ours for CPU times: the program does not spend
+    its time there.
     """
     path = file.removeprefix("<").partition(" (importlib")[0]
     return path.startswith(f"{OURS}/") and "plain(" not in linecache.getline(path, line)
 
 
 def _is_iteration(frame: Frame) -> bool:
-    """Return whether a progress bar takes the next item of what it is around; it draws itself in other functions."""
+    """Return whether a progress bar fetches its next item here; it draws itself in other functions."""
     return frame[3] == "tqdm" and frame[2].rpartition(".")[2] == "__iter__"
 
 
 def _is_lambda_of(frame: Frame, caller: Frame) -> bool:
     """Return whether the frame is a lambda that its own function calls, such as a key to sort by."""
     outer, _, name = frame[2].rpartition(".")
-    # Before Python 3.11, names do not say where a function is written.
+    # Before Python 3.11, names do not include the enclosing function.
     return name == "<lambda>" and frame[0] == caller[0] and (outer or caller[2]) == caller[2] != "<module>"
 
 

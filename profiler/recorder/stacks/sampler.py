@@ -1,6 +1,6 @@
-"""Run py-spy next to the training process, a stretch of seconds at a time, and sum up what it sees.
+"""Run py-spy next to the training process, in stretches of some seconds, and sum up its samples.
 
-Nothing is added to the training process: py-spy reads its memory, and does not stop it (`--nonblocking`). One rank of
+Nothing is added to the training process: py-spy reads its memory without stopping it (`--nonblocking`). One rank of
 the node is sampled at a time, mostly the first one, and one of its loader workers.
 """
 
@@ -27,34 +27,34 @@ from profiler.recorder.stacks.frames import Frame, read
 from profiler.schema import Stack, Step
 
 OFF = "PROFILE_TRAIN_STACKS"
-"""The variable that switches the sampler off where it is "0"."""
+"""Environment variable that switches the sampler off if it is "0"."""
 
-# A sample costs about a millisecond of a core, and py-spy's start some fifty. Short programs get more samples.
+# A sample costs about 1 ms of a core, and starting py-spy about 50 ms. Short programs get more samples.
 FIRST = (6.0, 20)
 LATER = (20.0, 10)
-"""Seconds of a stretch, and samples a second."""
+"""Seconds of a stretch, and samples per second."""
 
 OTHER = (6.0, 10)
-"""The same of a stretch of another rank, between two of the first one's: it may be the one that all wait for."""
+"""The same for another rank, which all may be waiting for, between two stretches of the first rank."""
 
 MOST_STACKS = 600
-"""Different stacks kept of a process; the rest is counted without its frames."""
+"""Maximum distinct stacks kept per process; the rest is counted without frames."""
 
 MOST_FAILURES = 2
 PATIENCE = 2.0
-"""Seconds that py-spy has to write what it saw, once the program has ended."""
+"""Seconds that py-spy has to write its samples after the program has ended."""
 
 _PDEATHSIG = 1
 
 
 def executable() -> str | None:
-    """Return the path of py-spy: that of our own environment, else of the PATH."""
+    """Return the path of py-spy in our own environment, else on PATH; None if it is in neither."""
     installed = Path(sys.executable).parent / "py-spy"
     return str(installed) if os.access(installed, os.X_OK) else shutil.which("py-spy")
 
 
 def _prepare() -> None:
-    """End with the recorder, even if that is killed; take signals that the recorder blocks."""
+    """Make py-spy end with the recorder, even a killed one, and unblock signals that the recorder blocks."""
     ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
@@ -118,7 +118,7 @@ class StackSampler:
         self._kept: dict[int, int] = defaultdict(int)
         self._changed: set[_Key] = set()
         self.cpu = 0.0
-        """CPU seconds of all py-spy so far."""
+        """CPU seconds of all py-spy processes so far."""
 
     def note(self, *ended: Step) -> None:
         """Remember when these steps ended."""
@@ -130,9 +130,9 @@ class StackSampler:
                 steps.ends.append(steps.last)
 
     def poll(self, ranks: Iterable[int], workers: Callable[[int], list[int]]) -> None:
-        """Take what has been sampled, and begin the next stretch.
+        """Collect the samples, and begin the next stretch.
 
-        `ranks` are the processes that train, the first one first; `workers` gives the workers of a process.
+        `ranks` are the PIDs of the training processes in rank order; `workers` returns the workers of a process.
         """
         for stretch in [one for one in self._running if self._has_ended(one)]:
             self._take(stretch)
@@ -161,7 +161,7 @@ class StackSampler:
         return rows
 
     def close(self) -> None:
-        """End every py-spy, and take what it has seen."""
+        """End every py-spy, and collect its samples."""
         self._off = True
         deadline = time.monotonic() + PATIENCE
         for stretch in self._running:
@@ -238,7 +238,7 @@ class StackSampler:
         elif _exists(stretch.pid) and not self._off:
             self._failures += 1
             if self._failures >= MOST_FAILURES:
-                self._give_up(f"{_reason(text(log))}. `profile-train doctor` checks what forbids it")
+                self._give_up(f"{_reason(text(log))}. `profile-train doctor` reports whether sampling is permitted")
         for path in (stretch.output, log):
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -261,7 +261,7 @@ class StackSampler:
             self._add(sample, at >= 0 and sample.time < steps.ends[at])
         self._waiting = left
         begun = min((stretch.begin for stretch in self._running), default=self._now())
-        # By rank: samples of one that no longer steps wait until the run ends.
+        # Per rank, because samples of a rank that no longer steps wait until the run ends.
         waiting: dict[int, float] = {}
         for sample in left:
             waiting[sample.pid] = min(sample.time, waiting.get(sample.pid, sample.time))
@@ -294,7 +294,7 @@ def _exists(pid: int) -> bool:
 
 
 def refusal(program: str) -> str | None:
-    """Return why py-spy cannot look into a Python that it starts; None if it can.
+    """Return why py-spy cannot sample a Python process that it starts; None if it can.
 
     Settings do not show this: a security module, seccomp or a missing capability may also forbid it.
     """
@@ -308,12 +308,12 @@ def refusal(program: str) -> str | None:
 
 
 def _reason(said: str) -> str:
-    """Return why py-spy saw nothing, from its errors, as a sentence that says what to do."""
+    """Return why py-spy saw nothing, from its error output."""
     scope = text(Path("/proc/sys/kernel/yama/ptrace_scope")).strip()
     if "ermission" in said or "EPERM" in said or "not permitted" in said:
         by = f" (kernel.yama.ptrace_scope is {scope})" if scope not in ("", "0") else ""
         return f"the kernel does not allow reading the program's memory{by}"
-    # A backtrace of Rust's may follow, whose frames name errors, too.
+    # A Rust backtrace may follow, whose frames mention errors, too.
     lines = [line.removeprefix("Error: ") for line in said.splitlines() if line.startswith("Error: ")]
     return f"py-spy failed ({lines[0].strip()[:200]})" if lines else "py-spy saw no Python stack"
 
