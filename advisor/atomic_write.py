@@ -31,7 +31,8 @@ def whole(path: Path, mode: int = OURS_ALONE) -> Iterator[Path]:
         os.replace(temporary, path)
     except OSError as error:
         raise ProfilerError(
-            f"{path} could not be written: {error.strerror or error}.", "Make room, or put it elsewhere with --out."
+            f"{path} could not be written: {error.strerror or error}.",
+            "Free disk space, or put it elsewhere with --out.",
         ) from error
     finally:
         if temporary is not None:

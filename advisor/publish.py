@@ -34,7 +34,7 @@ def report_of(
     past: Calibration | None = None,
     fleet: Path | None = None,
 ) -> Report:
-    """Return the report on a run, whose `folder` holds what was tried, or on traces of torch.profiler.
+    """Return the report on a run, whose `folder` contains its trials, or on traces of torch.profiler.
 
     Nothing is written. Without `rules`, the built-in and installed ones judge the run. Trials in `past` set the width
     of intervals and the confidence in models. `fleet` is a data set in which earlier runs of the same script are found.
@@ -48,7 +48,7 @@ def report_of(
     except ProfilerError as error:
         notes.append(Problem(time=0.0, source="verify", message=str(error)))
     if fleet is not None and profile.runs:
-        from advisor.fleet.history import past_runs  # only now: it takes DuckDB
+        from advisor.fleet.history import past_runs  # imported on use: it needs DuckDB
 
         try:
             history = past_runs(fleet, profile.runs[0])
@@ -100,4 +100,4 @@ def write(report: Report, folder: Path, elsewhere: str, compared: Comparison | N
         except ProfilerError as error:
             failures.append(error.message)
     if failures:
-        raise ProfilerError(failures[0], f"Make room, or put it elsewhere: {elsewhere}")
+        raise ProfilerError(failures[0], f"Free disk space, or put it elsewhere: {elsewhere}")

@@ -1,4 +1,4 @@
-"""Write a rule's cases as sentences: it fires, is silent, or is blind, given these metrics.
+"""Write a rule's cases as sentences: given these metrics, it fires, does not fire, or lacks a measurement.
 
     from advisor.testing import NotMeasured, Fires, DoesNotFire, given
 
@@ -76,7 +76,7 @@ class NotMeasured(Case):
         except Missing as missing:
             remedy = missing.remedy
         else:
-            raise AssertionError("the rule did without what was not measured")
+            raise AssertionError("the rule did not raise Missing for a value that was not measured")
         assert remedy, "what is missing has no remedy"
 
 
@@ -94,20 +94,20 @@ class Fires(Case):
     """Text that occurs in the evidence's note."""
     state: State | None = None
     removed: tuple[float, float, float] | None = None
-    """Share of `state`'s time that goes: low, expected, high; within 0.005. Needs `state`."""
+    """Share of `state`'s time that is removed: low, expected, high; within 0.005. Needs `state`."""
     no_gain: bool = False
-    """No gain in step time is predicted."""
+    """Whether no gain in step time is predicted."""
     memory: int | None = None
     """Bytes of GPU memory, within 1 %."""
     host_memory: int | None = None
     """Bytes of host memory, within 1 %."""
     cost: tuple[float, float, float] | None = None
-    """Share of the training's cost that goes: low, expected, high; within 0.005."""
+    """Share of the training's cost that is saved: low, expected, high; within 0.005."""
     fault: bool | None = None
     intervention: Intervention | None = None
     """How the advice is tried."""
     by_hand: bool = False
-    """The advice cannot be tried from outside."""
+    """Whether the advice cannot be tried from outside."""
 
     def check(self, rule: Rule) -> None:
         """Check that the rule gives evidence and advice that match the given fields."""
@@ -126,7 +126,7 @@ class Fires(Case):
         if self.state is not None:
             assert self.removed is not None, "a state is given without what is removed of it"
             found_gains = gains(advice, self.state)
-            assert all(map(_near, found_gains, self.removed)), f"{found_gains} go, not {self.removed}"
+            assert all(map(_near, found_gains, self.removed)), f"{found_gains} are removed, not {self.removed}"
         if self.no_gain:
             assert advice.effect is None
         if self.memory is not None:
@@ -135,7 +135,7 @@ class Fires(Case):
             assert _like(advice.host_memory, self.host_memory), f"{advice.host_memory} bytes of host memory"
         if self.cost is not None:
             assert advice.cost is not None, "no saving is predicted"
-            assert all(map(_near, advice.cost, self.cost)), f"{advice.cost} of the cost goes, not {self.cost}"
+            assert all(map(_near, advice.cost, self.cost)), f"{advice.cost} of the cost is saved, not {self.cost}"
         if self.fault is not None:
             assert advice.fault is self.fault
         if self.intervention is not None:
@@ -151,14 +151,14 @@ def judged(rule: Rule, metrics: Metrics) -> tuple[Evidence, Advice] | None:
 
 
 def gains(advice: Advice, state: State) -> tuple[float, float, float]:
-    """Return the share of the step's time that goes: low, expected, high."""
+    """Return the share of the step's time that is removed: low, expected, high."""
     assert advice.effect is not None, "no gain is predicted"
     low, expected, high = (removed(state, advice.effect(state, scenario)) for scenario in Scenario)
     return low, expected, high
 
 
 def check_evidence(evidence: Evidence) -> None:
-    """Check that there is a measured value, and that each stands to its limit as it says."""
+    """Check that there are measured values, and that each has the stated relation to its limit."""
     assert evidence.facts
     for fact in evidence.facts:
         assert fact.holds, f"{fact.metric.name} contradicts itself: {fact}"

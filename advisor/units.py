@@ -42,7 +42,7 @@ def size(value: float) -> str:
 
 
 def money(value: float) -> str:
-    """Return an amount in the user's own currency, without its sign."""
+    """Return an amount in the user's own currency, without the currency's symbol."""
     return f"{value:,.2f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
@@ -56,7 +56,7 @@ def digits(value: float) -> str:
 
 
 def utc(unix: float | None) -> str:
-    """Return a Unix time as "2026-01-31 23:59", UTC; empty if it is None or no calendar has it."""
+    """Return a Unix time as "2026-01-31 23:59", UTC; empty if it is None or out of range."""
     try:
         return "" if unix is None else datetime.fromtimestamp(unix, timezone.utc).strftime("%Y-%m-%d %H:%M")
     except (OverflowError, OSError, ValueError):
@@ -75,7 +75,7 @@ def ordinal(number: int) -> str:
 
 
 def inline(text: str) -> str:
-    """Return a label, title or sentence as it stands within a sentence; an acronym keeps its capitals."""
+    """Return a label, title or sentence for use within a sentence; an acronym keeps its capitals."""
     return text if text[1:2].isupper() else f"{text[:1].lower()}{text[1:]}"
 
 

@@ -1,25 +1,25 @@
 "use strict";
 {
-  // Draws with uPlot what advisor/report/render/charts.py has written: a plot a chart, all of them over the same time.
+  // Draws the data of advisor/report/render/charts.py with uPlot: one plot per chart, all over the same time.
   const box = document.getElementById("charts");
   const { end, tick, times, charts } = JSON.parse(document.getElementById("charts-data").textContent);
   const clocks = times.map((steps) => { let ticks = 0; return steps.map((step) => (ticks += step) * tick); });
 
   // In pixels.
-  const LEFT = 64;  // for values and their unit: the same in each chart, so that times stand above one another
+  const LEFT = 64;  // for values and their unit: the same in each chart, so that times are aligned
   const LABEL = 16;
   const RIGHT = 14;
   const HEIGHT = 126;
   const BELOW = 44;  // for the times, below the last chart
   const LINE = 1.6;
   const MARK = 7;
-  const NEAR = 8;  // upon a point
-  const DRAG = 5;  // is no click any more
-  const PAPER = 670;  // of the narrower of A4 and Letter, between its margins and the frame of the charts
+  const NEAR = 8;  // counts as on a point
+  const DRAG = 5;  // is no longer a click
+  const PAPER = 670;  // printable width of the narrower of A4 and Letter, without the frame of the charts
 
   const CLOSEST = end / 1000;
-  const ROOM = 1.06;  // above the highest value
-  const RULE = "#808a98";  // of grid and limits: seen on white and on black
+  const ROOM = 1.06;  // factor above the highest value
+  const RULE = "#808a98";  // of grid and limits: visible on white and on black
   const BLACK = "#333";
   const soft = () => getComputedStyle(document.documentElement).getPropertyValue("--soft").trim();
   const family = getComputedStyle(document.body).fontFamily;
@@ -41,7 +41,7 @@
     return made;
   };
 
-  // Where only another curve has a time, a line goes on; where it has a time without a value, it breaks on both sides.
+  // A line continues at a time that only another curve has; it breaks on both sides of its own time without a value.
   const NULLS = { line: 2, points: 0 };
   const aligned = (curves) => uPlot.join(
     curves.map((curve) => [clocks[curve.times], curve.values]),
@@ -55,7 +55,7 @@
     return own.filter((at, i) => !gap(at) && gap(own[i - 1]) && gap(own[i + 1]));
   };
 
-  // Circles, and triangles at the ceiling for what is above it.
+  // Circles, and triangles at the ceiling for values above it.
   const marks = (ceiling) => (u, index, from, to) => {
     const radius = MARK / 2 * uPlot.pxRatio;
     const { left, top, width, height } = u.bbox;
@@ -109,10 +109,10 @@
 
   const reading = make("div", "reading");
   reading.hidden = true;
-  reading.ariaHidden = "true";  // it follows the mouse; the table has the same
+  reading.ariaHidden = "true";  // it follows the mouse; the table has the same values
   box.append(reading);
 
-  // Next to the cursor, within the frame.
+  // Shows the reading next to the cursor, within the frame.
   const tell = (u, rows) => {
     reading.hidden = u.cursor.left < 0 || rows.length === 0;
     if (reading.hidden) return;
@@ -166,7 +166,7 @@
       return (time) => kind === "line" && first <= time && time <= final;
     });
 
-    // The events of a cursor that only goes along with another chart's are null.
+    // The event of a cursor is null if it only follows another chart's.
     const readout = (u) => {
       if (!u.cursor.event) return;
       tell(u, curves.flatMap((curve, i) => {
@@ -232,8 +232,8 @@
       look(at - (at - min) * factor, at + (max - at) * factor);
     }, { passive: false });
 
-    // A finger across a chart zooms, and one put upon it shows the values; up and down it scrolls the page, as
-    // everywhere else: then the browser cancels. uPlot passes over what has not moved.
+    // A finger moved sideways zooms, and a tap shows the values. Moved up or down, it scrolls the page, and the browser
+    // cancels the pointer. uPlot ignores events without movement.
     const finger = (kinds) => (event) => {
       if (event.pointerType !== "touch") return;
       if (event.type === "pointercancel") unselect();
@@ -264,7 +264,7 @@
     });
   }
 
-  // At once: a page that is printed does not wait.
+  // Synchronous (batch): printing does not wait.
   const sized = (width) => {
     for (const u of plots) if (u.width !== width) u.batch(() => u.setSize({ width, height: u.height }));
   };
@@ -280,5 +280,5 @@
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", tint);
   new ResizeObserver(fit).observe(box);
 
-  queueMicrotask(() => { document.documentElement.dataset.charts = "drawn"; });  // after those in which uPlot draws
+  queueMicrotask(() => { document.documentElement.dataset.charts = "drawn"; });  // after uPlot's drawing
 }

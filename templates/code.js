@@ -1,6 +1,6 @@
 "use strict";
 {
-  // Searches the trees of calls and the table of hottest places; shows the program's own code, or that of libraries.
+  // Searches the trees of calls and the table of hottest places; shows only own code, or only library code.
   const section = document.getElementById("code");
   const [search, kind] = section.querySelectorAll(".code-tools input, .code-tools select");
   const trees = [...section.querySelectorAll("details.tree")];
@@ -12,7 +12,7 @@
     const filtered = words.length > 0 || kind.value !== "";
     const fits = (text) => words.every((word) => text.includes(word));
     let shown = 0;
-    // A call stays where one that it leads to stays; it fits by its own name or by those of its callers.
+    // A call stays if any call below it stays; it matches by its own name or by the names of its callers.
     const keep = (item, path) => {
       const head = named(item), text = `${path} ${head.textContent.toLowerCase()}`;
       const name = head.querySelector("code");

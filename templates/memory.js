@@ -5,7 +5,7 @@
   const run = JSON.parse(document.getElementById("memory-data").textContent);
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
 
-  // As advisor/units.py writes sizes.
+  // Formats sizes like advisor/units.py.
   const size = (bytes) => {
     const step = bytes >= 1 ? Math.min(Math.floor(Math.log2(bytes) / 10), 4) : 0;
     const value = bytes / 1024 ** step;
@@ -13,7 +13,7 @@
     return `${value.toLocaleString("en-US", { maximumFractionDigits: digits })} ${units[step]}`;
   };
 
-  // What has no control stays as it was.
+  // A setting without a control keeps its value.
   const asked = () => {
     const given = Object.fromEntries(controls.map((one) => [one.name, one.value]));
     const number = (name) => (name in given ? Number(given[name]) : run.now[name]);
@@ -30,9 +30,9 @@
   const sentence = (total, set) => {
     const free = run.capacity - total;
     const fits = free < 0
-      ? `does not fit, ${size(-free)} too much`
+      ? `does not fit: ${size(-free)} too large`
       : total > run.safe
-        ? `fits barely, ${size(free)} free, which is less than peaks vary by`
+        ? `barely fits: ${size(free)} free, less than peaks vary`
         : `fits, ${size(free)} free`;
     const most = memoryModel.largest(run, set);
     const batch = controls.some((one) => one.name === "batch") && most !== null ? ` Largest batch size per GPU that fits: ${most.toLocaleString("en-US")}.` : "";
@@ -49,7 +49,7 @@
       part.style.flexGrow = 100 * bytes / Math.max(total, run.capacity);
       return part;
     }));
-    // Where more is wanted than there is, the device ends here.
+    // If more memory is needed than there is, mark the end of the device's memory.
     if (total > run.capacity) {
       const end = document.createElement("i");
       end.className = "end";

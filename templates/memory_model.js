@@ -1,6 +1,6 @@
 "use strict";
 
-// Memory at other settings, of the parts that advisor/models/anatomy.py computes. Sizes in bytes.
+// Memory at other settings, from the parts that advisor/models/anatomy.py computes. Sizes in bytes.
 const memoryModel = {
   sample(run, set) {
     return run.samples[set.every] * (set.autocast ? 1 - run.saved : 1);

@@ -95,7 +95,7 @@
     };
     const read = (event) => {
       at = find(event);
-      if (at) reading.textContent = `${at.lane.name}: ${label(at.item)}, ${time(at.item[1])} from ${time(at.item[0])} on`;
+      if (at) reading.textContent = `${at.lane.name}: ${label(at.item)}, ${time(at.item[1])}, starting at ${time(at.item[0])}`;
     };
 
     canvas.addEventListener("pointerdown", (event) => {

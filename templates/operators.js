@@ -20,7 +20,7 @@
     document.getElementById("operators-shown").textContent = `${shown} of ${rows.length}`;
   };
 
-  // What has no value comes last either way.
+  // Rows without a value come last in both directions.
   const value = ({ row }, column) => {
     const given = row.cells[column].dataset.value;
     return given === undefined ? null : Number(given);

@@ -11,7 +11,7 @@
         button.textContent = "Copied";
         button.classList.add("done");
       } catch {
-        // Some browsers give a local file no clipboard: leave the code selected instead.
+        // Some browsers do not give local files clipboard access: leave the code selected instead.
         getSelection().selectAllChildren(code);
         button.textContent = "Selected";
       }
@@ -30,7 +30,7 @@
     });
   }
 
-  // Only what can be scrolled is a stop of the tabulator.
+  // Only boxes that can be scrolled are tab stops.
   const stops = () => { for (const box of all(".scroll, .code pre")) box.tabIndex = box.scrollWidth > box.clientWidth ? 0 : -1; };
   stops();
   addEventListener("resize", stops);

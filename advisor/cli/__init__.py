@@ -1,7 +1,7 @@
 """The command line.
 
-Only light modules are imported before the program starts: every millisecond here delays it. Commands import what else
-they need in their functions, so that help, completion and other commands start sooner, too.
+Only light modules are imported before the program starts: every millisecond here delays it. Commands import
+everything else inside their functions, so that help, completion and other commands also start faster.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 
 
 def _prefer_ours() -> None:
-    """Move what PYTHONPATH names to the end of `sys.path`: it is for the program, whose modules may have our names."""
+    """Move the entries of PYTHONPATH to the end of `sys.path`: the program's modules may have the names of ours."""
     given = os.environ.get("PYTHONPATH")
     if not given:
         return
     theirs = {os.path.normpath(entry) for entry in given.split(os.pathsep)}
-    with contextlib.suppress(OSError):  # the current folder is gone, and nothing is found relative to it
+    with contextlib.suppress(OSError):  # the current folder was deleted: relative entries are useless
         theirs |= {os.path.abspath(entry) for entry in theirs}
-    last = [entry for entry in sys.path[1:] if os.path.normpath(entry) in theirs]  # the first is our script's folder
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # among them, ours is first
+    last = [entry for entry in sys.path[1:] if os.path.normpath(entry) in theirs]  # sys.path[0] is our script's folder
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # our root sorts first
     sys.path[1:] = [entry for entry in sys.path[1:] if entry not in last] + sorted(last, key=root.__ne__)
 
 
@@ -66,7 +66,7 @@ Examples:
 class _Commands(click.Group):
     """The commands, each in the module of its name, imported on use.
 
-    A first word that is no command's name is a program to run.
+    A first word that is not a command is a program to run.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -141,7 +141,7 @@ def main(argv: list[str] | None = None) -> int:
         if meant := _meant((sys.argv[1:] if argv is None else argv)[:1]):
             click.echo(f"Did you mean: profile-train {meant}", err=True)
         return 1
-    except OSError as error:  # of a path that was given: what is looked at first differs from command to command
+    except OSError as error:  # from a path argument, which each command opens at a different point
         _tell(f"{error.filename or 'A file'}: {error.strerror or error}.", "Check the path and its permissions.")
         return 1
     except click.ClickException as error:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class HeadedOption(click.Option):
-    """An option under a heading of its own in the help."""
+    """An option under its own heading in the help."""
 
     def __init__(self, *declarations: Any, heading: str, **attributes: Any) -> None:
         super().__init__(*declarations, **attributes)
@@ -54,7 +54,7 @@ _HELP_ALL = click.Option(
 class Command(click.Command):
     """A command with many options, whose short help fits a screen.
 
-    Options under headings are named by their headings; --help-all shows them all.
+    The short help lists only the headings of headed options; --help-all shows all options.
     """
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:

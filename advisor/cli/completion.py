@@ -1,4 +1,4 @@
-"""Shell completions. The shell asks at each Tab, so nothing heavy is imported."""
+"""Shell completions. They run at each Tab, so nothing heavy is imported."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def files(_ctx: click.Context, _param: click.Parameter | None, incomplete: str) 
 
 def runs(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the runs in the default folder, newest first; any folder if none matches."""
-    # Never both: zsh takes what is typed back to what folder and run have in common.
+    # Never both: zsh would cut the typed word back to the common prefix of folder and run.
     return _recorded(incomplete) or [_item(incomplete, "dir")]
 
 
@@ -54,7 +54,7 @@ def runs_and_files(_ctx: click.Context, _param: click.Parameter, incomplete: str
 
 
 def rules(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the ids of built-in rules, after which their files are named."""
+    """Return the ids of built-in rules, from the names of their files."""
     names = sorted(file.stem for file in RULES.glob("[!_]*.py") if file.stem != "base")
     return _starting(incomplete, (name.replace("_", "-") for name in names))
 

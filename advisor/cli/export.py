@@ -24,7 +24,7 @@ class Format(NamedTuple):
     module: str
     """In advisor.export; its `write` takes the nodes, the metrics and the place."""
     place: str = ""
-    """Default file or folder in the run's folder; empty for those that go to stdout or over the network."""
+    """Default file or folder in the run's folder; empty for formats that go to stdout or over the network."""
     viewer: str = ""
 
 
@@ -42,7 +42,7 @@ FORMATS = {
 }
 
 READABLE = 0o644
-"""Mode of the file that --every writes: Prometheus' node exporter runs as another user."""
+"""Mode of a Prometheus file: its reader, the node exporter, runs as another user."""
 
 SHARE = 0.1
 """Largest share of one core that --every may use: the training may need it."""
@@ -136,7 +136,7 @@ def _keep(run: Path, out: Path, every: float, wanted: Goals) -> None:
     from profiler.recorder.folder import is_running
 
     while True:
-        goes_on = is_running(run)  # asked first: what is recorded after the last look is not lost
+        goes_on = is_running(run)  # checked before reading, so that the last rows are not missed
         begin = time.perf_counter()
         try:
             metrics = Metrics(sources.recording(run), wanted)

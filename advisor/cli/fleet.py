@@ -66,7 +66,7 @@ def fleet(
     open_page: bool,
     config: Path | None,
 ) -> None:
-    """Import runs and make the page of all."""
+    """Import runs, and make the page about all of them."""
     from advisor.atomic_write import keep
     from advisor.fleet.dataset import import_runs, opened
     from advisor.fleet.overview import overview

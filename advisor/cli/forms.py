@@ -27,13 +27,13 @@ options = added(
     ),
     click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file."),
 )
-"""The options of such a command: `form` and `out`."""
+"""The options of a command with several output formats: `form` and `out`."""
 
 
 def give(
     sections: Sequence[Section], as_json: Callable[[], str], page: Page, form: str | None, out: Path | None
 ) -> None:
-    """Write the sections in the requested format, or in that of the file's ending.
+    """Write the sections in the requested format, or in the format of the file's extension.
 
     Raises:
         ProfilerError: the file could not be written.

@@ -51,7 +51,7 @@ def added(*options: Callable[..., Any]) -> Callable[[F], F]:
 
 
 def _calibration_file() -> Path | None:
-    """Return the user's own file, where the XDG base directory specification has what programs learn.
+    """Return the user's calibration file, in the data folder of the XDG base directory specification.
 
     None without a home folder.
     """
@@ -64,7 +64,7 @@ def _calibration_file() -> Path | None:
 def _kinds(ctx: click.Context, _option: click.Parameter, allow: tuple[str, ...]) -> tuple[Safety, ...]:
     """Return all kinds named in one option or several: "numerics,memory"."""
     names = [name.strip() for name in ",".join(allow).split(",") if name.strip()]
-    if not names or ctx.resilient_parsing:  # then the shell only asks what may follow
+    if not names or ctx.resilient_parsing:  # or the shell only wants completions
         return ()
     from advisor.rules.base import Safety
 
@@ -89,7 +89,7 @@ CALIBRATION = _configured(
     "--calibration",
     type=click.Path(path_type=Path),
     envvar="PROFILE_TRAIN_CALIBRATION",
-    # No default: click would end the command where it cannot be read, which costs only what past trials tell.
+    # No default: click would abort if the file is unreadable, although only the data of past trials is lost then.
     callback=lambda _context, _option, given: given or _calibration_file(),
     help="File that stores trial results; used to calibrate predictions.  [$PROFILE_TRAIN_CALIBRATION, or "
     "profile-train/calibration.jsonl in $XDG_DATA_HOME]",
@@ -144,14 +144,14 @@ trials = added(
 
 
 class Read(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
-    """A type that a function reads, and rejects with a ValueError."""
+    """A type whose values a function reads, or rejects with a ValueError."""
 
     def __init__(self, name: str, read: Callable[[str], Any]) -> None:
         self.name = name
         self._read = read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return a text as the function reads it, anything else as it is."""
+        """Return the function's result for a text, and anything else unchanged."""
         if not isinstance(value, str):
             return value
         try:
@@ -279,7 +279,7 @@ class Criteria:
 
 
 def criteria(command: Callable[..., R]) -> Callable[..., R]:
-    """Add the options of a command that judges, which takes them as one argument, `criteria`.
+    """Add the options of a command that judges; it gets them as one argument, `criteria`.
 
     A mistake in the configuration is reported before anything else happens.
     """
@@ -307,7 +307,7 @@ def configuration(config: Path | None, own_rules: Path | None = None, *, judging
         ProfilerError: something in the requested configuration is wrong.
     """
     found = None
-    with contextlib.suppress(OSError):  # the current folder may be gone, or not ours to read
+    with contextlib.suppress(OSError):  # the current folder may be deleted or unreadable
         found = None if config else _nearest(Path.cwd())
     if config is None and found is None and own_rules is None:
         return None

@@ -27,7 +27,7 @@ Examples:
 
 
 class _Command(Command):
-    """A command that keeps its words as given, so that a page can say what made it."""
+    """A command that keeps its command line, so that a page can show how it was made."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.obj = shlex.join(["profile-train", "plan", *args])
@@ -128,6 +128,6 @@ def _with_goals(given: dict[str, Any], goals: Mapping[str, Any]) -> dict[str, An
     names = {"target_batch": "target_batch", "gpu_price": "gpu_price"}
     if given["save"] is not None:
         names |= {"restart": "restart", "discount": "spot_discount"}
-        if given["nodes"] is None:  # with it, --mtbf is that of a node; the goal is of the whole job
+        if given["nodes"] is None:  # with --nodes, --mtbf is per node, but the goal is per job
             names |= {"between_failures": "mtbf"}
     return {**given, **{name: goals[goal] for name, goal in names.items() if given[name] is None and goal in goals}}

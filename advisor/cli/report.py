@@ -17,7 +17,7 @@ REPORTS = ("report.html", "report.md", "result.json")
 def _a_run_or_traces(ctx: click.Context, param: click.Parameter, paths: tuple[Path, ...]) -> tuple[Path, ...]:
     """Return the paths, which are one run folder or traces; reject other combinations.
 
-    The report in a run folder is easily given in place of the folder, so the message names the folder.
+    It is an easy mistake to pass the report inside a run folder, so the message names the folder.
     """
     for path in paths:
         if not path.exists():

@@ -1,4 +1,4 @@
-"""List the rules, and begin a new one."""
+"""List the rules, and create a new one."""
 
 import re
 import shutil
@@ -11,7 +11,7 @@ from advisor.cli import options
 from profiler.errors import ProfilerError
 
 RULE, CASES = Path("advisor/rules/_template.py"), Path("tests/cases/_template.py")
-"""What a new rule and its cases begin as, from the root of a checkout."""
+"""Templates of a new rule and its cases, relative to the root of a checkout."""
 
 
 @click.group(
@@ -54,7 +54,7 @@ def new(name: str) -> None:
     """Copy the templates to files of this name.
 
     Raises:
-        ProfilerError: the name cannot be a module's, is taken, or this is no checkout.
+        ProfilerError: the name is not a valid module name, is taken, or this is not a checkout.
     """
     module = name.replace("-", "_")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", module):

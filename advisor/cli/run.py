@@ -100,9 +100,9 @@ def run(
         say(f"{error.message} {error.remedy}")
     except KeyboardInterrupt:
         say(f"no report; make it with: profile-train report {recorded.folder}")
-    except Exception as error:  # noqa: BLE001 - the program's exit status is given back
+    except Exception as error:  # noqa: BLE001 - still return the program's exit status
         say(f"the report failed ({type(error).__name__}: {error}); the recording is in {recorded.folder}")
-    except SystemExit:  # rich's way to say that the reader of our output is gone
+    except SystemExit:  # raised by rich if the reader of our output is gone
         pass
     end_like(recorded.status)
 
@@ -113,7 +113,7 @@ def _misplaced(words: tuple[str, ...]) -> list[str]:
     ours = given.intersection(_own_options())
     try:
         source = Path(words[0]).read_text(encoding="utf-8", errors="replace") if ours else ""
-    except OSError:  # a command or a module, whose options nobody knows
+    except OSError:  # a command or a module: its options are unknown
         return []
     return sorted(option for option in ours if option.removeprefix("--").replace("-", "_") not in source)
 
@@ -145,8 +145,8 @@ def _stdin_kept(needed: bool) -> Iterator[None]:
 def _in_the_time_left() -> Iterator[None]:
     """Ignore SIGTERM while the report is made.
 
-    Schedulers send SIGTERM some seconds before SIGKILL, also to all tasks of a job when the first one has failed. The
-    program has ended by then, and a report takes no longer.
+    Schedulers send SIGTERM some seconds before SIGKILL, also to all tasks of a job when the first one has failed. By
+    then the program has ended, and there is enough time for a report.
     """
     before = signal.signal(signal.SIGTERM, lambda _number, _frame: None)
     try:
@@ -156,7 +156,7 @@ def _in_the_time_left() -> Iterator[None]:
 
 
 def _in_turn(folder: Path, make_report: Callable[[], Report]) -> Report | None:
-    """Make one report at a time of a folder that several recorders of a job write into.
+    """Make the report of a folder that several recorders of a job may write into, one recorder at a time.
 
     The last recorder to end makes the report that includes it. Returns None if another recorder makes the report.
     """
@@ -176,7 +176,7 @@ def _in_turn(folder: Path, make_report: Callable[[], Report]) -> Report | None:
 
 
 def _changed(tuned: Path) -> dict[str, Any]:
-    """Return the changes that the agent applies to a program that trains to its own end."""
+    """Return the changes that the agent applies to a full training run."""
     from advisor.verify import tuned as tuned_toml
     from profiler.child import set_variables
     from profiler.trial import variables
@@ -209,10 +209,10 @@ def _verify(recorded: Recorded, how: Mapping[str, Any], yes: bool, criteria: Cri
 
 
 def _measured(folder: Path, criteria: Criteria) -> Report:
-    """Measure what the rules ask for, now that the program has ended, and write the report."""
+    """Run the measurements that rules request, now that the program has ended, and write the report."""
     from advisor.verify.probe import probe
 
-    with contextlib.suppress(Exception):  # without it the report says what was not tried
+    with contextlib.suppress(Exception):  # optional: the report says what was not tried
         probe(folder, criteria.config.rules.rules, say)
     if sys.stderr is not None and sys.stderr.isatty():
         say("Writing the report ...")

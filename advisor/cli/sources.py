@@ -1,4 +1,4 @@
-"""Read what a command is given: the folder of a recorded run, or traces of torch.profiler."""
+"""Read a command's input: the folder of a recorded run, or traces of torch.profiler."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from advisor.runs.profile import Profile
 
 OF_A_RUN = ("run-*.db", "recording*.json")
-"""Files that a run's folder holds from its first moment; a folder without them may hold traces."""
+"""Files that a run folder contains from the start; a folder without them may contain traces."""
 
 
 def is_recorded(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Watch a run from another terminal while it goes on."""
+"""Watch a run from another terminal while it is running."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def watch(folder: Path | None, once: bool, as_json: bool, config: Path | None) -
         return
     if not once and console.is_terminal:
         with contextlib.suppress(OSError):
-            os.nice(5)  # on a machine with no core to spare, the program goes first
+            os.nice(5)  # on a fully loaded machine, the program has priority
         seen = _live(watching, seen, console)
     console.print(_drawn(seen, watching, console, height=1000))
 
 
 def _live(watching: LiveRun, seen: Snapshot, console: Console) -> Snapshot:
-    """Show the run on a separate screen until it ends or you stop it; the terminal's content returns."""
+    """Show the run on a separate screen until it ends or you stop it; then restore the terminal's content."""
     from rich.console import ConsoleDimensions
     from rich.live import Live
 
@@ -70,7 +70,7 @@ def _live(watching: LiveRun, seen: Snapshot, console: Console) -> Snapshot:
     note = ""
     with contextlib.suppress(KeyboardInterrupt), Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            with contextlib.suppress(OSError):  # not as COLUMNS and LINES say, which do not follow the terminal
+            with contextlib.suppress(OSError):  # COLUMNS and LINES do not follow a resize
                 console.size = ConsoleDimensions(*os.get_terminal_size(console.file.fileno()))
             live.update(_drawn(seen, watching, console, note), refresh=True)
             if seen.is_over or not is_running(watching.folder):  # then nothing will change

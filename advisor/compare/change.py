@@ -5,12 +5,12 @@ from enum import Enum
 
 from advisor.stats.significance import TWO_SIDED, Interval
 
-# What is less than a twentieth of a step, two runs of the same program on a shared machine may differ by (assumption).
+# Two runs of the same program on a shared machine may differ by up to a twentieth of a step (assumption).
 RELEVANT = 0.05
 
 
 class ChangeVerdict(Enum):
-    """How a quantity of the second run compares with that of the first."""
+    """How a quantity of the second run compares with the same quantity of the first."""
 
     SAME = "same"
     """Any difference is smaller than what matters."""
@@ -26,7 +26,7 @@ class ChangeVerdict(Enum):
 
     @property
     def is_decided(self) -> bool:
-        """Return whether there is enough to judge by."""
+        """Return whether the data is sufficient for a verdict."""
         return self in (ChangeVerdict.SAME, ChangeVerdict.BETTER, ChangeVerdict.WORSE)
 
 
@@ -38,10 +38,10 @@ def unbounded(value: float) -> Interval:
 def for_few(interval: Interval, blocks: float) -> Interval:
     """Return the interval, widened by what resampling few blocks misses.
 
-    k blocks differ by sqrt(k / (k - 1)) more than their draws, which is known from k - 1 degrees of freedom (Student's
-    t over the normal quantile: Abramowitz and Stegun 26.7.5). Of simulated pairs of runs of one program (each step
-    correlated with the one before by 0.4), 11 % differed significantly without it at 140 steps and 15 % at 60; with it
-    9 % at both, and 5 % at 1,000.
+    The spread of k blocks is sqrt(k / (k - 1)) times that of their resamples, and is estimated with k - 1 degrees of
+    freedom (Student's t over the normal quantile: Abramowitz and Stegun 26.7.5). In simulated pairs of runs of one
+    program (each step correlated with the one before by 0.4), 11 % differed significantly without this correction at
+    140 steps and 15 % at 60; with it, 9 % at both, and 5 % at 1,000.
     """
     freedom = max(1.0, blocks - 1)
     student = 1 + (TWO_SIDED**2 + 1) / (4 * freedom) + (5 * TWO_SIDED**4 + 16 * TWO_SIDED**2 + 3) / (96 * freedom**2)
@@ -51,9 +51,9 @@ def for_few(interval: Interval, blocks: float) -> Interval:
 
 
 def difference(before: Interval, after: Interval, whole: float) -> Interval:
-    """Return after - before as a share of `whole`, from their own intervals and at their level.
+    """Return after - before as a share of `whole`, from their intervals and at the same confidence level.
 
-    Of independent estimates, the distances to the bounds add up as squares (Newcombe, "Interval estimation for the
+    For independent estimates, the distances to the bounds add in quadrature (Newcombe, "Interval estimation for the
     difference between independent proportions", 1998; Zou and Donner, "Construction of confidence limits about effect
     measures", 2008).
     """
@@ -64,11 +64,10 @@ def difference(before: Interval, after: Interval, whole: float) -> Interval:
 
 
 def ratio(before: Interval, after: Interval) -> Interval:
-    """Return after / before - 1 from their own intervals and at their level.
+    """Return after / before - 1 from their intervals and at the same confidence level.
 
-    It is -1 or more, however wide these are. On the log scale, distances to the bounds add up as squares as in
-    `difference`. There are no bounds if the first interval reaches zero or one of them has none. Both estimates must be
-    positive.
+    It is never below -1. On the log scale, distances to the bounds add in quadrature as in `difference`. The result is
+    unbounded if the first interval reaches zero or either interval is unbounded. Both estimates must be positive.
     """
     change = after.estimate / before.estimate
     below = math.hypot(_below(after), _above(before))
@@ -89,8 +88,8 @@ def _above(interval: Interval) -> float:
 def verdict(change: Interval, relevant: float) -> ChangeVerdict:
     """Return the verdict on a change relative to its baseline; less is better.
 
-    A verdict of better or worse needs an interval without zero, and an estimate of at least the relevant difference.
-    "Same" needs an interval without a relevant difference; everything else is unclear.
+    "Better" and "worse" need an interval that excludes zero, and an estimate of at least the relevant difference.
+    "Same" needs an interval that excludes any relevant difference; everything else is unclear.
     """
     if change.low > 0 and change.estimate >= relevant:
         return ChangeVerdict.WORSE

@@ -1,4 +1,4 @@
-"""The comparison of two runs: everything that is shown of it, and its serialization."""
+"""The comparison of two runs: everything that is shown about it, and its serialization."""
 
 import json
 import math
@@ -22,7 +22,7 @@ SCHEMA = "profile-train/comparison@1"
 LEAST_STEPS = round(step.MIN_STEPS.value)
 
 CROWDED = 0.1
-"""Share of a full machine's cores from which the use by others counts as a cause (assumption)."""
+"""Share of a full machine's cores from which use by other programs counts as a cause (assumption)."""
 
 SAMPLES_DIFFER = 0.01
 """Smallest relative difference in samples per step, beyond partial batches at the ends of epochs."""
@@ -76,11 +76,11 @@ class Comparison:
     relevant: float
     """The smallest difference that matters, as a share."""
     verdict: ChangeVerdict
-    """Verdict on the step time, with what falls between steps."""
+    """Verdict on the step time, including time between steps."""
     crowded: str
     """The runs, "A", "B" or "AB", that other programs may have slowed down; empty if there is none.
 
-    Their intervals include what that may have cost.
+    Their intervals include the time that this may have cost.
     """
     scale: float
     """Factor on the second run's times that equalizes the number of samples; usually 1."""
@@ -88,14 +88,14 @@ class Comparison:
     """The mean, the typical step and percentiles."""
     phases: tuple[ComparedQuantity, ...]
     between: tuple[ComparedQuantity, ...]
-    """Seconds per step of what falls between steps."""
+    """Seconds per step of each kind of work between steps."""
     memory: tuple[ComparedQuantity, ...]
     machine: tuple[ComparedQuantity, ...]
     """Activity of GPUs and cores; not judged."""
     operators: OperatorChanges | None
     """The GPU's work by operator; None unless both runs have a profiler window of it, or are traces."""
     functions: tuple[FunctionChange, ...]
-    """Functions of the program's code by how much their time differs; empty unless both runs have stacks."""
+    """Functions of the program's code, largest difference first; empty unless both runs have stacks."""
     settings: tuple[Difference, ...]
     environment: tuple[Difference, ...]
 
@@ -106,22 +106,22 @@ class Comparison:
 
     @property
     def typical(self) -> ComparedQuantity:
-        """Return the 10 % trimmed mean: single stalls do not move it."""
+        """Return the 10 % trimmed mean: single stalls do not affect it."""
         return self.steps[1]
 
     @property
     def whole(self) -> ComparedQuantity:
-        """Return the mean step with what falls between steps; the mean step if nothing does."""
+        """Return the mean step including time between steps; the mean step if there is none."""
         return next((row for row in self.steps if row.name == "whole_step_time"), self.mean)
 
     @property
     def hardware(self) -> tuple[Difference, ...]:
-        """Return the differences in the environment that a step's time depends on."""
+        """Return the differences in the environment that affect the step time."""
         return tuple(one for one in self.environment if one.name in _HARDWARE)
 
     def result(self) -> dict[str, Any]:
         """Return the comparison for JSON; an unbounded interval has null bounds."""
-        # Not by msgspec, which refuses the names of files that are no UTF-8. Infinity and NaN become null.
+        # Not msgspec: it rejects file names that are not UTF-8. Infinity and NaN become null.
         made = json.loads(json.dumps(asdict(self), default=lambda of: of.value), parse_constant=lambda _: None)
         return {"schema": SCHEMA, **made, "hardware": [f"{one.group}: {one.name}" for one in self.hardware]}
 
@@ -191,9 +191,9 @@ _MACHINE: tuple[Metric[float], ...] = (
 def _overall(rows: Sequence[ComparedQuantity], between: Sequence[ComparedQuantity]) -> ChangeVerdict:
     """Return the verdict of the first row that is clear.
 
-    The first row is the mean step with what falls between steps. If a few checkpoints make that unclear, the mean step
-    counts; if stalls do, the typical step counts. What falls between steps may contradict it, and then the verdict is
-    unclear.
+    The first row is the mean step including time between steps. If a few checkpoints make it unclear, the mean step
+    counts; if stalls do, the typical step counts. If a kind of work between steps then contradicts that row, the
+    verdict is unclear.
     """
     clear = next(
         (row.verdict for row in rows if row.verdict and row.verdict is not ChangeVerdict.UNCLEAR), ChangeVerdict.UNCLEAR
@@ -205,10 +205,10 @@ def _overall(rows: Sequence[ComparedQuantity], between: Sequence[ComparedQuantit
 
 
 def _least_share(m: Metrics) -> float:
-    """Return the least share of a measured time that remains on an idle machine; 1 if other programs take no cores.
+    """Return the least share of a measured time that remains on an idle machine; 1 if other programs use no cores.
 
-    On a full machine, the program gets its share of the cores in use. Alone, it can be faster by all of the others'
-    share at most.
+    On a full machine, the program gets its share of the cores in use. Alone, it can gain at most the share of the
+    others.
     """
     use = m.get(host.core_use)
     if use is None or not use.is_full or use.others < CROWDED * use.cores:
@@ -217,13 +217,13 @@ def _least_share(m: Metrics) -> float:
 
 
 def _without_others(measured: Interval, share: float) -> Interval:
-    """Return the interval, extended to the least time that an idle machine may take."""
+    """Return the interval, extended down to the least time possible on an idle machine."""
     return measured if measured.low <= 0 else Interval(share * measured.low, measured.estimate, measured.high)
 
 
 @dataclass(frozen=True, slots=True)
 class _Both:
-    """A builder of rows with a value of each run."""
+    """A builder of rows that have a value for each run."""
 
     before: Metrics
     after: Metrics
@@ -231,10 +231,10 @@ class _Both:
     relevant: float
     few: bool
     shares: tuple[float, float]
-    """Of both runs, the least share of a measured time that remains on an idle machine."""
+    """For each run, the least share of a measured time that remains on an idle machine."""
 
     def step(self, name: str, of: Callable[[Metrics], Interval], label: str) -> ComparedQuantity:
-        """Return the row of a kind of mean step; its change is relative to itself."""
+        """Return the row of a kind of mean step; its change is relative to the first run's value."""
         return self._relative(name, label, *self._sides(of))
 
     def part(self, name: str, of: Callable[[Metrics, str], Interval]) -> ComparedQuantity:
@@ -245,7 +245,7 @@ class _Both:
         return self._row(name, name.replace("_", " "), before, after, change)
 
     def whole(self) -> ComparedQuantity | None:
-        """Return the mean step with what falls between steps, as far as both runs show it. None if nothing does."""
+        """Return the mean step including the time between steps that both runs measured; None if there is none."""
         sides = [self._sides(_mean)]
         for name in BETWEEN:
             before, after = self._sides(_between, name)
@@ -261,7 +261,7 @@ class _Both:
         )
 
     def _sides(self, of: Callable[..., Interval], *name: str) -> tuple[Interval | None, Interval | None]:
-        """Return both runs' intervals, with what other programs may have cost, the second scaled to as many samples."""
+        """Return both runs' intervals, including what other programs may have cost; the second is scaled by `scale`."""
         before, after = (
             _without_others(found, share) if (found := if_measured(of, m, *name)) else None
             for m, share in zip((self.before, self.after), self.shares, strict=True)
@@ -310,7 +310,7 @@ class _Both:
 
 
 def _summed(intervals: Sequence[Interval]) -> Interval:
-    """Return the interval of a sum of independent estimates: distances to the bounds add up as squares."""
+    """Return the interval of a sum of independent estimates: distances to the bounds add in quadrature."""
     estimate = math.fsum(one.estimate for one in intervals)
     below = math.hypot(*(one.estimate - one.low for one in intervals))
     above = math.hypot(*(one.high - one.estimate for one in intervals))
@@ -323,7 +323,7 @@ def _mean(m: Metrics) -> Interval:
 
 
 def _typical(m: Metrics) -> Interval:
-    m[step.step_time_mean]  # Missing where there is no step
+    m[step.step_time_mean]  # raises Missing if there is no step
     try:
         value, half = step.typical_step(m)
     except Missing:
@@ -337,9 +337,9 @@ def _phase(m: Metrics, name: str) -> Interval:
 
 
 def _between(m: Metrics, name: str) -> Interval:
-    """Return the seconds per step of what falls between steps, over all steps but the first.
+    """Return the seconds per step of one kind of work between steps, over all steps but the first.
 
-    What precedes the first step is the same however long a run is.
+    Work before the first step does not depend on the length of the run.
     """
     steps = [each for each in m[primary_rank].steps if not each.tags & TAG_FIRST]
     total = known(step.summed(steps, name), f"{name} was not measured", "")

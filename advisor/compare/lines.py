@@ -1,7 +1,7 @@
 """Compare where in the program's code two runs spend a step: which functions grew, and their hottest lines.
 
-A sample counts for the innermost function of the program's own code, with what it calls of libraries. Functions are
-matched by file name, name and phase: line numbers move as code is edited.
+A sample counts for the innermost function of the program's own code, including the library code that it calls.
+Functions are matched by file name, name and phase, because edits change line numbers.
 """
 
 from collections import defaultdict
@@ -15,12 +15,12 @@ from advisor.metrics.step import step_time_mean
 from advisor.stats.significance import Interval
 
 LEAST = 0.01
-"""Share of the first run's step from which a function has a row, in either run."""
+"""Share of the first run's step that a function must take in either run to get a row."""
 
 MOST = 12
 
 FEW = 30
-"""Samples of a run below which a difference is shown but not judged: the interval of a share is then rough."""
+"""Number of samples of a run below which a difference is shown but not judged: intervals are then rough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class FunctionSide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionChange:
-    """A function of the program's own code in both runs; None: it was not sampled in that one."""
+    """A function of the program's own code in both runs; None: not sampled in that run."""
 
     function: str
     phase: str
@@ -92,7 +92,7 @@ def _side(shares: dict[tuple[str, int], float], seconds: float) -> FunctionSide 
 
 
 def _functions(m: Metrics) -> dict[tuple[str, str, str], dict[tuple[str, int], float]]:
-    """Return the share of samples that each line is innermost in, by file name, function and phase."""
+    """Return the share of samples in which each line is the program's innermost, by file name, function and phase."""
     rows = m[sampled]
     total = sum(row.total for row in rows)
     lines: dict[tuple[str, str, str], dict[tuple[str, int], float]] = defaultdict(lambda: defaultdict(float))

@@ -1,8 +1,8 @@
 """Compare the operators of two windows or traces: the time that each takes per step, and which kernels were exchanged.
 
-An operator is matched by phase, call path, name, shapes and dtype. What remains is matched with less and less of
-these, so that a cast, another batch size or a moved module does not hide the pair. Operators that only one side has, at
-a place that both have, were exchanged: two operators that one replaces, for instance.
+An operator is matched by phase, call path, name, shapes and dtype. The rest is matched by fewer and fewer of these,
+so that a cast, another batch size or a moved module does not hide the pair. Operators that only one side has, at a
+place that both sides have, were exchanged, as when one operator replaces two.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -14,11 +14,11 @@ from advisor.report.operator_table import OperatorRow, OperatorTable, operator_t
 from profiler.grouping import grouped
 
 LEAST = 0.005
-"""Share of the first side's GPU time from which a difference has a row of its own."""
+"""Share of the first side's GPU time from which a difference gets its own row."""
 MOST = 30
 """Most rows; the others are summed up."""
 
-# What must agree, from all to little. Operators of one name may differ in their shapes, then in their place.
+# What must match, strictest first. Operators of one name may differ in their shapes, then in their place.
 _KEYS: tuple[Callable[[OperatorRow], Hashable], ...] = (
     lambda row: (row.phase, row.path, row.name, row.inputs, row.dtype),
     lambda row: (row.phase, row.path, row.name, row.inputs),
@@ -30,7 +30,7 @@ _KEYS: tuple[Callable[[OperatorRow], Hashable], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSide:
-    """The operators of one side that were matched with those of the other, per step."""
+    """The operators of one side that were matched with the other side's, per step."""
 
     names: tuple[str, ...]
     """Most time first."""
@@ -67,7 +67,7 @@ class OperatorChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorChanges:
-    """Hold what changed in the GPU's work, per step; the largest difference first."""
+    """The changes in the GPU's work, per step; the largest difference first."""
 
     before: float
     """Seconds of GPU work."""
@@ -80,7 +80,7 @@ class OperatorChanges:
     others: float
     """Sum of the differences without a row."""
     least: tuple[float | None, float | None]
-    """Per side, seconds below which an operator may be missing in its table; None if the table is complete."""
+    """Per side, seconds below which an operator may be missing from its table; None if the table is complete."""
 
 
 def operator_changes(before: Metrics, after: Metrics) -> OperatorChanges | None:
@@ -108,7 +108,7 @@ def changes(before: OperatorTable, after: OperatorTable) -> OperatorChanges:
 
 
 def _new_kernel(change: OperatorChange, before: OperatorTable) -> bool:
-    """Return whether another kernel does work that matters, even if it takes as long."""
+    """Return whether the kernel of a significant operator changed, even if its time did not."""
     return change.exchanged and change.before is not None and change.before.seconds >= 2 * LEAST * before.seconds
 
 

@@ -9,13 +9,13 @@ from advisor.runs.profile import Profile
 MACHINE = ("machine", "software", "gpu")
 """Groups of the environment; the other groups are settings."""
 
-# Lines move with every edit of the source, and say nothing of how it trains.
+# Line numbers change with every edit of the source, and do not affect training.
 LEFT_OUT = ("place",)
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One fact that differs, by its group; None: that run does not know it, or has no such thing."""
+    """One fact that differs, by its group; None: unknown or absent in that run."""
 
     group: str
     name: str
@@ -25,7 +25,7 @@ class Difference:
 
 def differences(before: Profile, after: Profile) -> tuple[tuple[Difference, ...], tuple[Difference, ...]]:
     """Return the differences in settings, and those in the environment."""
-    # The first of several is compared with the only one of another run.
+    # The first of several groups is compared with the only one of the other run.
     groups = [
         {name.removesuffix(" 0"): facts for name, facts in environment(profile).items()} for profile in (before, after)
     ]

@@ -22,20 +22,20 @@ LONGEST = 3.0
 MOST = 512 << 20
 BLOCK = 1 << 20
 FILES = 5000
-"""Number of files from which those to read are drawn."""
+"""Number of files from which the sample to read is drawn."""
 
 SLOW = 150e6
 """Bytes/s below which reading is slow.
 
-A single hard disk reads as much sequentially; eight images of 100 kB at 200 steps a second take as much.
+A single hard disk reads sequentially at this rate; eight 100 kB images per step need it at 200 steps/s.
 """
 SMALL = 1 << 20
 FEW_FILES = 500.0
-"""Small files per second below which they are better packed. Assumption: a step of 0.1 s with 64 of them."""
+"""Small files read per second below which packing helps. Assumption: a step of 0.1 s with 64 of them."""
 
 
 def findings(here: Path, data: Path | None) -> Iterator[CheckResult]:
-    """Yield the findings on the folder of runs, and on that of the data if one is given."""
+    """Yield the findings on the folder of runs, and on the data folder if one is given."""
     yield _runs(here)
     if data is not None:
         yield of_data(data)
@@ -50,7 +50,9 @@ def _runs(here: Path) -> CheckResult:
         )
     free = shutil.disk_usage(place).free
     if free < ROOM:
-        return warning("run folder", f"{size(free)} free in {place}.", "Make room, or name another with --out.")
+        return warning(
+            "run folder", f"{size(free)} free in {place}.", "Free disk space, or name another folder with --out."
+        )
     return ok("run folder", f"{runs}, {size(free)} free")
 
 
@@ -70,7 +72,7 @@ def of_data(data: Path) -> CheckResult:
     if each < SMALL and files / seconds < FEW_FILES:
         return warning(
             "data",
-            f"{said}: small files come slowly.",
+            f"{said}: reading small files is slow.",
             "Pack them (WebDataset, Parquet), or copy them to a local disk.",
         )
     if each >= SMALL and rate < SLOW:
@@ -107,7 +109,7 @@ def _whole(path: Path, until: float, most: int) -> int:
     volume = 0
     handle = os.open(path, os.O_RDONLY)
     try:
-        with contextlib.suppress(OSError, AttributeError):  # what is cached would say nothing of the disk
+        with contextlib.suppress(OSError, AttributeError):  # cached data would hide the disk's speed
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
         while volume < most and (block := os.read(handle, BLOCK)):
             volume += len(block)

@@ -12,7 +12,7 @@ class CheckState(Enum):
     WARNING = "warning"
     """Training works, but something is slower or not measured."""
     FIX = "fix"
-    """It does not work as it is."""
+    """It does not work until this is fixed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Check the driver and the GPUs, as NVML shows them while a run is recorded."""
+"""Check the driver and the GPUs, as NVML reports them during a recording."""
 
 import os
 import time
@@ -31,7 +31,7 @@ def see() -> tuple[Sequence[Gpu], Sequence[GpuSample], Sequence[Problem]]:
 def findings(
     gpus: Sequence[Gpu], samples: Sequence[GpuSample], problems: Sequence[Problem], torch: Torch
 ) -> Iterator[CheckResult]:
-    """Yield the findings on the driver, on each GPU, and on what it does not report."""
+    """Yield the findings on the driver, on each GPU, and on values that NVML does not report."""
     if not gpus:
         yield _without(problems, torch)
         return
@@ -59,7 +59,7 @@ def _without(problems: Sequence[Problem], torch: Torch) -> CheckResult:
 
 
 def _sampled(samples: Sequence[GpuSample]) -> CheckResult:
-    """Check whether everything that the report is made of can be read."""
+    """Check whether all values that the report needs can be read."""
     wanted = ("utilization", "memory_used", "power", "sm_clock")
     missing = sorted({name for one in samples for name in wanted if getattr(one, name) is None})
     if missing:

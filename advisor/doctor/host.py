@@ -21,14 +21,14 @@ GIB = 1 << 30
 SHARED = GIB
 """Smallest adequate size of /dev/shm, in bytes.
 
-DataLoader workers hand over batches there; Docker gives 64 MiB (assumption: a GiB holds what is in flight).
+DataLoader workers transfer batches there; Docker provides 64 MiB (assumption: 1 GiB holds the batches in flight).
 """
 
 SCARCE = 0.1
 """Share of free memory below which the kernel may kill a training run (assumption)."""
 
 FULL = 0.5
-"""Share of the cores in use by others above which measurements say little (assumption)."""
+"""Share of the cores in use by others above which measurements are unreliable (assumption)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Host(Machine):
     """Cores by affinity, as programs count them."""
     quota: float | None = None
     load: float | None = None
-    """Programs that ran or waited for a core, mean of the last minute."""
+    """Mean number of programs that ran or waited for a core in the last minute."""
     memory_installed: int
     """Bytes of memory without the cgroup's limit."""
     memory_left: int
@@ -73,7 +73,7 @@ def look(shared: Path = Path("/dev/shm")) -> Host:
 
 
 def findings(host: Host, torch: Torch, gpus: Sequence[Gpu] = ()) -> Iterator[CheckResult]:
-    """Yield the findings on what programs get of the machine."""
+    """Yield the findings on the resources available to programs."""
     yield _cores(host, torch)
     if host.load is not None and host.load > FULL * host.cores_total:
         yield warning(
@@ -105,7 +105,7 @@ def _memory(host: Host) -> CheckResult:
     limit = f", limited by the cgroup to {size(host.memory_total)}" if host.memory_total < host.memory_installed else ""
     said = f"{size(host.memory_left)} free of {size(host.memory_installed)}{limit}"
     if host.memory_left < SCARCE * host.memory_total:
-        return warning("memory", f"{said}: a training may be killed.", "Stop other programs, or raise the limit.")
+        return warning("memory", f"{said}: a training run may be killed.", "Stop other programs, or raise the limit.")
     return ok("memory", said)
 
 

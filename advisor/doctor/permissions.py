@@ -1,4 +1,4 @@
-"""Check the kernel's permissions: to look into other processes, and to isolate trials from files."""
+"""Check the kernel's permissions: to inspect other processes, and to isolate trials from files."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ CAP_SYS_PTRACE = 19
 """Number of CAP_SYS_PTRACE in capability.h."""
 
 UNKNOWN = 10
-"""Scope where it cannot be read: taken as a limit."""
+"""Yama scope assumed if it cannot be read; it counts as restricted."""
 
 PROC = Path("/proc")
 
@@ -32,7 +32,7 @@ def findings(torch: Torch, proc: Path = PROC) -> Iterator[CheckResult]:
 
 
 def ptrace(proc: Path = PROC) -> CheckResult:
-    """Check whether other processes can be looked into.
+    """Check whether other processes can be inspected.
 
     This follows Yama's scope (the kernel's documentation of Yama) and the process's capabilities.
     """
@@ -65,7 +65,7 @@ def stacks(proc: Path = PROC) -> CheckResult:
 
 
 def attach(torch: Torch, proc: Path = PROC) -> CheckResult:
-    """Check how `attach` would get into a program of this Python."""
+    """Check how `attach` would inject code into a program that runs this Python."""
     if not (proc / "self/maps").exists():
         return ok("attach", "Not available: it requires Linux. You can still start programs with profile-train")
     version = ".".join((torch.python or "").split(".")[:2])
@@ -87,7 +87,7 @@ def _yama(proc: Path) -> tuple[int | None, bool]:
 
 
 def _trials() -> CheckResult:
-    """Check whether the sandbox works, in a child process: a sandbox cannot be left again."""
+    """Check whether the sandbox works, in a child process, because a process cannot leave a sandbox."""
     with tempfile.TemporaryDirectory() as folder:
         covered, scratch = Path(folder) / "covered", Path(folder) / "scratch"
         covered.mkdir()

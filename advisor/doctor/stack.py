@@ -1,4 +1,4 @@
-"""Check the program's Python and torch, in a process of their own, against the driver."""
+"""Check the program's Python and torch, in a separate process, against the driver."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ from profiler.agent import installed
 from profiler.schema import DeviceFact, Gpu
 
 PATIENCE = 120.0
-"""Seconds to import torch from a slow disk, and to start CUDA on several GPUs."""
+"""Longest time to import torch from a slow disk and start CUDA on several GPUs, in seconds."""
 
 OLDEST_PYTHON = (3, 9)
 OLDEST_TORCH = (2, 4)
@@ -25,7 +25,7 @@ BUILDS = "https://pytorch.org/get-started/locally/"
 
 @dataclass(frozen=True, slots=True)
 class Torch:
-    """Answers of the program's Python; None if it gave none."""
+    """What the program's Python reported; None if it did not."""
 
     interpreter: str
     python: str | None = None
@@ -37,17 +37,17 @@ class Torch:
     architectures: tuple[str, ...] = ()
     devices: tuple[DeviceFact, ...] = ()
     kernels: int | None = None
-    """Kernels that its profiler saw, of two or three; None without a GPU to try it on."""
+    """Number of kernels that its profiler saw, of two or three; None without a GPU to try it on."""
     error: str = ""
 
 
 def ask(interpreter: str) -> Torch:
-    """Return the answers of an interpreter. Never raises."""
+    """Return what an interpreter reports. Never raises."""
     path = str(Path(interpreter).absolute()) if os.sep in interpreter else shutil.which(interpreter) or interpreter
     try:
         ran = subprocess.run(
             [path, str(Path(installed.__file__))],
-            cwd="/",  # whatever modules lie where the user stands are not meant
+            cwd="/",  # modules in the user's current folder must not shadow ours
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -103,7 +103,7 @@ def _torch(torch: Torch) -> CheckResult:
 
 
 def _fit(torch: Torch, gpus: Sequence[Gpu]) -> CheckResult:
-    """Check whether torch reaches the GPUs that the driver shows."""
+    """Check whether torch can use the GPUs that the driver reports."""
     name = "torch and GPU"
     if strange := [each for each in torch.devices if not has_code_for(each)]:
         capability = ".".join(map(str, strange[0].capability or ()))

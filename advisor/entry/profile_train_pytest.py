@@ -3,10 +3,10 @@
     def test_training_is_as_fast_as_it_was(assert_training_performance):
         assert_training_performance(["train.py", "--steps", "200"], "tests/baselines/train")
 
-The baseline is a run folder. Run `pytest --store-training-baselines` to record it again, on the machine that judges.
+The baseline is a run folder. Run `pytest --store-training-baselines` to record it again, on the machine of the tests.
 
-Every pytest where profile-train is installed loads this module. It therefore has a name of its own and imports nothing
-of profile-train: a project may itself have an `advisor` or a `profiler`, which its tests mean.
+Every pytest run where profile-train is installed loads this module. It therefore has a unique name and imports nothing
+from profile-train: a project may have its own `advisor` or `profiler`, which its tests must import.
 """
 
 import json
@@ -24,7 +24,7 @@ ATTEMPTS = 2
 PATIENCE = 120.0
 """Longest time of a comparison, in seconds."""
 
-# `-c` puts the current folder first on sys.path, which may hold packages by our names: ours takes its place.
+# `-c` puts the current folder first on sys.path. It may contain packages with our names, so our folder replaces it.
 _COMMAND = "import sys; sys.path[0] = sys.argv.pop(1); from advisor.cli import main; raise SystemExit(main())"
 
 Check = Callable[..., "dict[str, Any] | None"]
@@ -51,13 +51,13 @@ def assert_training_performance(request: pytest.FixtureRequest, tmp_path: Path) 
     ) -> dict[str, Any] | None:
         """Compare a program with its baseline, and return what `profile-train compare --format json` prints.
 
-        On another machine than the baseline's, the test is skipped. Returns None if the baseline is stored.
+        The test is skipped on any machine but the baseline's. Returns None if the baseline is stored.
 
         Args:
             command: A script with its arguments, or a launcher.
             baseline: A run folder.
-            slower: The share from which being slower matters.
-            timeout: Seconds of one run.
+            slower: The smallest slowdown that matters, as a share.
+            timeout: The longest time of one run, in seconds.
         """
         __tracebackhide__ = True
         if request.config.getoption("--store-training-baselines"):
@@ -84,7 +84,7 @@ def assert_training_performance(request: pytest.FixtureRequest, tmp_path: Path) 
 
 def _record(command: Sequence[str | Path], folder: Path, timeout: float) -> None:
     words = [str(word) for word in command]
-    if words[0].endswith(".py") or words[0] == "-m":  # with the interpreter of the tests, whatever is activated
+    if words[0].endswith(".py") or words[0] == "-m":  # the tests' interpreter, not the active environment's
         words.insert(0, sys.executable)
     _ours(["run", "--no-report", "--out", str(folder), *words], timeout)
 

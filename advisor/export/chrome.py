@@ -1,9 +1,9 @@
 """Export a run as a timeline of Chrome's trace events.
 
 Perfetto (ui.perfetto.dev) and chrome://tracing load it. The format: "Trace Event Format", Duca and Sinclair, Google
-2016. Each rank is a process with threads for the loop, the loader and the recorder. Each host and each GPU is one too,
-with a counter for each column of its samples. Steps of the first rank carry torch.profiler's names, so that tools that
-read its traces can read these.
+2016. Each rank is a process with threads for the loop, the loader and the recorder. Each host and each GPU is also a
+process, with a counter for each column of its samples. Steps of the first rank carry torch.profiler's names, so that
+tools that read its traces can read these.
 """
 
 import gzip
@@ -72,13 +72,13 @@ class _Slice:
     category: str
     args: dict[str, Any]
     inside: Sequence[tuple[str, str, int, int]] = ()
-    """Category, name, start and end of each."""
+    """Category, name, start and end of each inner range."""
 
 
 def write(nodes: Iterable[Node], metrics: Metrics, path: Path) -> None:
     """Write the timeline, compressed if the name ends in .gz.
 
-    Each node's part waits on disk for the others.
+    Each node's part is kept on disk until all parts are merged.
 
     Raises:
         ProfilerError: the timeline could not be written.
@@ -87,7 +87,7 @@ def write(nodes: Iterable[Node], metrics: Metrics, path: Path) -> None:
     with whole(path) as temporary, ExitStack() as stack:
         first = profile.ranks[0].process if profile.ranks else None
         numbers = itertools.count(1)
-        # Perfetto leaves out what was before zero: as of a node whose recorder began sooner than the first's.
+        # Perfetto drops events before zero, such as those of a node whose recorder began before the first node's.
         later = -min([0.0, *(rank.clock(0.0) for rank in profile.ranks)])
         parts = []
         for recorded in nodes:
@@ -120,7 +120,7 @@ def _about(profile: Profile) -> dict[str, Any]:
 
 
 def _events(node: Node, first: Process | None, numbers: Iterator[int]) -> Iterator[Event]:
-    """Yield the events of a node in the order of time; `numbers` are those of processes."""
+    """Yield the events of a node in time order; `numbers` supplies the numbers of processes."""
     streams: list[Iterable[Event]] = []
     of_pid = {}
     for rank in node.ranks:
@@ -140,7 +140,7 @@ def _events(node: Node, first: Process | None, numbers: Iterator[int]) -> Iterat
 
 
 def _named(process: int, name: str, rank: int | None = None) -> Iterator[Event]:
-    """Yield a process's name and place: ranks come first, by their numbers."""
+    """Yield a process's name and sort index: ranks come first, in order."""
     yield _metadata(0, process, 0, "process_name", name=name)
     yield _metadata(0, process, 0, "process_sort_index", sort_index=AFTER_RANKS + process if rank is None else rank)
 
@@ -168,7 +168,7 @@ def _rank(node: Node, rank: Rank, number: int, *, marked: bool) -> Iterator[Iter
 
 
 def _slices(process: int, thread: int, name: str, slices: Iterable[_Slice]) -> Iterator[Event]:
-    """Yield slices of a thread. They must not overlap, so overlapping ones move to a further thread.
+    """Yield slices of a thread. They must not overlap, so overlapping ones move to another thread.
 
     Steps of two training threads overlap, and so do merged neighbors around single steps.
     """

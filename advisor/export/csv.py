@@ -11,9 +11,9 @@ from advisor.export import tables
 from advisor.export.tables import Column, Rows
 
 RUN_BY_SPREADSHEETS = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
-"""Characters with which a text becomes a formula in a spreadsheet (OWASP, "CSV Injection").
+"""First characters that turn a text into a formula in a spreadsheet (OWASP, "CSV Injection").
 
-The last ones are wide forms.
+The last four are wide forms.
 """
 
 
@@ -30,7 +30,7 @@ def begin(folder: Path, name: str, columns: Sequence[Column]) -> Iterator[Callab
 
 
 def _defused(row: Sequence[object]) -> list[object]:
-    """Return the row with an apostrophe before formulas: texts come from outside and must not run."""
+    """Return the row with an apostrophe before formulas: external text must not be executed."""
     return [f"'{cell}" if isinstance(cell, str) and cell.startswith(RUN_BY_SPREADSHEETS) else cell for cell in row]
 
 

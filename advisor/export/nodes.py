@@ -1,4 +1,4 @@
-"""Read the tables of a run node by node, so that of many ranks only one node's are in memory."""
+"""Read the tables of a run node by node, so that only one node's tables are in memory."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -18,7 +18,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node's recording and what it is exported as."""
+    """One node's recording, and the clock for its export."""
 
     run: Run
     tables: Tables
@@ -45,12 +45,12 @@ def nodes(folder: Path, profile: Profile) -> Iterator[Node]:
 
 
 def identity(process: Process) -> tuple[int, int, float]:
-    """Return the key that distinguishes a process from those of all nodes."""
+    """Return the key that identifies a process among those of all nodes."""
     return process.rank, process.pid, process.started
 
 
 def in_time(rows: Iterable[Row], times: Callable[[Row], Any]) -> list[Row]:
-    """Return the rows with a finite time, in its order. A recording may come from anyone."""
+    """Return the rows with a finite time, in time order. Recordings are not trusted."""
     return sorted((row for row in rows if _finite(times(row))), key=times)
 
 

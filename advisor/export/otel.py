@@ -1,9 +1,9 @@
 """Export a run in OpenTelemetry's protocol: a trace per step of a rank, and metrics as gauges.
 
-The phases of a step are the spans inside its trace; the gauges are the report's metrics. The exporter of OpenTelemetry
-itself sends them, so its OTEL_ variables apply (endpoint, headers, timeout, certificates, resource attributes).
+The phases of a step are the spans inside its trace; the gauges are the report's metrics. OpenTelemetry's own
+exporter sends them, so its OTEL_ variables apply (endpoint, headers, timeout, certificates, resource attributes).
 Alternatively they are written as OTLP's JSON, one message per line, which the collector's otlpjsonfile receiver reads.
-Spans have the same identifiers however often a run is exported.
+Each export of a run gives its spans the same identifiers.
 """
 
 import base64
@@ -29,13 +29,13 @@ from profiler.schema import Run
 from profiler.version import __version__
 
 TOGETHER = 512
-"""Spans per message, as many as the SDK's own processor sends at a time."""
+"""Spans per message, the number that the SDK's own processor sends at a time."""
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 FOR_SPANS, FOR_METRICS = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
 
 UNITS = {"B": "By", "count": "1", "FLOP/s": "{FLOP}/s", "kWh": "kW.h", "currency": "{currency}"}
-"""Units that differ in UCUM."""
+"""Units with a different name in UCUM."""
 
 SCOPE = "profile-train"
 
@@ -44,7 +44,7 @@ def send(nodes: Iterable[Node], metrics: Metrics) -> None:
     """Send the run to the endpoint that the environment names.
 
     Raises:
-        ProfilerError: it names none, the endpoint did not accept everything, or the exporter is not installed.
+        ProfilerError: none is named, the endpoint did not accept everything, or the exporter is not installed.
     """
     wanted = [each for each in (FOR_SPANS, FOR_METRICS) if os.environ.get(ENDPOINT) or os.environ.get(each)]
     if not wanted:
@@ -61,7 +61,7 @@ def send(nodes: Iterable[Node], metrics: Metrics) -> None:
 def _send(exporter: Any, messages: Iterable[Any]) -> None:
     if not all(exporter.export(message).name == "SUCCESS" for message in messages):
         raise ProfilerError(
-            "The endpoint did not take all of the run.",
+            "The endpoint did not accept the whole run.",
             f"Check that {ENDPOINT} is the base URL of an OTLP/HTTP receiver (port 4318; 4317 is gRPC's).",
         )
 
@@ -87,7 +87,7 @@ def _needed(module: str) -> Any:
 
 
 def _with_hex(value: Any) -> Any:
-    """Return the message with identifiers in hex, as OTLP's JSON needs; protobuf's JSON has base64."""
+    """Return the message with identifiers in hex, as OTLP's JSON requires; protobuf's JSON has base64."""
     if isinstance(value, list):
         return [_with_hex(each) for each in value]
     if not isinstance(value, dict):
@@ -107,7 +107,7 @@ def _spans(nodes: Iterable[Node], profile: Profile) -> Iterator[Sequence[Any]]:
 def _of_node(node: Node, began: float) -> Iterator[Any]:
     sdk, api = _needed("opentelemetry.sdk.trace"), _needed("opentelemetry.trace")
     scope = _needed("opentelemetry.sdk.util.instrumentation").InstrumentationScope(SCOPE, __version__)
-    origin = nanoseconds(began)  # seconds since 1970 in a float are right to a quarter of a us only
+    origin = nanoseconds(began)  # seconds since 1970 in a float are accurate only to a quarter of a us
 
     def span(trace: str, name: str, start: int, end: int, parent: Any, attributes: dict[str, Any]) -> Any:
         context = api.SpanContext(
@@ -129,7 +129,7 @@ def _of_node(node: Node, began: float) -> Iterator[Any]:
         about = {"service.instance.id": f"{node.run.id}-{number}", "profile_train.rank": number, "process.pid": pid}
         resource = _resource(node.run, about)
         for one in stretches(in_time(rank.steps, attrgetter("start")), node.clock):
-            # With its start, for two training threads of a rank count their steps alike.
+            # The start is included because two training threads of a rank use the same step numbers.
             trace = f"{node.run.id} {pid} {one.step.index} {one.start}"
             fields = {"step": one.step.index, "steps": one.step.count, "tags": one.tags}
             attributes = {f"profile_train.{name}": value for name, value in fields.items()}
@@ -161,7 +161,7 @@ def _gauges(metrics: Metrics) -> Any:
 
 def _resource(run: Run, more: dict[str, Any]) -> Any:
     resources = _needed("opentelemetry.sdk.resources")
-    made = resources.Resource.create()  # with what the environment says
+    made = resources.Resource.create()  # with the attributes from the environment
     attributes = {"host.name": run.host, "profile_train.run": run.id, **more}
     if str(made.attributes["service.name"]).startswith("unknown_service"):
         attributes["service.name"] = SCOPE

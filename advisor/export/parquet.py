@@ -12,7 +12,7 @@ from advisor.export.extra import extra
 from advisor.export.tables import Column, Rows
 
 TOGETHER = 50_000
-"""Rows of a row group, which are in memory at a time."""
+"""Rows of a row group, all in memory at once."""
 
 
 @contextmanager

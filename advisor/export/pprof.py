@@ -72,7 +72,7 @@ def _numbers(field: int, values: Iterable[int]) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Return a number that is not negative, in groups of seven bits, the lowest first."""
+    """Return a nonnegative number in groups of seven bits, the lowest first."""
     made = bytearray()
     while value > 0x7F:
         made.append(value & 0x7F | 0x80)

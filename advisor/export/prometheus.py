@@ -1,7 +1,7 @@
 """Export a run as text for Prometheus' textfile collector, during or after the run.
 
-What was not measured is left out. The report's metrics keep their names, with the base unit at the end, and belong to
-the run; counts by rank suit `rate` and `sum by`.
+Values that were not measured are left out. The report's metrics keep their names, with the base unit appended, and are
+per run; counts per rank suit `rate` and `sum by`.
 """
 
 import math
@@ -31,13 +31,13 @@ BASE = {
     "B/s": ("_bytes_per_second", 1.0),
     "currency": ("", 1.0),
 }
-"""The base unit that a name ends in, and how many of it make one of the metric's unit.
+"""By a metric's unit: the suffix of its base unit, and the factor from the unit to the base unit.
 
-Metrics with other units are not exported: the kWh repeat the joules of `gpu_energy`.
+Metrics with other units are not exported: kWh would repeat the joules of `gpu_energy`.
 """
 
 SHARES = ("_fraction", "_share", "_ratio")
-"""Endings of names that already say that the metric is a ratio."""
+"""Endings of names that already mark the metric as a ratio."""
 
 
 def text(nodes: Iterable[Node], metrics: Metrics, run: str) -> str:
@@ -64,15 +64,23 @@ def text(nodes: Iterable[Node], metrics: Metrics, run: str) -> str:
 
 def _run(core: Any, runs: Sequence[Run], run: str) -> Iterator[Any]:
     labels = ["run", "node", "version"]
-    info = core.GaugeMetricFamily(f"{PREFIX}run_info", "What recorded it, and where.", labels=labels)
+    info = core.GaugeMetricFamily(
+        f"{PREFIX}run_info", "Version of profile-train and host of the recording.", labels=labels
+    )
     for each in runs:
         info.add_metric([run, printable(each.host), printable(each.version)], 1)
     yield info
     gauges = {
-        "run_active": ("Whether it goes on.", float(any(each.outcome == "running" for each in runs))),
-        "run_started_timestamp_seconds": ("When it began, Unix time.", min(each.started_at for each in runs)),
-        "run_duration_seconds": ("How long it took, once it has ended.", runs[0].duration),
-        "run_exit_status": ("As the shell saw it, once it has ended.", runs[0].exit_status),
+        "run_active": (
+            "1 while the run is in progress, else 0.",
+            float(any(each.outcome == "running" for each in runs)),
+        ),
+        "run_started_timestamp_seconds": (
+            "Start of the run, as Unix time in seconds.",
+            min(each.started_at for each in runs),
+        ),
+        "run_duration_seconds": ("Duration of the run, once it has ended.", runs[0].duration),
+        "run_exit_status": ("Exit status of the program, once it has ended.", runs[0].exit_status),
     }
     for name, (meaning, value) in gauges.items():
         yield from _gauge(core, PREFIX + name, meaning, run, value)
@@ -81,17 +89,17 @@ def _run(core: Any, runs: Sequence[Run], run: str) -> Iterator[Any]:
 def _ranks(core: Any, nodes: Iterable[Node], run: str) -> Iterator[Any]:
     labels = ["run", "node", "rank"]
     steps = core.SummaryMetricFamily(
-        f"{PREFIX}step_seconds", "Time of optimizer steps without what falls between them.", labels=labels
+        f"{PREFIX}step_seconds", "Time of optimizer steps, without the time between them.", labels=labels
     )
     batches = core.CounterMetricFamily(f"{PREFIX}batches", "Batches fetched for training.", labels=labels)
     phases = core.CounterMetricFamily(
-        f"{PREFIX}phase_seconds", "Time of steps, and between them, by what it went into.", labels=[*labels, "phase"]
+        f"{PREFIX}phase_seconds", "Time in and between steps, by phase.", labels=[*labels, "phase"]
     )
     for node in nodes:
         for rank in node.ranks:
             label_values, rows = [run, printable(node.run.host), str(rank.process.rank)], rank.steps
             steps.add_metric(label_values, sum(step.count for step in rows), _sum(rows, "duration") or 0.0)
-            if fetched := _sum(rows, "batches"):  # 0 also where no loader was seen
+            if fetched := _sum(rows, "batches"):  # also 0 if no loader was seen
                 batches.add_metric(label_values, fetched)
             for phase in (*PHASES, *BETWEEN):
                 if (seconds := _sum(rows, phase)) is not None:

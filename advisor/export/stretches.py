@@ -29,7 +29,7 @@ between two updates, then the phases in the order of a loop.
 
 @dataclass(frozen=True, slots=True)
 class ExportedStep:
-    """A step or, in a long run, the neighbors that one row stands for. Times are whole nanoseconds."""
+    """A step or, in a long run, the neighboring steps that one row stands for. Times are whole nanoseconds."""
 
     step: Step
     start: int
@@ -49,7 +49,7 @@ class ExportedStep:
 
 
 def stretches(steps: Iterable[Step], clock: Clock) -> Iterator[ExportedStep]:
-    """Yield a stretch per step on the reference's clock. Steps with an impossible or unknown length are left out."""
+    """Yield a stretch per step on the reference clock. Steps with an impossible or unknown length are left out."""
     for step in steps:
         lengths = {name: step.count * (getattr(step, name) or 0.0) for name in IN_ORDER}
         whole = length(step)

@@ -27,9 +27,9 @@ class Column:
 
 
 Open = Callable[[Path, str, Sequence[Column]], AbstractContextManager[Callable[[Rows], None]]]
-"""A format's function that begins a table of that name and columns in a folder, and yields one that takes rows.
+"""A format's function that opens a table with this name and these columns in a folder.
 
-It may be called as often as there are rows.
+It yields a function that takes rows and may be called repeatedly.
 """
 
 METRICS = (
@@ -58,7 +58,7 @@ def write(begin: Open, nodes: Iterable[Node], metrics: Metrics, folder: Path) ->
 
 
 def columns(cls: type) -> tuple[Column, ...]:
-    """Return the columns of the table with such rows: the node's host, then the fields."""
+    """Return the columns of the table for this class of rows: the node's host, then the fields."""
     return (Column("node", str), *(_column(cls, name, hint) for name, hint in hints(cls).items()))
 
 

@@ -1,1 +1,1 @@
-"""Many runs together: read into rows, kept as Parquet, asked by SQL."""
+"""Many runs together: read into rows, stored as Parquet, queried with SQL."""

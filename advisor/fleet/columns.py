@@ -1,4 +1,4 @@
-"""The tables of a fleet: one frozen dataclass each, from which Parquet files and their published schema are made.
+"""The tables of a fleet: one frozen dataclass each, from which Parquet files and their published schema are generated.
 
 Shares are 0 to 1, times seconds, hours hours. `None` means "not measured", never zero.
 """
@@ -22,10 +22,10 @@ CAUSES = {
     "checkpoint_save": "Saving checkpoints",
     "epoch_start": "Starting epochs",
 }
-"""What hours are lost to. The first six are phases of a step, the others lie between steps; none overlaps another."""
+"""Causes of lost hours. The first six are phases of a step, the others lie between steps; none overlaps another."""
 
 BETWEEN_STEPS = {"checkpoint_save": "checkpoint_save_share", "epoch_start": "epoch_restart_share"}
-"""The metric of each of the latter, a share of the run time."""
+"""The metric of each cause between steps, a share of the run time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

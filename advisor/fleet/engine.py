@@ -13,14 +13,14 @@ from advisor.fleet.read import Rows, read
 from profiler.errors import ProfilerError
 
 FEW = 24
-"""Folders that are read sooner than a process starts."""
+"""Number of folders that are read faster than processes start."""
 
 AT_ONCE = 20_000
-"""Folders whose rows are held in memory and written together."""
+"""Number of folders whose rows are held in memory and written together."""
 
 
 def rows(folders: Sequence[str], import_id: str, engine: str = "processes", address: str | None = None) -> list[Rows]:
-    """Return the rows of each folder, in no certain order."""
+    """Return the rows of each folder, in no particular order."""
     one = partial(read, import_id=import_id)
     if engine == "ray":
         return _by_ray(folders, one, address)
@@ -53,8 +53,8 @@ def _by_ray(folders: Sequence[str], one: partial[Rows], address: str | None) -> 
             f"--engine ray needs Ray, which is not installed here ({error}).", "pip install ray"
         ) from error
     if not ray.is_initialized():
-        ray.init(address=address, log_to_driver=False)  # without an address: a cluster that runs here, or a new one
-    # Ray Data holds rows as columns; a run's rows stay one value.
+        ray.init(address=address, log_to_driver=False)  # without an address: the local cluster, or a new one
+    # Ray Data stores rows as columns: as JSON, a run's rows stay one value.
     found = ray.data.from_items([{"folder": folder} for folder in folders]).map(
         lambda row: {"rows": json.encode(one(row["folder"])).decode()}
     )

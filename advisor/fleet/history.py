@@ -32,7 +32,7 @@ class PastRun:
 
 
 def past_runs(fleet: Path, run: Run) -> tuple[PastRun, ...]:
-    """Return the last runs of this run's script before it, the newest first.
+    """Return the latest earlier runs of this run's script, the newest first.
 
     Raises:
         ProfilerError: there is no data set, or no DuckDB to read it with.

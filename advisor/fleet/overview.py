@@ -1,4 +1,4 @@
-"""What a fleet of runs shows: hours lost, by cause and by owner; changes, regressions, slow hosts, runs to look at."""
+"""The overview of a fleet: hours lost, by cause and by owner; changes, regressions, slow hosts, runs to look at."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,37 +14,37 @@ from profiler.errors import ProfilerError
 from profiler.grouping import grouped
 
 MOST_ROWS = 50
-"""Rows of a table on the page; the rest is one row of sums."""
+"""Most rows of a table on the page."""
 MOST_CELLS = 3000
-"""Cells that the page's filters add up: about 300 kB."""
+"""Most cells that the page's filters add up: about 300 kB."""
 MOST_WORKS = 300
 MOST_WEEKS = 10_000
 EACH = 20
-"""Newest runs of a commit on a host that are compared."""
+"""Most runs compared for each commit and host, the newest ones."""
 
 FEWEST_RUNS = 4
-"""Of either side of a comparison: that four are all slower than four others happens by chance once in seventy times."""
+"""Fewest runs on each side of a comparison. Four are all slower than four others by chance once in 70 times."""
 LEAST_CHANGE = 0.05
 SPREADS = 3.0
-"""Least difference, in standard deviations of single runs: many scripts are compared, so chance gets many tries."""
+"""Least difference, in standard deviations of single runs: with many scripts, large differences occur by chance."""
 FEWEST_HOSTS = 3
 """With two hosts, it is unknown which one is unusual."""
 MAD = 1.4826
-"""Standard deviation over the median absolute deviation, of normally distributed values."""
+"""Ratio of the standard deviation to the median absolute deviation, for normally distributed values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetPart:
-    """Some of the fleet's runs; hours are of GPUs or of cores, as `Fleet.unit` says. None: not measured."""
+    """Some of the fleet's runs; `Fleet.unit` tells whether hours are of GPUs or of cores. None: not measured."""
 
     name: str | None = None
     runs: int
     hours: float
     money: float | None
     measured: float
-    """Hours of the runs whose phases were measured: those that `lost` can be a share of."""
+    """Hours of the runs whose phases were measured: the base for shares of `lost`."""
     ended_badly: float
-    """Hours of runs that failed or were killed; what of them was of use is not known."""
+    """Hours of runs that failed or were killed; how much of that was useful is not known."""
     lost_money: float | None
     lost: Mapping[str, float | None]
     """Hours by cause."""
@@ -133,7 +133,7 @@ class Fleet:
 
 
 def overview(connection: Any, *, since: str = "", price: float | None = None, unit: str | None = None) -> Fleet:
-    """Ask the data set everything; `unit` is GPU wherever a run used one, unless it is given."""
+    """Query the data set for the overview. If `unit` is not given, it is GPU if any run used one."""
     given = {"since": _date(since), "price": "NULL" if price is None else repr(float(price))}
 
     def ask(query: str, **more: Any) -> list[dict[str, Any]]:
@@ -146,7 +146,7 @@ def overview(connection: Any, *, since: str = "", price: float | None = None, un
     other = units["CPU" if unit == "GPU" else "GPU"]
     given["hours"] = f"{unit.lower()}_hours"
     if unit == "CPU":
-        given["price"] = "NULL * gpu_hours"  # a price is that of a GPU-hour
+        given["price"] = "NULL * gpu_hours"  # a price is per GPU-hour
     compared = ask(queries.COMPARABLE, fewest=2 * FEWEST_RUNS, most=MOST_WORKS, each=EACH)
     chosen, planned = choose(ask(queries.CHANGES), ask(queries.PLANS))
     cells = ask(queries.CELLS, most=MOST_CELLS)
@@ -192,9 +192,9 @@ def choose(
 ) -> tuple[list[FleetChange], float]:
     """Return the changes that together would save most hours, and the hours that all advice would save.
 
-    Changes to one script claim the same idle time. What several of them save together is taken as the sum of what each
-    adds in its run's plan, or as the best of them alone if that is more: never as the sum of what each would save
-    alone, nor as more than the script's whole plan.
+    Changes to one script claim the same idle time. Their combined saving is the sum of what each adds in its run's
+    plan, or the best single saving if that is more; it is not the sum of the single savings, and never more than the
+    saving of the script's whole plan.
     """
     ceilings = {(row["project"], row["script"]): row["hours"] or 0.0 for row in plans}
     left = [FleetChange(**{**row, "alone": row["alone"] or 0.0, "in_plan": row["in_plan"] or 0.0}) for row in advised]
@@ -237,7 +237,7 @@ def regressions(rows: Sequence[Mapping[str, Any]]) -> list[Slower]:
 def slow_hosts(rows: Sequence[Mapping[str, Any]]) -> list[Slower]:
     """Return the hosts that are slower than every other host at the same work from the same commit.
 
-    Without a commit, only runs of one day are taken for the same.
+    Without a commit, only runs of the same day are compared.
     """
     found: dict[str, Slower] = {}
     for runs in grouped(rows, lambda row: (row["work"], row["commit_id"] or row["day"])).values():
@@ -257,7 +257,7 @@ def slow_hosts(rows: Sequence[Mapping[str, Any]]) -> list[Slower]:
 def _slower(
     before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]], names: tuple[str, str]
 ) -> Slower | None:
-    """Return the slowdown if it stands clear of chance: every run is slower, by far more than runs differ."""
+    """Return the slowdown if it is clearly more than chance: every run is slower, and by far more than runs vary."""
     if min(len(before), len(after)) < FEWEST_RUNS:
         return None
     times = [[row["step_p50_s"] for row in side] for side in (before, after)]
@@ -287,10 +287,10 @@ def _look(row: dict[str, Any]) -> Look:
 
 
 def _date(text: str) -> str:
-    """Return an ISO date as it may stand in a query; "" is before all dates.
+    """Return an ISO date for use in a query; "" is before all dates.
 
     Raises:
-        ProfilerError: it is none.
+        ProfilerError: the text is not a date.
     """
     try:
         return date.fromisoformat(text).isoformat() if text else ""

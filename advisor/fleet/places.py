@@ -25,16 +25,16 @@ class RunFile:
     name: str
     size: int
     stamp: str
-    """Changes when the file does."""
+    """A value that changes when the file does."""
 
 
 def is_url(place: str) -> bool:
-    """Return whether fsspec has to reach it."""
+    """Return whether the place is reached with fsspec."""
     return "://" in place
 
 
 def find(place: str) -> Iterator[str]:
-    """Yield the run folders in a folder, itself included. Links are not followed, nor run folders searched."""
+    """Yield the run folders in a folder, itself included. Links are not followed, and run folders not searched."""
     if is_url(place):
         yield from _find_remote(place)
         return
@@ -46,7 +46,7 @@ def find(place: str) -> Iterator[str]:
         try:
             with os.scandir(folder) as entries:
                 inside = list(entries)
-        except OSError:  # of another user: not ours to read
+        except OSError:  # another user's private folder
             continue
         if any(_is_ours(entry.name) for entry in inside):
             yield folder
@@ -64,14 +64,14 @@ def _find_remote(place: str) -> Iterator[str]:
             if any(_is_ours(name) for name in files):
                 inside.clear()
                 yield filesystem.unstrip_protocol(folder)
-    except Exception as error:  # each store raises errors of its own
+    except Exception as error:  # each store raises its own errors
         raise ProfilerError(
             f"{place} cannot be read ({type(error).__name__}: {error}).", "Check the address and your access to it."
         ) from error
 
 
 def listing(folder: str) -> list[RunFile]:
-    """Return the files of a run folder that it is read from, by name."""
+    """Return the files that a run folder is read from, by name."""
     if is_url(folder):
         filesystem, path = _remote(folder)
         rows = (row for row in filesystem.ls(path, detail=True) if row["type"] == "file")
@@ -83,13 +83,13 @@ def listing(folder: str) -> list[RunFile]:
 
 
 def fetch(file: RunFile, most: int, scratch: Path) -> Path:
-    """Return a path at which the file can be read; of a URL, that of a copy in `scratch`.
+    """Return a path at which the file can be read; for a URL, the path of a copy in `scratch`.
 
     Raises:
         ProfilerError: it is too large, or not a regular file.
     """
     if file.size > most:
-        raise ProfilerError(f"{file.name} has {file.size:,} bytes, more than the {most:,} that are read.", "")
+        raise ProfilerError(f"{file.name} is too large: {file.size:,} bytes (limit: {most:,}).", "")
     if not is_url(file.place):
         if not stat.S_ISREG(os.lstat(file.place).st_mode):
             raise ProfilerError(f"{file.name} is a link or a device: it is not followed.", "")

@@ -1,7 +1,7 @@
-"""The SQL that a fleet is asked with. It is plain enough for DuckDB, ClickHouse, Spark and Trino alike.
+"""The SQL queries of a fleet, simple enough for DuckDB, ClickHouse, Spark and Trino alike.
 
-`{hours}` is the column of hours, `gpu_hours` or `cpu_hours`: the two are never added. `{price}` is that of an hour, a
-number or NULL; then the price declared for each run counts.
+`{hours}` is the column of hours, `gpu_hours` or `cpu_hours`: the two are never added. `{price}` is the price of an
+hour, a number or NULL; if NULL, the price declared for each run counts.
 """
 
 from advisor.fleet.columns import CAUSES
@@ -17,11 +17,11 @@ TOTALS = f"""count(*) AS runs, sum({{hours}}) AS hours, sum({{hours}} * coalesce
   sum(CASE WHEN outcome IN ('failed', 'killed') THEN {{hours}} END) AS ended_badly,
   sum({{hours}} * ({LOST}) * coalesce({{price}}, gpu_price)) AS lost_money, {_SUMS}"""
 WEEK = "strftime(date_trunc('week', CAST(day AS DATE)), '%Y-%m-%d')"
-"""The Monday of a day. Only DuckDB takes it: engines name weeks differently."""
+"""The Monday of a day's week. Only for DuckDB: engines name weeks differently."""
 WHERE = "{hours} IS NOT NULL AND day >= '{since}'"
 
 ALL = f"SELECT {TOTALS} FROM runs WHERE {WHERE}"
-"""Hours, and what they were lost to."""
+"""Hours, and hours lost by cause."""
 
 BY = (
     f"SELECT {{column}} AS name, {TOTALS} FROM runs WHERE {WHERE} GROUP BY {{column}} ORDER BY 3 DESC, 1 LIMIT {{most}}"
@@ -61,16 +61,16 @@ SELECT work, commit_id, host, project, script, day, started, step_p50_s, folder 
   ) AND step_p50_s > 0 AND started IS NOT NULL AND day >= '{since}' AND (crowded IS NULL OR NOT crowded)
 ) AS numbered WHERE recent <= {each} ORDER BY work, commit_id, host, recent
 """
-"""Step times of runs that did the same work, of the works with most hours: the newest of each commit and host."""
+"""Step times of runs with the same `work`, for the values with most hours: the newest of each commit and host."""
 
 LOOK = f"""SELECT folder, project, user_name, script, host, started, outcome, {{hours}} AS hours,
   {", ".join(f"lost_{cause}" for cause in CAUSES)}
 FROM runs WHERE {WHERE} AND (outcome IN ('failed', 'killed') OR {LOST} > 0)
 ORDER BY {{hours}} * (CASE WHEN outcome IN ('failed', 'killed') THEN 1 ELSE {LOST} END) DESC, started DESC, folder
 LIMIT {{most}}"""
-"""Runs that cost most hours for nothing: ended badly, or lost to a cause."""
+"""Runs that wasted most hours: they ended badly, or lost hours to a cause."""
 
 CELLS = f"""
 SELECT {WEEK} AS week, project, user_name, script, host, {TOTALS}
 FROM runs WHERE {WHERE} GROUP BY 1, 2, 3, 4, 5 ORDER BY hours DESC, 1, 2, 3, 4, 5 LIMIT {{most}}"""
-"""What the filters of the page add up."""
+"""The cells that the filters of the page add up."""

@@ -1,6 +1,6 @@
 """Read one run folder into rows. A pure function, so that any engine can map it over any number of folders.
 
-A folder may be broken, half-written, from another version, or made by an attacker: whatever it holds, it becomes a row.
+A folder may be broken, half-written, from another version, or made by an attacker: it becomes a row in any case.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from profiler.store import reader
 
 SCHEMA = "profile-train/result@1"
 LARGEST = {"result.json": 32 * 2**20, "store": 512 * 2**20}
-"""Bytes of a file from which it is not read: a run of a week has a tenth of that."""
+"""Largest file to read, in bytes: a week-long run has a tenth of that."""
 
 TEXT = 500
 """Characters kept of a text."""
@@ -40,7 +40,7 @@ class Rows:
 
 
 def read(folder: str, import_id: str = "") -> Rows:
-    """Return the rows of a run folder, a path or URL. Raises nothing."""
+    """Return the rows of a run folder, a path or URL. Never raises."""
     now, stamp = time.time(), ""
     try:
         found = listing(folder)
@@ -49,7 +49,7 @@ def read(folder: str, import_id: str = "") -> Rows:
             return _read(folder, found, stamp, import_id, now, Path(scratch))
     except ProfilerError as error:
         note = str(error)
-    except Exception as error:  # noqa: BLE001 - a store on the network raises errors of its own
+    except Exception as error:  # noqa: BLE001 - a store on the network raises its own errors
         note = f"{type(error).__name__}: {error}"
     return Rows(
         RunRow(
@@ -117,7 +117,7 @@ def _read(folder: str, files: Sequence[RunFile], stamp: str, import_id: str, now
 
 
 def _stored(files: Sequence[RunFile], scratch: Path) -> tuple[list[Run], str]:
-    """Return what each node's store says was run, and what is wrong with them."""
+    """Return the runs in each node's store, and what is wrong with the stores."""
     runs, notes = list[Run](), list[str]()
     for one in files:
         if not one.name.endswith(STORES):
@@ -161,7 +161,7 @@ def _measured(result: dict[str, Any], stored: Sequence[Run], duration: float | N
     gpu, computer = _group(result, "gpu"), _group(result, "machine")
     device = _text((computer or {}).get("cpu_model") if gpu is None else gpu.get("name"))
     hours = _number(_metric(result, "gpu_hours"))
-    hosts = {run.host: _number(run.cores) or 0.0 for run in stored}  # one may have several recorders
+    hosts = {run.host: _number(run.cores) or 0.0 for run in stored}  # a host may have several recorders
     cores = sum(hosts.values()) or _number(machine.get("cores"))
     no_gpu = computer is not None and gpu is None and hours is None
     representative = machine.get("representative")
@@ -190,7 +190,7 @@ def _work(result: dict[str, Any], script: str, device: str | None) -> str | None
 
 
 def _advice(result: dict[str, Any], base: float | None, shared: dict[str, Any]) -> tuple[AdviceRow, ...]:
-    """Return the advice that is worth following; its gains are of the run's hours, in the order of its plan."""
+    """Return the advice worth following, in the order of the plan; gains are shares of the run's hours."""
     rows, left = list[AdviceRow](), 1.0
     for item in _rows(result, "advice")[:MOST_ADVICE]:
         if not isinstance(item, dict) or item.get("severity") not in ("action", "suggest"):
@@ -213,7 +213,7 @@ def _advice(result: dict[str, Any], base: float | None, shared: dict[str, Any]) 
 
 
 def script_of(command: Sequence[str], cwd: str, project: str | None) -> str:
-    """Return the name by which runs of one script know each other, wherever its repository lies."""
+    """Return the name that all runs of a script share, wherever its repository is."""
     name = next((word for word in command if word.endswith(".py")), "")
     if not name and "-m" in command[:-1]:
         return command[command.index("-m") + 1]
@@ -227,7 +227,7 @@ def script_of(command: Sequence[str], cwd: str, project: str | None) -> str:
 
 
 def _group(result: dict[str, Any], kind: str) -> dict[str, Any] | None:
-    """Return the first group of the environment of that kind; several are numbered."""
+    """Return the first group of that kind in the environment; if there are several, they are numbered."""
     groups = _table(result, "environment").items()
     found = (group for name, group in groups if name == kind or name.startswith(f"{kind} "))
     return next((group for group in found if isinstance(group, dict)), None)
@@ -248,7 +248,7 @@ def _rows(within: dict[str, Any], name: str) -> list[Any]:
 
 
 def _number(value: Any) -> float | None:
-    """Return a finite number that is not negative, below any that is real."""
+    """Return a nonnegative number below 1e15, more than any real value; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
         return None
     return float(value)
@@ -265,7 +265,7 @@ def _share(value: Any) -> float | None:
 
 
 def _text(value: Any, most: int = TEXT) -> str | None:
-    """Return a text that any engine can hold; nothing else becomes one."""
+    """Return a text that any engine can store; None for anything else."""
     if not isinstance(value, str):
         return None
     return value[:most].replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")

@@ -16,9 +16,9 @@ everything else (assumption).
 def baseline(metrics: Metrics) -> State:
     """Return the mean steady step as measured.
 
-    Without workers, the data wait is in series with everything else. Its part that prepares no batch, such as a slow
-    sampler, stays in the training process with workers, too. Workers that cannot keep up set the pace instead: the
-    whole step is then as long as their supply takes, however fast the rest is.
+    Without workers, the data wait is in series with everything else. The part of it that prepares no batch, such as a
+    slow sampler, stays in the training process even with workers. Workers that cannot keep up set the pace: the step is
+    then as long as their supply takes, no matter how fast the rest is.
 
     Raises:
         Missing: the phases of the step were not measured.
@@ -31,7 +31,7 @@ def baseline(metrics: Metrics) -> State:
         phases["loader_overhead"] = phases.get("loader_overhead", 0.0) + overhead
     starved = metrics.get(workers_are_behind)
     busy = (metrics.get(gpu.gpu_computing_fraction) or 0.0) * measured
-    # The index is a share of what these leave of a window.
+    # The launch-bound index is a share of the window without these waits.
     waiting = (sync_fraction, exposed_comm_fraction, gpu.host_stall_fraction)
     waits = wait + sum((metrics.get(share) or 0.0) for share in waiting) * measured
     return State(

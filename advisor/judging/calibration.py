@@ -3,8 +3,8 @@
 Quantities are removed shares of the step time, r = 1 - T1/T0, predicted as (low, expected, high): the 10th, 50th and
 90th percentile. Intervals follow the record of past trials alone.
 
-Until a rule has ten records, its intervals are a quarter wider than its model gives them, and no narrower than the
-change expected in the rest of a step when much of it goes.
+Until a rule has ten records, its intervals are a quarter wider than its model's, and no narrower than the change
+expected in the rest of a step when a large part of it is removed.
 """
 
 import math
@@ -17,28 +17,29 @@ from advisor.judging.verdict import Verdict
 from advisor.models.effects import Triple
 from advisor.units import count, share
 
-# Between the 10th and the 90th percentile.
+# Share of outcomes between the 10th and the 90th percentile.
 TARGET = 0.8
 
-# With fewer records a share of 80 % is no more than a guess ...
+# Minimum number of records: with fewer, a share of 80 % is only a guess ...
 LEAST_RECORDS = 10
 
-# ... and the interval is widened by this instead (assumption: predictions are surer of themselves than they should be).
+# ... and intervals are widened by this factor instead (assumption: predictions are overconfident).
 UNTESTED = 1.25
 
-# An interval's side counts as no narrower than this: a point of the step time is what a trial can tell apart.
+# Least width of an interval's side: a trial can resolve one percentage point of the step time.
 LEAST_SIDE = 0.01
 
-# By how much what remains of a step is not what it was, once all the rest is gone: a loop that no longer sleeps between
-# its batches has its caches warm and its clock up. Measured once where a wait of 90 % went: the other phases took 17 %
-# less. Of eleven rows of the truth table that lose a wait or a log, what remained was off by 4 to 17 % of itself times
-# the removed share in nine, by 28 % in one, and in one of a small gain by more. With the quarter added this is 19 %.
+# Relative change of the remaining part of a step, if everything else is removed: a loop that no longer sleeps between
+# batches has warm caches and a high clock. Measured once, when a wait of 90 % was removed: the other phases took 17 %
+# less. In eleven rows of the truth table that lose a wait or a log, the error of the remaining part, relative to that
+# part times the removed share, was 4 to 17 % in nine, 28 % in one, and more in one with a small gain. With the quarter
+# added (UNTESTED), this is 19 %.
 REST = 0.15
 
-# A rule's confidence counts as so many trials: Beta(hits + 2, misses + 1) for a confidence of two thirds.
+# Weight of a rule's own confidence, in trials: Beta(hits + 2, misses + 1) for a confidence of two thirds.
 PRIOR_TRIALS = 3
 
-# The gain was as much as predicted; it was not. Neither: a trial without a result, and a change that was not made.
+# Verdicts that the gain was as large as predicted, and that it was not. INCONCLUSIVE and FAILED are neither.
 HITS = (Verdict.CONFIRMED, Verdict.BETTER)
 MISSES = (Verdict.PARTIAL, Verdict.REFUTED, Verdict.HARMFUL)
 
@@ -68,7 +69,7 @@ class Record:
 
     @property
     def needed(self) -> float:
-        """Return the factor on the interval's sides with which it just contains the outcome."""
+        """Return the least factor for the interval's sides with which it contains the outcome."""
         low, expected, high = self.predicted
         side = high - expected if self.observed > expected else expected - low
         return self.error / max(side, LEAST_SIDE)
@@ -86,9 +87,9 @@ def scale(records: Sequence[Record]) -> float:
 
 
 def rescaled(predicted: Triple, factor: float) -> Triple:
-    """Return the prediction with both sides of its interval times `factor`.
+    """Return the prediction with both sides of its interval multiplied by `factor`.
 
-    No step loses more than all of its time.
+    A step cannot lose more than all of its time.
     """
     low, expected, high = predicted
     if factor < 0 or not low <= expected <= high:
@@ -101,9 +102,9 @@ def rescaled(predicted: Triple, factor: float) -> Triple:
 def untested(predicted: Triple) -> Triple:
     """Return the prediction of a model with few trials: both sides of its interval a quarter wider.
 
-    A side counts as no narrower than 15 % of what remains of the step, in proportion to what goes: of a step of which
-    87 % goes, 13 % x 0.15 x 0.87. An end that a model puts at nothing or beyond stays there: that a change cannot cost
-    time is no estimate.
+    Before that, a side counts as at least 15 % of the remaining part of the step, times the removed share: if 87 % of a
+    step is removed, 13 % x 0.15 x 0.87. An interval that the model keeps on one side of zero stays on that side: that a
+    change cannot cost time is not an estimate.
     """
     low, expected, high = predicted
     least = REST * max(0.0, expected) * (1 - expected)
@@ -119,14 +120,14 @@ class Tried:
     rule: str
     verdict: Verdict
     predicted: Triple | None
-    """The share of the step time that was predicted to go; it is negative if the step takes longer."""
+    """Predicted share of the step time that is removed; negative if the step takes longer."""
     removed: Triple | None = None
     """The measured share with its 95 % interval; None if nothing could be measured."""
 
     def __post_init__(self) -> None:
         for triple in (self.predicted, self.removed):
             if triple is not None and not (list(triple) == sorted(triple) and triple[-1] <= 1):
-                raise ValueError(f"the trial of {self.rule!r} makes no sense")
+                raise ValueError(f"the trial of {self.rule!r} contains impossible values")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ class Calibration:
     tried: tuple[Tried, ...] = ()
     """The last trial of each rule on each program, with the model's own prediction, before any rescaling."""
     numbers: Mapping[str, int] = field(default_factory=dict)
-    """The number of all trials by rule, where some were repeated."""
+    """Number of all trials by rule, including repeated ones."""
 
     def of(self, rule: str) -> list[Tried]:
         """Return the trials of a rule's advice, oldest first."""

@@ -24,7 +24,7 @@ from profiler.errors import ProfilerError
 
 SCHEMA: Final = "profile-train/calibration@1"
 
-# Bytes, some 4000 lines: the newer half goes on, and what was there stays next to it with the ending .old.
+# Largest size in bytes, about 4000 lines. A full file is renamed to .old, and its newer half continues in a new file.
 MOST = 4 * 1024 * 1024
 
 
@@ -72,7 +72,7 @@ def append(file: Path, entry: Mapping[str, Any]) -> None:
                 _halve(file)
             if _is_torn(file):
                 line = b"\n" + line
-        # In one write at the end of the file: others may be adding to it.
+        # Append with a single write: other processes may append at the same time.
         descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.write(descriptor, line)
@@ -89,7 +89,7 @@ def append(file: Path, entry: Mapping[str, Any]) -> None:
 class _Line(Tried):
     schema: Literal["profile-train/calibration@1"]
     case: str
-    removed: Triple | None  # nothing was measured only where the line says so
+    removed: Triple | None  # required: only an explicit null means not measured
 
 
 def _note(file: Path, broken: list[int]) -> str:

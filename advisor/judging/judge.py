@@ -1,11 +1,12 @@
 """Check every rule against a run's metrics and order the advice of those that fire into a plan.
 
 Gains are never added. The plan walks the advice in order, applies each change to the step that the changes before it
-leave, and recomputes the floors. A change whose gain another change already brought ends as information only.
+leave, and recomputes the floors. A change whose gain another change already brought becomes information only.
 
-The order is by area, and within an area by score. A declared goal changes it. For cost, areas no longer matter after
-validity, and what saves most GPU-hours comes first. For memory, what frees most of it comes before everything else.
-Throughput and latency keep the order of tiers: the latency of a training run is that of its steps.
+The order is by area, and within an area by score. A declared goal changes it. For cost, areas do not matter after
+validity: advice that saves the most GPU-hours comes first. For memory, advice that frees the most memory comes first
+after validity. Throughput and latency keep the order of areas, because the latency of a training run is the latency of
+its steps.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,21 +27,22 @@ from advisor.models.state import Effect, Scenario, State, removed
 from advisor.rules import all_rules
 from advisor.rules.base import Advice, Area, Change, Evidence, Intervention, Rule, Severity
 
-# At a step-to-step variation of 5 %, a gain of 5 % needs 16 to 25 steps an arm to be confirmed; less drowns in noise.
+# Least expected gain of an action. At a step-to-step variation of 5 %, confirming a gain of 5 % takes 16 to 25 steps
+# per arm; smaller gains are lost in the noise.
 ACTION_EXPECTED = 0.05
-# Even the cautious prediction must stand clear of zero ...
+# The low end of the gain must exceed this ...
 ACTION_LOW = 0.02
-# ... and of what two runs of the same program differ by.
+# ... and this multiple of the noise, by which two runs of the same program differ.
 NOISE_MARGIN = 2.0
-# A change whose best case two runs of the same program differ by is not worth reading.
+# A change whose best case is within the difference of two runs of the same program is not worth reading.
 NOTHING = ACTION_LOW
-# Worth reading, not worth insisting on.
+# Least expected gain of a suggestion: worth reading, but not worth insisting on.
 SUGGEST_EXPECTED = 0.03
 
-# What a change costs its reader, by the rule's difficulty: an argument, an hour's work, a day's.
+# Relative effort of a change, by the rule's difficulty: one argument, an hour's work, a day's work.
 EFFORT = {1: 1.0, 2: 2.0, 3: 4.0}
 
-# Scores nearer than this are equal: predictions are not that good.
+# Relative difference up to which scores count as equal: predictions are not more accurate.
 SCORE_TIE = 0.10
 
 WINDOW_TOO_SHORT = "window-too-short"
@@ -56,7 +58,7 @@ class Outcome(Enum):
 
 
 class Estimate(NamedTuple):
-    """The 10th, 50th and 90th percentile: of the share of the step time that goes, negative if it grows; or seconds."""
+    """The 10th, 50th and 90th percentile of the removed share of the step time (negative if it grows) or of seconds."""
 
     low: float
     expected: float
@@ -72,17 +74,17 @@ class Finding:
     evidence: Evidence
     advice: Advice
     alone: Estimate | None = None
-    """Share of the step time that goes if nothing else is changed; None if no step time can be predicted."""
+    """Share of the step time that is removed if nothing else changes; None if no step time can be predicted."""
     in_plan: Estimate | None = None
     """The same after everything that precedes it in the plan."""
     cost: Estimate | None = None
-    """Share of the training's cost that goes; None where it equals the share of the step time."""
+    """Share of the training's cost that is removed; None if it equals the share of the step time."""
     saving: Saving | None = None
-    """What is expected in the plan, in GPU-hours and money; None without a GPU."""
+    """Expected saving in the plan, in GPU-hours and money; None without a GPU."""
     score: float = 0.0
     """Expected gain in the plan (in terms of the goal) x confidence / effort."""
     held_back: str = ""
-    """Why this is information only although its gain deserves more, in sentences; empty if that is not so."""
+    """Why this is only information although its gain deserves more, in sentences; empty otherwise."""
     modeled: Estimate | None = None
     """The prediction of the rule's model alone, before past trials make `alone` wider or narrower."""
 
@@ -115,7 +117,7 @@ class Judgment:
     findings: tuple[Finding, ...]
     """The findings in the order of the plan: faults, then by area and score; information last, by gain."""
     before: float | None
-    """Seconds that the mean step costs as measured, with its share of what falls between steps."""
+    """Measured seconds of the mean step, including its share of the time between steps."""
     after: Estimate | None
     """The same after all advice above information is followed."""
 
@@ -168,7 +170,7 @@ def _examine(rule: Rule, metrics: Metrics) -> RuleVerdict:
         return RuleVerdict(
             rule=rule, outcome=Outcome.NOT_MEASURED, why=missing.what, remedy=missing.remedy, need=missing.need
         )
-    except Exception as error:  # noqa: BLE001 - a broken rule must not take the others down with it
+    except Exception as error:  # noqa: BLE001 - a broken rule must not stop the others
         return _crashed(rule, error)
 
 
@@ -197,10 +199,10 @@ def _sentence(rule: Rule) -> str:
 
 
 def _without_superseded(examined: list[RuleVerdict], tried: Mapping[str, Tried]) -> list[RuleVerdict]:
-    """Return the examined rules with those silenced that another fired rule supersedes.
+    """Return the verdicts, without the findings of rules that another fired rule supersedes.
 
-    A rule does not silence others if it is superseded itself, or if a trial spoke against it: only the advice that it
-    would precede remains then.
+    A rule does not silence others if it is superseded itself, or if a trial refuted it: then only the advice that it
+    would precede remains.
     """
     against = {rule for rule, each in tried.items() if each.verdict.is_against}
     first_of_all = [e.rule for e in examined if e.finding and e.rule.id not in against]
@@ -252,7 +254,7 @@ class _Plan:
         return Estimate(times[0], expected.time, times[-1]) if expected else None
 
     def _walk(self, fired: list[Finding]) -> None:
-        """Order the findings: faults first, then area by area, each time the best of those left.
+        """Order the findings: faults first, then area by area, each time the best of the remaining ones.
 
         Faults come first because a run that does not fit or is broken has no speed.
         """
@@ -280,7 +282,7 @@ class _Plan:
     def _rank(self, information: Finding) -> tuple[bool, bool, float]:
         """Return the sort key of information: a recording of too few steps first, then by gain.
 
-        On a machine that other programs use, timings say little, so the cautious prediction counts.
+        On a machine that other programs use, timings are unreliable, so the low end of the prediction counts.
         """
         gain = information.cost if information.cost and self._goal == "cost" else information.in_plan
         tried = self._tried.get(information.rule.id)
@@ -296,7 +298,7 @@ class _Plan:
         return (not finding.advice.fault, area is not Area.VALIDITY, not serves, 0 if by_score else area.value)
 
     def _weigh(self, finding: Finding) -> Finding | None:
-        """Return the finding with its worth if it came next; None, and a verdict, if its gain model fails."""
+        """Return the finding with its worth as the next in the plan; None, and a verdict, if its gain model fails."""
         rule, advice = finding.rule, finding.advice
         void = bool(self._distorting) and rule.area is not Area.VALIDITY
         start: _States = dict.fromkeys(Scenario, self._start)
@@ -371,8 +373,8 @@ class _Plan:
     def _is_too_uncertain(self, rule: Rule, advice: Advice, gain: Estimate | None) -> bool:
         """Return whether the timings are too uncertain to insist on the advice.
 
-        A fault or a setting is always certain enough. After too few steps nothing else is. If only the step times
-        scatter, or other programs used the cores, a gain that stands clear of the scatter is.
+        A fault or a setting is always certain enough. After too few steps, nothing else is. If step times only scatter,
+        or other programs used the cores, a gain that is clear of the noise is certain enough.
         """
         if advice.fault or rule.certain:
             return False
@@ -396,7 +398,7 @@ class _Plan:
 
 
 def _gains_nothing(finding: Finding) -> bool:
-    """Return whether a change that is for speed alone gains too little in every scenario to be seen."""
+    """Return whether a change made only for speed gains too little to notice in every scenario."""
     advice, area = finding.advice, finding.rule.area
     for_speed = area in (Area.STALLS, Area.PRECISION, Area.KERNELS) or (area is Area.DISTRIBUTED and not advice.memory)
     if not for_speed or advice.fault or finding.cost:

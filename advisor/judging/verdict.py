@@ -4,7 +4,7 @@ from enum import Enum
 
 from advisor.stats.significance import NO_SPEEDUP, Interval
 
-# A change that makes one step in ten this much slower has failed, whatever the mean says.
+# Ratio of 90th percentiles above which a change is harmful, whatever its mean.
 WORSE_P90 = 1.05
 
 
@@ -46,7 +46,7 @@ def verdict_of(measured: Interval, predicted: tuple[float, float], p90_ratio: fl
         ValueError: the prediction is not an interval, or the ratio is not positive.
     """
     if predicted[0] > predicted[1] or p90_ratio <= 0:
-        raise ValueError(f"no prediction {predicted}, no ratio of percentiles {p90_ratio}")
+        raise ValueError(f"invalid prediction {predicted} or ratio of percentiles {p90_ratio}")
     if p90_ratio > WORSE_P90:
         return Verdict.HARMFUL
     if measured.high < NO_SPEEDUP:

@@ -18,28 +18,28 @@ from profiler.child import python
 _COMMAND = python("from advisor.cli import main; raise SystemExit(main())")
 _KEEPER = python("from advisor.mcp.ending import keep; keep()")
 MOST_OUTPUT = 100_000
-"""Bytes that are kept of each stream: its last ones."""
+"""Bytes kept of each stream: the last ones."""
 
 Tell = Callable[[float, str], Awaitable[None]]
 
 
 @cache
 def _keeper() -> subprocess.Popen[bytes]:
-    """Start the process that ends what still runs once this one is gone, even by SIGKILL."""
+    """Start the process that ends all running commands once this process is gone, even by SIGKILL."""
     return subprocess.Popen(
         _KEEPER, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
 
 
 def _say(line: str) -> None:
-    with contextlib.suppress(OSError):  # somebody has ended it
+    with contextlib.suppress(OSError):  # the keeper was ended
         os.write(_keeper().stdin.fileno(), f"{line}\n".encode())  # type: ignore[union-attr]
 
 
 async def run(words: list[str], folder: Path, limit: float, tell: Tell) -> tuple[int | None, str, str]:
-    """Run the command line in the folder for at most `limit` seconds; `tell` it every second.
+    """Run the command line in the folder for at most `limit` seconds, and `tell` the progress every second.
 
-    Return the exit status, None if the time limit ended it, stdout and stderr.
+    Return the exit status (None if the time limit ended it), stdout and stderr.
     """
     process = await anyio.open_process(
         [*_COMMAND, *words], stdin=subprocess.DEVNULL, cwd=folder, start_new_session=True
@@ -54,7 +54,7 @@ async def run(words: list[str], folder: Path, limit: float, tell: Tell) -> tuple
                 tasks.start_soon(_keep, process.stderr, err)
                 tasks.start_soon(_report, tell, began, err)
                 await process.wait()
-                tasks.cancel_scope.deadline = anyio.current_time() + 0.5  # a grandchild may hold the pipes
+                tasks.cancel_scope.deadline = anyio.current_time() + 0.5  # a grandchild may keep the pipes open
         status = process.returncode
     finally:
         with anyio.CancelScope(shield=True):

@@ -1,4 +1,4 @@
-"""End processes with all that they started: after a request, or after the server is gone."""
+"""End processes and everything that they started: after a request, or after the server is gone."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ PATIENCE = (10.0, 5.0, 5.0)
 
 
 def end(*pids: int) -> None:
-    """End processes and those below them, also in sessions of their own; return when none runs."""
+    """End processes and their descendants, also in other sessions; return once none runs, or after PATIENCE."""
     left = _below(pids)
     for number, seconds in zip((signal.SIGINT, signal.SIGTERM, signal.SIGKILL), PATIENCE, strict=True):
         for process in left:
@@ -33,7 +33,7 @@ def end(*pids: int) -> None:
 def keep() -> None:
     """Read PIDs that begin (+) and end (-) from stdin; at its end, end those that are left.
 
-    A pipe ends with the server, also after SIGKILL.
+    The pipe closes when the server ends, even by SIGKILL.
     """
     running = set[int]()
     for line in sys.stdin:
@@ -54,7 +54,7 @@ def _below(pids: Sequence[int]) -> list[psutil.Process]:
 
 
 def _runs(process: psutil.Process) -> bool:
-    # Its parent reaps it: to wait for it here would take its status away.
+    # Its parent reaps it: waiting for it here would discard its exit status.
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:

@@ -7,14 +7,14 @@ from profiler.store import find
 
 MOST_RUNS = 200
 DEEPEST = 3
-"""Folders below the root in which runs are looked for."""
+"""Levels of folders below the root that are searched for runs."""
 
 
 def within(root: Path, given: str) -> Path:
     """Return the path, absolute and with its symbolic links resolved.
 
     Raises:
-        ProfilerError: it is a URL, or does not lie in the root.
+        ProfilerError: it is a URL, or outside the root.
     """
     if "://" in given or "\0" in given:
         raise ProfilerError("URLs are not read here.", "Give the path of a local run.")

@@ -1,4 +1,4 @@
-"""Run one SELECT on a run's store, which may come from anyone, for a client that may send any SQL."""
+"""Run one SELECT on a run's store. Neither the store nor the client's SQL is trusted."""
 
 import json
 import os
@@ -13,15 +13,15 @@ from profiler.errors import ProfilerError
 MOST_ROWS = 200
 MOST_SECONDS = 5.0
 MOST_TEXT = 300
-"""Characters of a value that are shown."""
+"""Most characters shown of a value."""
 MOST_BYTES = 1 << 24
-"""Bytes of a value or row that SQLite may make."""
+"""Largest value or row that SQLite may produce, in bytes."""
 
 _LENGTH = 0  # SQLITE_LIMIT_LENGTH, from Python 3.11 on
 _RECURSIVE = 33  # SQLITE_RECURSIVE: Python has no name for it
-_STATEMENT_BUDGET = 1000  # instructions of SQLite between two looks at the clock
+_STATEMENT_BUDGET = 1000  # SQLite instructions between two checks of the time
 
-# What cannot make much out of little, and reaches nothing outside the file.
+# Functions that cannot turn a small input into a large output, and that access nothing outside the file.
 _FUNCTIONS = frozenset(
     (
         *("abs", "avg", "coalesce", "count", "cume_dist", "date", "datetime", "dense_rank", "first_value", "glob"),
@@ -34,10 +34,10 @@ _FUNCTIONS = frozenset(
 
 
 def select(path: Path, sql: str, *, rows: int = MOST_ROWS, seconds: float = MOST_SECONDS) -> list[str]:
-    """Return what the statement reads of the file, as lines of JSON: the names of the columns, then the rows.
+    """Return the result of the statement as lines of JSON: the names of the columns, then the rows.
 
     Raises:
-        ProfilerError: it is not one SELECT, it reads something else than the file, it fails, or it takes too long.
+        ProfilerError: it is not one SELECT, it reads anything but the file, it fails, or it takes too long.
     """
     until = time.monotonic() + seconds
     address = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
@@ -65,7 +65,7 @@ def select(path: Path, sql: str, *, rows: int = MOST_ROWS, seconds: float = MOST
 
 
 def _only_select(action: int, _first: str | None, second: str | None, _database: str | None, _in: str | None) -> int:
-    """Allow reading, and functions that are harmless; deny ATTACH, PRAGMA, writing and everything else."""
+    """Allow reading and harmless functions; deny ATTACH, PRAGMA, writing and everything else."""
     allowed = action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, _RECURSIVE) or (
         action == sqlite3.SQLITE_FUNCTION and (second or "").lower() in _FUNCTIONS
     )

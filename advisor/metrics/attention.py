@@ -18,7 +18,7 @@ _SOFTMAX = "aten::_softmax"
 _BATCHED = ("aten::bmm", "aten::baddbmm")
 _DROPOUT = re.compile("native_dropout|bernoulli")
 
-# Forward passes in one kernel, and at which positions of the query's shape heads, sequence and size of a head stand.
+# Forward passes in one kernel, and the positions of heads, sequence and head size in the query's shape.
 _FUSED = (
     (re.compile(r"scaled_dot_product\w*_attention(_for_cpu)?$|_cudnn_attention_forward$"), (1, 2, 3)),
     (re.compile(r"_flash_attention_forward$|_efficient_attention_forward$|_flash_attn_forward$"), (2, 1, 3)),
@@ -29,7 +29,7 @@ HALF = ("fp16", "bf16")
 _TRITON = ("attn_fwd", "bwd_kernel")
 HOPPER = 9
 LONG = 1024
-"""Keys from which the kernels differ by more than their launches (FlashAttention-3 paper, figures from 512 on)."""
+"""Keys from which kernels differ by more than their launch time (FlashAttention-3 paper, figures from 512 on)."""
 
 Stack = tuple[int, int, int]
 """Number of matrices, rows, columns."""
@@ -211,7 +211,7 @@ def _attention(scores: Stack, softmaxes: list[Operator], head: int, operators: t
         head=head,
         keys=scores[2],
         seconds=sum(part.total for part in parts),
-        # The softmax's result; with dropout also that of the dropout, and its mask.
+        # The softmax's result and, with dropout, also the dropout's result and mask.
         kept=sum(one.calls for one in softmaxes) * math.prod(scores) * (2 * element + 1 if dropout else element),
         dropout=dropout,
     )

@@ -27,7 +27,7 @@ class Need(Enum):
     DECLARATION = "declaration"
     """Only the user knows the value."""
     RUN = "run"
-    """This run, or a trace of it, did not show the value for any other reason."""
+    """Any other reason: this run, or a trace of it, did not show the value."""
 
 
 class Missing(Exception):
@@ -52,7 +52,7 @@ def known(value: T | None, what: str, remedy: str, need: Need = Need.RUN) -> T:
 
 
 def if_measured(compute: Callable[..., T], *arguments: object) -> T | None:
-    """Return what the function computes of the arguments; None if it raises Missing."""
+    """Return the function's result for the arguments; None if it raises Missing."""
     try:
         return compute(*arguments)
     except Missing:
@@ -76,7 +76,7 @@ class Metric(Generic[T_co]):
 
 
 def metric(unit: str | None, label: str = "") -> Callable[[Callable[[Metrics], T]], Metric[T]]:
-    """Make a metric of the decorated function.
+    """Make a metric from the decorated function.
 
     The function's name and docstring become the metric's. Without a label, the readable name is the function's name
     with spaces.
@@ -155,7 +155,7 @@ class Metrics:
         self._limits: Mapping[Threshold, float] = {}
 
     def limited(self, limits: Mapping[Threshold, float]) -> Metrics:
-        """Return the same metrics with these limits in place of the thresholds' own values.
+        """Return the same metrics with these limits instead of the thresholds' own values.
 
         Both share the computed values.
         """
@@ -184,8 +184,8 @@ class Metrics:
                 self._cache[metric] = metric.compute(self)
             except Missing as missing:
                 self._cache[metric] = missing
-            except (ArithmeticError, ValueError):  # a damaged or foreign store may hold any number, as 0 or 1e300 s
-                self._cache[metric] = Missing("The recording holds an impossible number", "Record the run again.")
+            except (ArithmeticError, ValueError):  # a damaged or foreign store may hold any number: 0, 1e300 s
+                self._cache[metric] = Missing("The recording contains an impossible value", "Record the run again.")
         value = self._cache[metric]
         if isinstance(value, Missing):
             raise Missing(value.what, value.remedy, value.need)

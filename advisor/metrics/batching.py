@@ -14,11 +14,11 @@ from advisor.models.roofline import EMPTY_KERNEL, roofline
 from profiler.schema import Operator
 
 INDEPENDENT = 4
-"""Calls in a row that are several of one purpose: query, key and value are three (assumption)."""
+"""Minimum number of calls in a row that one call could compute: query, key and value are only three (assumption)."""
 CHAINED = 8
-"""The same where each result could be the next one's input: layers have activations in between (assumption)."""
+"""The same if each result could be the next call's input: layers have activations in between (assumption)."""
 GROUPS = 8
-"""Numbers of rows for one size of weight that make experts of it: Mixtral has eight."""
+"""Different numbers of rows for one weight size from which they count as experts: Mixtral has eight."""
 _EXPERTS = re.compile(r"moe|expert", re.IGNORECASE)
 
 
@@ -30,15 +30,15 @@ class Batchable:
     together: float
     """Mean number of them that one call would compute."""
     size: str
-    """Size of those that take most of the time."""
+    """Size of the matmuls that take most of the time."""
     experts: bool
-    """Whether those are experts of a mixture, each with its own number of rows."""
+    """Whether these are experts of a mixture, each with its own number of rows."""
     share: float
     """Share of the time of computing kernels."""
     saved: float
-    """Share of their own time that is left to save where the call attains what matmuls typically do."""
+    """Share of their own time that is saved if the call is as fast as matmuls typically are."""
     late: float
-    """Share of the time in which the GPU was idle because of late launches that goes with their calls."""
+    """Share of the GPU's idle time from late launches that is removed together with their calls."""
 
 
 @metric(None)
@@ -73,7 +73,7 @@ def batchable_share(m: Metrics) -> float:
 
 
 def _saved(one: Operator, together: float, peaks: Peaks, is_amd: bool) -> float:
-    """Return the seconds less if that many calls were one that attains what matmuls typically do."""
+    """Return the seconds saved if `together` calls were one call that is as fast as matmuls typically are."""
     kernels = (one.kernels or one.calls) / together
     found = roofline(
         kind="matmul",

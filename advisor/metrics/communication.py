@@ -37,13 +37,16 @@ WAITING = ("backward", "communication")
 """Phases in which ranks wait for each other."""
 
 LOWER_CLOCK = 0.15
-"""GPUs of one kind differ by 8 % in typical jobs (Sinha et al., Not All GPUs Are Created Equal, SC 2022)."""
+"""Share by which a clock must be below the others to count as slower.
+
+GPUs of one kind differ by 8 % in typical jobs (Sinha et al., Not All GPUs Are Created Equal, SC 2022).
+"""
 FEWEST_CLOCKS = 10
-"""Samples of a busy GPU."""
+"""Minimum number of clock samples of a busy GPU."""
 
 _DDP = "DistributedDataParallel"
 OVERLAPPED = 0.5
-"""Share of communication that computing hides, from which it is not exposed by mistake (assumption)."""
+"""Share of communication hidden by computation from which the overlap is intended (assumption)."""
 
 BETWEEN_STEPS = ("checkpoint_save", "evaluation")
 """Work between steps that a single rank may do alone."""
@@ -256,11 +259,11 @@ def own_work(m: Metrics) -> tuple[OwnWork, ...]:
 
 
 def _spared(m: Metrics, rows: Sequence[Sequence[Step]], backward: float) -> list[list[float]]:
-    """Return, of each rank and row, the seconds that its forward pass, `backward` and its update are waiting for a
-    slower rank: the rest is what that rank takes for them, at this rank's own speed.
+    """Return, by rank and row, the seconds that the forward pass, `backward` and the update wait for a slower rank.
 
-    Where forward passes do not wait (all but FSDP's), no more than they differ by: what memory bounds does not go with
-    the clock. Nothing if no rank is known to be slower.
+    The rest is the slower rank's time for them, scaled to this rank's speed. If forward passes do not wait (all but
+    FSDP's), the scale is at least the ratio of their times, because memory-bound work does not scale with the clock.
+    Zero if no rank is known to be slower.
     """
     ranks, spared = _ranks(m), [[0.0] * len(each) for each in rows]
     speeds = _clocks(m, ranks) or _speeds(ranks)
@@ -286,7 +289,7 @@ def _clocks(m: Metrics, ranks: Sequence[Rank]) -> list[float] | None:
 
 
 def _speeds(ranks: Sequence[Rank]) -> list[float] | None:
-    """Return the backward passes per second that each rank would do without waiting, by torch's own times of some.
+    """Return each rank's backward passes per second without waiting, from the passes that torch timed.
 
     None if they were not timed on every rank.
     """
@@ -320,7 +323,7 @@ def common_steps(m: Metrics) -> tuple[tuple[Step, ...], ...]:
 
 
 def _exchanges(rank: Rank) -> list[Exchange]:
-    """Return the collectives of all of the rank's windows; a window has one of each kind."""
+    """Return the collectives of all windows of the rank: one entry per window and kind."""
     return [each for fact in rank.traces for each in fact.exchanges]
 
 
@@ -335,7 +338,7 @@ def _common(rows: Sequence[Mapping[K, Step]]) -> tuple[tuple[Step, ...], ...]:
 
 
 def _busy(step: Step) -> float:
-    """Return the step's seconds including the work after it, because the other ranks wait for that, too."""
+    """Return the step's seconds including the work between steps, because the other ranks wait for that, too."""
     return step.duration + sum(getattr(step, name) or 0.0 for name in BETWEEN_STEPS)
 
 

@@ -23,7 +23,7 @@ class Copies:
     seconds: float
     """Seconds of their kernels."""
     late: float
-    """Share of the time in which the GPU was idle because of late launches."""
+    """Share of the GPU's idle time from late launches that they cause."""
     share: float
     """Share of the time of computing kernels."""
     place: str

@@ -40,7 +40,7 @@ def _devices(m: Metrics) -> int:
 NEIGHBORS = 40
 """Steps compared on each side of the first window: near it, to exclude other changes over time."""
 NOTCH = 1.57
-"""Half a notch, over the interquartile range and the square root of the count.
+"""Half a notch, in units of the interquartile range divided by the square root of the count.
 
 Medians whose notches do not overlap differ (McGill, Tukey and Larsen, Variations of Box Plots, 1978).
 """

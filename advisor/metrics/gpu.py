@@ -16,9 +16,9 @@ from profiler.schema import DeviceFact, Gpu, Kernel, Window
 EVENT = 1e-6
 """Seconds that the profiler delays the host for each event of a trace (assumption)."""
 GRAPHS = 1.5
-"""Kernels for each call that launches, from which graphs are replayed."""
+"""Kernels per launch call above which graphs are replayed."""
 MOST_DELAYED = 0.5
-"""Share of the host's time to enqueue that is the profiler's at most: it halves a host's pace (assumption)."""
+"""Largest share of the host's enqueue time that the profiler causes: it halves the host's pace (assumption)."""
 _LONGER = "Record for longer: later windows may contain some."
 FEW_CONVOLUTIONS = 0.1
 """Share of all matmul time up to which convolutions hardly change the rate (assumption)."""
@@ -67,7 +67,7 @@ def device(m: Metrics) -> Device:
 
 
 def _trained_on(rank: Rank) -> DeviceFact | None:
-    """Return the device that holds most of the rank's tensors; the first where memory was not measured."""
+    """Return the device that holds most of the rank's tensors; the first if memory was not measured."""
     fullest = max(rank.memory_peaks, key=lambda peak: peak.allocated_peak, default=None)
     found = [fact for fact in rank.devices if fullest is not None and fact.id == fullest.id]
     return next(iter(found or rank.devices), None)
@@ -360,12 +360,12 @@ def h2d_pageable_share(m: Metrics) -> float:
 
 _MATMUL = ("matmul", "convolution")
 MOST_TIME = 0.8
-"""Share of the kernels' time for which blocks have to be known."""
+"""Share of the kernels' time for which blocks must be known."""
 MOST_UNKNOWN = 0.1
-"""Share of GPU time in products of unknown dtype: half of the least share that a rule acts on (assumption)."""
+"""Largest share of GPU time in matmuls of unknown dtype: half of the least share that a rule acts on (assumption)."""
 _MEMBOUND = ("elementwise", "normalization", "loss", "reduction", "layout", "copy")
 _FP64 = re.compile(r"(?<!optional)<double\b|dgemm|d884gemm|Cijk_\w+_DB?_")
-"""Of kernels of ATen, cuBLAS and hipBLAS: the type that they are instantiated for, not that of an argument."""
+"""Names of ATen, cuBLAS and hipBLAS kernels instantiated for fp64; the type of an argument does not count."""
 _LAYOUT = ("nchwtonhwc", "nhwctonchw", "batched_transpose", "transpose_nchw", "transpose_cnhw")
 
 
@@ -410,7 +410,7 @@ def _kernels(m: Metrics) -> list[Kernel]:
         raise no_window(m)
     dtypes: dict[str, set[str]] = {}
     for kernel in kernels:
-        if kernel.dtype:  # some have one only in windows with shapes
+        if kernel.dtype:  # some have a dtype only in windows with shapes
             dtypes.setdefault(kernel.name, set()).add(kernel.dtype)
     return [
         replace(kernel, dtype=next(iter(dtypes[kernel.name])))
@@ -421,7 +421,11 @@ def _kernels(m: Metrics) -> list[Kernel]:
 
 
 def _dtype_share(m: Metrics, wanted: Callable[[Kernel], bool]) -> float:
-    """Return the share of these kernels; Missing where products that may be of any dtype take long enough to matter."""
+    """Return the share of the wanted kernels.
+
+    Raises:
+        Missing: matmuls of unknown dtype take long enough to matter.
+    """
     unknown = _kernel_share(
         m, lambda kernel: kernel.kind in _MATMUL and kernel.dtype is None and kernel.tensor_cores is not False
     )

@@ -30,7 +30,7 @@ _HOPPER = "Run on a Hopper or newer GPU."
 CLOCK_SETTING, POWER_CAP = 0x2, 0x4
 """NVML clocks event reasons: clocks that somebody has set (nvidia-smi -lgc, -ac), and the power limit."""
 MOSTLY = 0.5
-"""Share of busy samples from which a limit holds for the run, not for a peak of it."""
+"""Share of busy samples from which a limit applies to the whole run, not only to peaks."""
 THERMAL = 0x20 | 0x40 | 0x80
 REASONS = {
     POWER_CAP: "software power cap",
@@ -151,7 +151,7 @@ def power_cap(m: Metrics) -> float:
     used = {sample.gpu for sample in m[busy_samples]}
     sold = [(gpu, peaks(gpu.name)) for gpu in m.profile.gpus if gpu.index in used and gpu.power_limit]
     ratios = [(gpu.power_limit or 0.0) / board.watts for gpu, board in sold if board and board.watts]
-    remedy = "Nothing to do, unless somebody lowered its limit."
+    remedy = "Nothing to do, unless the power limit was lowered."
     return known(min(ratios, default=None), "The rated power of this GPU is unknown", remedy)
 
 
@@ -248,7 +248,7 @@ def is_busy(sample: GpuSample) -> bool:
 
 
 def busy_clock(profile: Profile, rank: Rank, least: int = 1) -> float | None:
-    """Return the mean SM clock in MHz of the rank's GPU while that is busy; None with fewer than `least` samples."""
+    """Return the mean SM clock in MHz of the rank's GPU while it is busy; None with fewer than `least` samples."""
     indices = {gpu.index for gpu in profile.gpus_of(rank, {fact.id for fact in rank.memory_peaks})}
     # An idle GPU's clock is low on purpose.
     busy = [sample for sample in profile.gpu_samples if sample.gpu in indices and sample.sm_clock and is_busy(sample)]

@@ -27,7 +27,7 @@ _REMEDY = "Let the run last for a few seconds, on a system where psutil may insp
 @metric(None)
 def run(m: Metrics) -> Run:
     """The recording of the primary rank's node."""
-    return known(next(iter(m.profile.runs), None), "The run's own row is missing", "Record the run again.")
+    return known(next(iter(m.profile.runs), None), "The recording has no entry for the run", "Record the run again.")
 
 
 @metric("count", "cores the program may use")
@@ -41,7 +41,7 @@ def cores_allowed(m: Metrics) -> float:
     lists = [cores(rank.process.cpus or "") for rank in m.profile.ranks if rank.process.node_rank == node]
     one = cores(m[primary_rank].process.cpus or "")
     if sum(each.host == mine.host for each in m.profile.runs) < 2 or one is None or len(one) > mine.cores:
-        return mine.cores  # it sees the machine, or a quota holds for all
+        return mine.cores  # one recorder sees the machine, or a quota applies to all ranks
     return max(mine.cores, float(len(frozenset[int]().union(*(each for each in lists if each)))))
 
 

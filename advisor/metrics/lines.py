@@ -22,34 +22,34 @@ from profiler.grouping import totals
 from profiler.schema import BETWEEN, Stack
 
 Z = 1.96
-"""Of a 95 % interval."""
+"""Half the width of a 95 % interval, in standard deviations."""
 
 MOST_PLACES = 12
-"""Places kept of a phase."""
+"""Largest number of places kept per phase."""
 
 INNER = 0.8
-"""Share of a function's time from which the function that it calls is named instead of it ..."""
+"""Share of a function's time from which a function that it calls is named instead ..."""
 
 MOSTLY = 0.5
-"""... and from which it is named besides it, with its line."""
+"""... and from which that function is named in addition, with its line."""
 
 NEAR = 0.7
-"""Share of the hottest line's time from which another line is about as hot: samples do not tell them apart."""
+"""Share of the hottest line's time from which another line is about as hot: samples cannot distinguish them."""
 
 LITTLE = 0.3
-"""Share of a function's time below which its own lines say little, and those count in which it calls others."""
+"""Share of a function's time below which its own lines are not conclusive; lines that call others then count, too."""
 
 OWN = 0.7
-"""Share of a function's time in no other function of the program, from which its hottest line is what takes it."""
+"""Share of a function's time spent in no other function of the program, from which its hottest line is the cause."""
 
 WORTH_READING = 0.05
 """Share of the step from which the source around a place is read."""
 
 MANY_FORWARDS = 4.0
-"""Calls of a model per backward pass from which some are evaluations or single rows; a GAN or a teacher has 2 or 3."""
+"""Model calls per backward pass from which some are evaluations or single rows; a GAN or a teacher has 2 or 3."""
 
 EVALUATES = 0.05
-"""Share of the run in evaluation from which passes without gradients are that evaluation."""
+"""Share of the run in evaluation from which passes without gradients count as that evaluation."""
 
 KNOWN = {
     **dict.fromkeys(("PIL", "cv2", "json", "gzip", "re", "pandas", "matplotlib", "sklearn", "torchmetrics", "wandb")),
@@ -58,7 +58,7 @@ KNOWN = {
     **dict.fromkeys(("threading", "queue"), "lock"),
     **dict.fromkeys(("transformers", "tokenizers", "sentencepiece", "tiktoken"), "tokenizers"),
 }
-"""Libraries and standard modules that say what kind of work a line is, by that kind where it has another name."""
+"""Libraries and standard modules that show a line's kind of work, and the kind's name if it differs (else None)."""
 
 CALLS = {
     **{"time.sleep": "sleep", "gc.collect": "gc", "acquire": "lock", "double": "float64", "deepcopy": "copy"},
@@ -66,13 +66,13 @@ CALLS = {
     **dict.fromkeys(("print", "tqdm.write"), "logging"),
     **dict.fromkeys(("dump", "dumps", "to_csv", "writerow", "writerows"), "file"),
 }
-"""Kinds by what the hottest line calls."""
+"""Kind of work by the function that the hottest line calls."""
 
 LISTS = frozenset(("torch.tensor", "torch.as_tensor", "torch.FloatTensor", "torch.LongTensor"))
 """Functions that visit each element of a Python list."""
 
 VALUES = frozenset(("item", "cpu", "numpy", "tolist"))
-"""Methods by which a tensor's values come to Python."""
+"""Methods that return a tensor's values to Python."""
 
 MEASURED: dict[str, Metric[float]] = {
     **dict.fromkeys(("other", "logging", "metric"), step.other_fraction),
@@ -81,24 +81,26 @@ MEASURED: dict[str, Metric[float]] = {
     "optimizer": step.optimizer_fraction,
     "data_wait": step.data_wait_fraction,
 }
-"""What hooks measure of the phases that stacks know."""
+"""Metric that hooks measure, for each phase of the stacks."""
 
 TIMED_ALIKE = frozenset(("data_wait", "backward", "optimizer"))
-"""Phases that are one call of a library, for stacks as for hooks."""
+"""Phases that are a single library call, both for stacks and for hooks."""
 
 LOOPS = frozenset(("forward", "backward", "optimizer", "data_wait"))
-"""Phases that a training loop is made of. A function that holds two of them is a part of it."""
+"""Phases of a training loop. A function that contains two of them is part of the loop."""
 
 TRAINS = frozenset(("backward", "optimizer"))
 """Phases that only the training loop calls."""
 
 TORN = 0.03
-"""Share of a function's time up to which a phase says nothing: py-spy reads stacks while they change, and mixes two."""
+"""Share of a function's time up to which a phase is ignored: py-spy reads stacks while they change, and mixes two."""
 
 _NAMELESS = frozenset(("inner", "wrapper", "decorate_context"))
-"""Functions around others, which say nothing of them."""
+"""Names of wrapper functions, which do not identify the wrapped function."""
 
-_REMEDY = "Record with stacks (the default) for some seconds; `profile-train doctor` says whether they may be sampled."
+_REMEDY = (
+    "Record with stacks (the default) for some seconds; `profile-train doctor` reports whether sampling is permitted."
+)
 
 _Key = tuple[str, str]
 """File and function."""
@@ -107,7 +109,7 @@ _Frame = tuple[str, int, str, str]
 """File, line, function and library."""
 
 _Part = tuple[str, str, str, int | str]
-"""Phase, file, function, and of the loop's own work its line, or the library that its lines call; else 0."""
+"""Phase, file, function and, for the loop's own work, its line or the library that its lines call; else 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,32 +120,32 @@ class HotPlace:
     file: str
     line: int
     function: str
-    """The function's name; of a line in the training loop, the loop's function."""
+    """The function's name; for a line in the training loop, the loop's function."""
     whole: bool
-    """Whether the time is that of the whole function; else of the line alone."""
+    """Whether the time is the whole function's; otherwise it is the line's."""
     share: float
-    """Share of the step; of a worker, of the time in which it makes batches; between steps, of the run."""
+    """Share of the step; for a worker, of the time in which it prepares batches; between steps, of the run."""
     low: float
-    """Lower end of the share's 95 % interval, by the number of samples."""
+    """Lower end of the share's 95 % interval, from the number of samples."""
     high: float
     samples: int
     library: str
     """The library or standard module in which most of the time passes.
 
-    It is "" for the program's own lines and what they call of C.
+    It is "" for the program's own lines and the C code that they call.
     """
     called: str
-    """The library's function that the line calls, where most of the time passes in one; else empty."""
+    """The library function that the line calls, if most of the time passes in one; else empty."""
     phases: tuple[tuple[str, float], ...] = ()
     """Share of the step by phase, the largest first; empty if all of it is in `phase`."""
     own: float = 1.0
     """Part of the time in which no other function of the program runs below this one."""
     kind: str = ""
-    """What takes the time, as far as frames and source show it: "loop", "sleep", a library, ...; else empty."""
+    """Kind of work, if frames and source show it: "loop", "sleep", a library, ...; else empty."""
     outer: str = ""
     """The function that all of the time passes in, if less than INNER of it passes in this one; else empty."""
     inner: float = 1.0
-    """Part of the time that passes in this function; below INNER with an outer one."""
+    """Part of the time that passes in this function; below INNER if there is an outer function."""
     near: tuple[int, ...] = ()
     """Other lines of the function that are about as hot."""
 
@@ -186,7 +188,7 @@ def sampled(m: Metrics) -> tuple[Stack, ...]:
 
 def _in_steps(rank: Rank) -> tuple[Stack, ...]:
     rows = [row for row in rank.stacks if row.role == "rank"]
-    inside = [row for row in rows if row.phase not in BETWEEN]  # by its frames, whatever the clocks of both say
+    inside = [row for row in rows if row.phase not in BETWEEN]  # by frames: the two clocks may disagree
     return tuple([row for row in inside if row.steady] or inside or rows)
 
 
@@ -199,16 +201,16 @@ def stack_samples(m: Metrics) -> int:
 @metric(None)
 def hot_places(m: Metrics) -> tuple[HotPlace, ...]:
     """The program's own functions and lines that take the largest share of a step, largest first."""
-    m[sampled]  # or say why there are none
+    m[sampled]  # raises Missing without stacks
     places = [_within_its_phases(m, place) for place in places_of(m, m[primary_rank])]
     return tuple(sorted(places, key=lambda place: -place.share))
 
 
 def _within_its_phases(m: Metrics, place: HotPlace) -> HotPlace:
-    """Return the place with no larger a share than the phases that it lies in: samples only estimate what was timed.
+    """Return the place with its share limited to the share of its phases: samples only estimate what was timed.
 
-    Where the whole interval is above it, stacks and hooks may differ in what they call a phase, but for those that are
-    one call of a library: then the place stays.
+    If the whole interval is above that share, stacks and hooks may define the phases differently: the place then stays
+    unchanged, unless its phases are single library calls.
     """
     phases = [phase for phase, _ in place.phases or ((place.phase, place.share),)]
     shares = {fraction: m.get(fraction) if fraction else None for fraction in map(MEASURED.get, phases)}
@@ -259,7 +261,7 @@ def places_between(m: Metrics) -> tuple[HotPlace, ...]:
 def _evaluating(rows: Sequence[Stack], since: float) -> frozenset[_Key]:
     """Return the functions that read batches or call the model, never train, and hardly run in steady steps.
 
-    py-spy's clock may be off by more than a short step: without gradients, they may run there for longer.
+    py-spy's clock may be off by more than a short step, so the limit is higher for functions without gradients.
     """
     times: dict[_Key, list[float]] = defaultdict(lambda: [0.0, 0.0])
     lines: dict[_Key, set[int]] = defaultdict(set)
@@ -281,7 +283,7 @@ def _evaluating(rows: Sequence[Stack], since: float) -> frozenset[_Key]:
 
 
 def _as_evaluation(row: Stack, evaluating: frozenset[_Key]) -> Stack:
-    """Return a stack as one of an evaluation, without what that calls, if it lies in one."""
+    """Return the stack; one in an evaluation is marked as such, without the frames that the evaluation calls."""
     at = next((at for at, frame in enumerate(row.frames) if (frame[0], frame[2]) in evaluating), None)
     return row if at is None else replace(row, phase="evaluation", steady=False, frames=row.frames[: at + 1])
 
@@ -331,7 +333,7 @@ def anomaly_place(m: Metrics) -> tuple[str, int]:
             code = line.partition("#")[0]
             if "detect_anomaly" in code and "import" not in code and "False" not in code:
                 return file, number
-    raise Missing("No line that turns anomaly detection on was found", _REMEDY)
+    raise Missing("The line that enables anomaly detection was not found", _REMEDY)
 
 
 OUTSIDE = ("other", "logging", "metric")
@@ -342,15 +344,15 @@ OWN_WORK = (*OUTSIDE, "data_wait")
 
 
 def is_worth_naming(place: HotPlace, phases: Sequence[str], *, on_cpu: bool) -> bool:
-    """Return whether a place is more than the model at work: its kind is known, or it is own work in these phases."""
+    """Return whether a place is worth naming: its kind is known, or it is the program's own work in these phases."""
     return bool(place.kind) or (place.phase in phases and is_own_work(place, on_cpu=on_cpu))
 
 
 def is_own_work(place: HotPlace, *, on_cpu: bool) -> bool:
-    """Return whether the time is not that of one torch function, such as the loss, which the training needs.
+    """Return whether the time is not spent in one torch function that the training needs, such as the loss.
 
     With a GPU, a line of the loop that calls no Python function may be a copy, in which the host waits for the GPU. A
-    line that takes a batch from a loader, or from a library around it, is no work of its own.
+    line that takes a batch from a loader, or from a library around it, does not count as own work.
     """
     libraries = ("torch", *(() if on_cpu else ("",)))
     return place.whole or (place.phase != "data_wait" and place.library not in libraries)
@@ -373,7 +375,7 @@ def _with_kinds(m: Metrics, places: Iterable[HotPlace]) -> tuple[HotPlace, ...]:
 
 
 def _in_a_loop(place: HotPlace, text: list[str]) -> HotPlace:
-    """Return the place with a line that a loop repeats, if one is about as hot as its hottest."""
+    """Return the place with a line that a loop repeats, if there is one about as hot as its hottest line."""
     for line in (place.line, *place.near):
         around = syntax(text, line)
         if around and around.loop:
@@ -382,10 +384,10 @@ def _in_a_loop(place: HotPlace, text: list[str]) -> HotPlace:
 
 
 def kind_of(place: HotPlace, around: Syntax | None, forwards: float, *, evaluates: bool = False) -> str:
-    """Return what takes the time of a place; empty if nothing shows it.
+    """Return a place's kind of work; empty if nothing shows it.
 
-    `forwards` are the calls of a model per backward pass, 0 if unknown; `evaluates` is whether hooks saw the run spend
-    time in evaluation.
+    `forwards` is the number of model calls per backward pass, 0 if unknown; `evaluates` is whether hooks saw the run
+    spend time in evaluation.
     """
     around = around or Syntax()
     if place.phase in ("backward", "optimizer", "checkpoint_save", "evaluation"):
@@ -409,7 +411,7 @@ def kind_of(place: HotPlace, around: Syntax | None, forwards: float, *, evaluate
         return "lists"
     if around.recurrent and place.phase == "forward":
         return ""
-    # A loop over modules is the model; so is a line that only calls other functions of the program.
+    # A loop over modules is the model, and so is a line that only calls other functions of the program.
     least = LITTLE if place.phase in OUTSIDE else OWN
     if around.loop and place.own >= least and not place.called.endswith("_call_impl"):
         return "parameters" if around.parameters else "loop"
@@ -417,13 +419,13 @@ def kind_of(place: HotPlace, around: Syntax | None, forwards: float, *, evaluate
 
 
 def _loop(rows: Iterable[Stack]) -> frozenset[_Key]:
-    """Return the functions that hold more than one phase of the step, or call the backward pass."""
+    """Return the functions that contain more than one phase of the step or call the backward pass, and `<module>`."""
     phases = _phases(rows).items()
     return frozenset(key for key, held in phases if len(held & LOOPS) > 1 or "backward" in held or key[1] == "<module>")
 
 
 def _phases(rows: Iterable[Stack]) -> dict[_Key, set[str]]:
-    """Return the phases that each of the program's functions holds."""
+    """Return the phases that each of the program's functions contains."""
     times: dict[_Key, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for row in rows:
         for file, _, function, _ in _above_the_phase(row):
@@ -435,10 +437,10 @@ def _phases(rows: Iterable[Stack]) -> dict[_Key, set[str]]:
 
 
 def _above_the_phase(row: Stack) -> list[_Frame]:
-    """Return the program's frames that called the library which makes the phase: those before its first frame.
+    """Return the program's frames before the first frame of the library that makes the phase.
 
-    A framework that drives the loop lies above them; then all of the program's frames count. torch.no_grad() as a
-    decorator makes no phase.
+    If a framework drives the loop, the program's frames above and below the framework's count. torch.no_grad() as a
+    decorator does not make a phase.
     """
     own: list[_Frame] = []
     for frame in row.frames:
@@ -457,12 +459,12 @@ def _places(rows: Sequence[Stack], total: float, loop: frozenset[_Key]) -> list[
         if not own:
             continue
         called = next((frame for frame in own if (frame[0], frame[2]) not in loop and frame[2] != "<module>"), None)
-        if called is not None:  # whatever its phases: a metric calls the model, and computes for itself
+        if called is not None:  # in any phase: a metric both calls the model and computes itself
             parts["", called[0], called[2], 0].append(row)
         else:
             file, line, function, _ = own[-1]
             library, _ = _calls(row)
-            # Several lines of the loop that plot are one place.
+            # Lines of the loop that call the same known library, such as a plotting library, are one place.
             parts[("", file, function, library) if library in KNOWN else (row.phase, file, function, line)].append(row)
     _add_calling_lines(parts, loop)
     if not total:
@@ -480,7 +482,7 @@ def _places(rows: Sequence[Stack], total: float, loop: frozenset[_Key]) -> list[
 
 
 def _add_calling_lines(parts: dict[_Part, list[Stack]], loop: frozenset[_Key]) -> None:
-    """Give a function the little time of the loop's line that calls it: there its locals and results are freed."""
+    """Add the short time of a loop's line to the function that it calls: the line frees its locals and results."""
     callers: dict[_Frame, dict[_Part, float]] = defaultdict(lambda: defaultdict(float))
     for key, rows in parts.items():
         if key[3] == 0:
@@ -519,7 +521,7 @@ def _place(key: _Part, rows: list[Stack], total: float, count: int) -> HotPlace:
     low, high = interval(share, count)
     library, called = _passes_in(rows, seconds)
     if not library and sum(row.total for row in rows if _calls(row) == ("", "")) < seconds / 2:
-        # Several libraries share it: what the hottest line calls says most.
+        # Several libraries share the time: use the one that the hottest line calls.
         hottest = [row for row in rows if _own(row)[-1][:3] == (file, line, function)]
         library, called = _passes_in(hottest, sum(row.total for row in hottest)) if hottest else ("", "")
     return HotPlace(
@@ -606,9 +608,9 @@ def _passes_in(rows: list[Stack], seconds: float) -> tuple[str, str]:
 
 
 def _calls(row: Stack) -> tuple[str, str]:
-    """Return the library that the program's last line of a sample calls, and its function; empty of none.
+    """Return the library that the program's last line of a sample calls, and its function; empty if there is none.
 
-    Of the standard library, it is the module.
+    For the standard library, it is the module.
     """
     after = row.frames[row.frames.index(_own(row)[-1]) + 1 :]
     if not after:
@@ -618,7 +620,7 @@ def _calls(row: Stack) -> tuple[str, str]:
 
 
 def interval(share: float, count: float, z: float = Z) -> tuple[float, float]:
-    """Return the interval of a share that was seen in so many samples: the 95 % interval, unless `z` is another's.
+    """Return the interval of a share measured in `count` samples: the 95 % interval, unless `z` differs.
 
     Source: Wilson (1927), Probable inference, the law of succession, and statistical inference.
     """

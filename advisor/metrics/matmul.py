@@ -14,7 +14,7 @@ MULTIPLES = {"fp16": 8, "bf16": 8, "fp8": 16}
 Dimensions that are not a multiple of it use slower kernels (NVIDIA, Matrix Multiplication Background).
 """
 LARGE = 2048
-"""Shortest dimension for fp8: in smaller matmuls, converting takes what the faster tensor cores save (torchao)."""
+"""Shortest dimension for fp8: in smaller matmuls, conversion costs what the faster tensor cores save (torchao)."""
 SHORTEST = 64
 """Shortest dimension to consider: padding a shorter one to a multiple of 8 may add more than a tenth."""
 

@@ -26,7 +26,7 @@ class Unfused:
     calls: float
     """Normalizations per step."""
     operators: float
-    """Kernels of each."""
+    """Kernels per normalization."""
     bytes: float
     """Bytes that they move per step."""
     least: float
@@ -34,9 +34,9 @@ class Unfused:
     share: float
     """Share of the time of computing kernels."""
     saved: float
-    """Share of that time that one kernel saves which attains what its kind typically does."""
+    """Share of that time that one kernel of typical speed saves."""
     trained: bool
-    """Whether a backward pass was recorded, whose part is not in these figures."""
+    """Whether a backward pass was recorded; these figures do not include it."""
     own: bool
     """Whether torch's own operator calls them."""
 
@@ -79,7 +79,7 @@ def unfused_norm_share(m: Metrics) -> float:
 
 
 def _roots(operators: list[Operator]) -> Iterator[tuple[Operator, tuple[int, ...]]]:
-    """Yield the reciprocal root of each normalization, and the shape that is normalized: its mean is rooted."""
+    """Yield the reciprocal square root of each normalization, and the normalized shape, whose mean is its input."""
     for root in operators:
         if root.name != "aten::rsqrt" or root.phase == "backward" or root.inputs[:1] == ((),) or not root.inputs:
             continue
@@ -95,7 +95,10 @@ def _roots(operators: list[Operator]) -> Iterator[tuple[Operator, tuple[int, ...
 
 
 def _parts(root: Operator, shape: tuple[int, ...], operators: list[Operator]) -> Iterator[tuple[Operator, float]]:
-    """Yield the operators of the normalization, and how many of their calls belong to it: one for each root."""
+    """Yield the operators of the normalization, each with the share of its calls that belongs to it.
+
+    There is one call per root, except for copies, which may be two.
+    """
     rows, weight = (*shape[:-1], 1), shape[-1:]
     for one in operators:
         if one.phase == "backward" or one.path[: len(root.path)] != root.path or not one.inputs:

@@ -92,7 +92,7 @@ def shaped_operators(m: Metrics) -> Shaped:
 
 @metric("count", "functions compiled separately")
 def compiled_functions(m: Metrics) -> int:
-    """Functions of which torch.compile makes separate graphs: one for a model, and one for each piece behind a break.
+    """Functions that torch.compile compiled separately: one for a model, and one for each piece after a graph break.
 
     torch names the ranges of their calls "Torch-Compiled Region: function/variant".
     """
@@ -155,7 +155,7 @@ def products(m: Metrics) -> tuple[Product, ...]:
 
 
 def product_of(operator: Operator) -> Product | None:
-    """Return the matmul that an operator does; None if it multiplies no two matrices or stacks of them."""
+    """Return the matmul of an operator; None if it does not multiply two matrices or stacks of matrices."""
     first = _FIRST_MATRIX.get(operator.name)
     matrices = () if first is None else operator.inputs[first : first + 2]
     if len(matrices) != 2:

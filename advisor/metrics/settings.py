@@ -21,7 +21,7 @@ def primary_rank(m: Metrics) -> Rank:
 
 
 def require_sized(facts: Iterable[ModelFact | OptimizerFact]) -> None:
-    """Raise Missing if only code of the program knows the size of a parameter: that code is not called."""
+    """Raise Missing if only the program's own code can return the size of a parameter: that code is not called."""
     if not all(fact.sized for fact in facts):
         raise Missing(
             "Only the program's own classes know the size of the parameters, and profile-train does not call their "

@@ -26,7 +26,7 @@ def stage(m: Metrics) -> int:
     At stage 0 everything is whole; at stage 3 weights, gradients and optimizer state are sharded.
 
     Raises:
-        Missing: the model is sharded, but at which stage is not recorded.
+        Missing: the model is sharded, but the stage is not recorded.
     """
     settings = m[flags]
     if settings.zero_stage is not None:
@@ -54,7 +54,7 @@ def whole(m: Metrics) -> States:
     now, at, ranks = states(m), stage(m), m[shard_size]
     if at and (_deepspeed_runs(m) or not (now.parameters and now.gradients)):
         raise Missing(
-            "The rank's part of weights and gradients was not measured: DeepSpeed keeps them in its own buffers",
+            "The rank's shard of weights and gradients was not measured: DeepSpeed keeps them in its own buffers",
             "Calculate what another stage needs: profile-train plan --help.",
         )
     return States(

@@ -25,7 +25,7 @@ SETTLED = 0.03
 WINDOW = 10
 """Number of steps in such a median."""
 LARGEST_WARM_UP = 0.5
-"""Largest share of a run that counts as warm-up, so that a short or restless run keeps steady steps."""
+"""Largest share of a run that counts as warm-up, so that a short or unstable run keeps steady steps."""
 FEW = 10
 """Number of untagged steps below which steps with work between steps also count.
 
@@ -89,9 +89,8 @@ def ordinary(steps: Sequence[Step]) -> list[Step]:
     if sum(step.count for step in plain) < FEW:
         between = schema.TAG_EPOCH_START | schema.TAG_EVALUATION | schema.TAG_CHECKPOINT
         plain = [step for step in steps if not step.tags & ~between]
-    if (
-        not plain
-    ):  # nothing but steps that started, compiled or were profiled: the first has no start to be measured from
+    # All steps are the first, compiled or profiled: use them except the first, which has no start to measure from.
+    if not plain:
         plain = [step for step in steps if not step.tags & (schema.TAG_FIRST | schema.TAG_UNREACHED)]
     if not plain and any(step.tags & schema.TAG_UNREACHED for step in steps):
         raise Missing(
@@ -436,7 +435,7 @@ def mean_phases(steps: Sequence[Step]) -> dict[str, float]:
     count = sum(step.count for step in steps)
     measured = _with_phases(steps)
     duration = summed(measured, "duration") or 0.0
-    # Steps whose phases nobody measured are taken to be like the others.
+    # Steps without measured phases are assumed to be like the others.
     mean = (summed(steps, "duration") or 0.0) / duration / count if duration else 0.0
     sums = {phase: summed(measured, phase) for phase in PHASES}
     return {phase: total * mean for phase, total in sums.items() if total is not None}
@@ -477,7 +476,7 @@ def _total(m: Metrics, name: str) -> float:
 def _fraction(m: Metrics, phase: str) -> float:
     if _total(m, "duration") <= 0:
         raise Missing("The steps took no time", "Record the run again; if this happens again, report it as a bug.")
-    if phase not in ("data_wait", "loader_overhead"):  # the host's own
+    if phase not in ("data_wait", "loader_overhead"):  # host times on every device
         _timed(m)
     part = _total(m, phase)
     return part / (summed(_with_phases(m[steady_steps]), "duration") or part)
@@ -486,7 +485,7 @@ def _fraction(m: Metrics, phase: str) -> float:
 def _fraction_or_of_windows(m: Metrics, phase: str, column: str) -> float:
     """Return the phase's share of the step, or its share of the windows if steps do not report it.
 
-    Without a phase of its own, this time is part of other phases.
+    If steps do not report this time, it is part of other phases.
     """
     try:
         return _fraction(m, phase)
@@ -526,7 +525,7 @@ def _graph_times_wrong(m: Metrics) -> bool:
 def unprofiled(m: Metrics, windows: Sequence[Window]) -> float:
     """Return the seconds that the windows' steps take without profiling, which slows the host.
 
-    A trace made elsewhere holds no other steps; its time is used as it is, since its cost is unknown.
+    An imported trace has no other steps; its time is used unchanged, because the cost of profiling is unknown.
     """
     if any(not window.cost for window in windows):
         return sum(window.duration for window in windows)
@@ -534,12 +533,12 @@ def unprofiled(m: Metrics, windows: Sequence[Window]) -> float:
 
 
 def length(step: Step) -> float:
-    """Return the seconds of the steps that a row stands for, with what falls between each and the next one."""
+    """Return the seconds of all steps of a row, including the time between each step and the one before."""
     return step.count * (step.duration + time_between(step))
 
 
 def time_between(step: Step) -> float:
-    """Return the seconds between a step and the next one."""
+    """Return the seconds between a step and the one before."""
     return sum(getattr(step, name) or 0.0 for name in BETWEEN)
 
 

@@ -20,13 +20,16 @@ EXPLAINS = 0.5
 """Share of the slowest rank's delay that a cause must account for."""
 FEWEST_COLLECTIVES = 30
 FEWEST_SAMPLES = 10
-"""With fewer, even the interval of a line's share is rough."""
+"""Minimum number of samples of a line; with fewer, even the interval of its share is unreliable."""
 LAST = 0.1
-"""Of what a typical rank waits in collectives: the rank that comes last to them waits no longer (assumption)."""
+"""Largest wait in collectives of the rank that reaches them last, as a share of a typical rank's (assumption)."""
 ALIKE = 0.02
-"""By how much the numbers of kernels may differ on ranks that do the same work."""
+"""Largest relative difference in the number of kernels of ranks that do the same work."""
 SLOWER = 0.08
-"""As GPUs of one kind differ in typical jobs (Sinha et al., Not All GPUs Are Created Equal, SC 2022)."""
+"""Relative extra time of the same kernels from which a GPU counts as slow.
+
+GPUs of one kind differ this much in typical jobs (Sinha et al., Not All GPUs Are Created Equal, SC 2022).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The slowest rank and the rank with the lower median; of two ranks, the other one."""
+    """The slowest rank and the rank with the lower median; with two ranks, the other one."""
 
     slow: OwnWork
     middle: OwnWork
@@ -175,7 +178,7 @@ def _phases(pair: Pair, name: str, phases: Sequence[str], does: str) -> Cause | 
 
 
 def _batches(m: Metrics, pair: Pair, slow: Rank, middle: Rank) -> Cause | None:
-    """Return larger batches as a cause if they are larger by at least half as much as the rank is slower.
+    """Return larger batches as a cause if their relative excess is at least half of the rank's relative delay.
 
     Most of the work grows with the batch.
     """

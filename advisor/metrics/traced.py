@@ -8,9 +8,12 @@ from advisor.models.roofline import TYPICAL
 from profiler.schema import TraceFact
 
 _LAST = ("aten::_foreach_addcdiv_", "aten::addcdiv_")
-"""What ends an unfused update by Adam: it reads parameters, momentum and denominator, and writes parameters."""
+"""Last operator of an unfused Adam update: it reads parameters, momentum and denominator, and writes parameters."""
 FUSED_TENSORS, LAST_TENSORS = 7, 4
-"""What a fused update reads (parameters, gradients, both moments) and writes (all but gradients), and the last part."""
+"""Numbers of tensors read and written: by a fused update, and by the last operator of an unfused one.
+
+A fused update reads parameters, gradients and both moments, and writes all but gradients.
+"""
 
 
 @metric(None)

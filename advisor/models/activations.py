@@ -1,6 +1,6 @@
 """The activations a transformer keeps for its backward pass, and the cost of not keeping them.
 
-All sizes are in bytes. The formulas are those of Korthikanti et al., "Reducing Activation Recomputation in Large
+All sizes are in bytes. The formulas are from Korthikanti et al., "Reducing Activation Recomputation in Large
 Transformer Models", MLSys 2023, with s tokens per sequence, b sequences, h hidden size, a heads. Other architectures
 keep more or less (24 to 48 copies of the hidden state per layer); a measured size takes precedence over the formulas.
 """
@@ -8,13 +8,14 @@ keep more or less (24 to 48 copies of the hidden state per layer); a measured si
 from dataclasses import dataclass
 from enum import Enum
 
-# Bytes of a layer over sbh at 16 bits: all of it without attention's scores, the input alone, the scores over as/h.
+# Bytes of one layer at 16 bits, divided by sbh: everything except attention scores; the input only; the scores (this
+# one also divided by as/h).
 WHOLE, INPUT, SCORES = 34, 2, 5
 
-# Matrix products of a layer over 24 bsh^2, forward: s/6h of attention's core, which selective recomputation repeats.
+# Attention's core adds the share s/6h to a layer's forward matmuls, 24 bsh^2; selective recomputation repeats the core.
 CORE_OF_PRODUCTS = 6
 
-# Bytes per logit: in 16 bits, and once more in fp32 for the loss (Korthikanti et al.).
+# Bytes per logit: one copy in 16 bits and one in fp32 for the loss (Korthikanti et al.).
 LOGIT_BYTES = 6
 
 
@@ -23,7 +24,7 @@ class KeptParts(Enum):
 
     SCORES = "all, attention without flash"
     NO_SCORES = "all but the scores: flash attention, or selective recomputation"
-    INPUT = "its input alone: it is recomputed as a whole"
+    INPUT = "its input only: the whole layer is recomputed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +38,11 @@ class Layer:
 
     def __post_init__(self) -> None:
         if min(self.sequence, self.batch, self.hidden, self.heads) < 1:
-            raise ValueError(f"a layer has at least one of each: {self}")
+            raise ValueError(f"the sizes of a layer must be at least 1: {self}")
 
     @property
     def scores_ratio(self) -> float:
-        """Return 5as/h, the bytes of attention scores over sbh; everything else is 34."""
+        """Return 5as/h, the bytes of attention scores divided by sbh; all other activations are 34."""
         return SCORES * self.heads * self.sequence / self.hidden
 
     def activations(self, keeps: KeptParts = KeptParts.SCORES, *, element: int = 2) -> float:
@@ -58,11 +59,11 @@ class Layer:
 
 
 def logits(sequence: int, batch: int, vocabulary: int) -> float:
-    """Return the bytes of a language model's logits, in 16 bits and once more in fp32 for the loss.
+    """Return the bytes of a language model's logits: one copy in 16 bits, one in fp32 for the loss.
 
     Raises:
         ValueError: a size is below 1.
     """
     if min(sequence, batch, vocabulary) < 1:
-        raise ValueError(f"no logits of {batch} x {sequence} tokens over {vocabulary} words")
+        raise ValueError(f"sizes of logits must be at least 1: {batch} x {sequence} tokens, vocabulary {vocabulary}")
     return float(LOGIT_BYTES * sequence * batch * vocabulary)

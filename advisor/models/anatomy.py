@@ -1,6 +1,6 @@
 """GPU memory at the peak of a step, by part, and how other settings change it. All sizes are in bytes.
 
-`templates/memory_model.js` combines what `as_data` returns to the same; a test in the browser compares the two.
+`templates/memory_model.js` computes the same from the result of `as_data`; a browser test compares the two.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -96,11 +96,14 @@ class Anatomy:
 
     @property
     def safe(self) -> float:
-        """Return the bytes that may be filled."""
+        """Return the bytes of GPU memory that may be filled."""
         return FILL * self.capacity
 
     def as_data(self) -> dict[str, Any]:
-        """Return what the script in the report's page combines; no key is that of the present setting, or None."""
+        """Return the data for the script in the report's page.
+
+        The key None stands for the present optimizer, or for no checkpointing.
+        """
         sample = replace(self.now, batch=1)
         intervals = (None, *(each for each in INTERVALS if each <= self.blocks))
         return {

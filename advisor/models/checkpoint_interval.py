@@ -20,7 +20,7 @@ def young(save: float, between_failures: float) -> float:
 
 
 def daly(save: float, between_failures: float) -> float:
-    """Return tau to a higher order; M itself once a save takes twice M or more.
+    """Return tau with higher-order terms; M if a save takes 2 M or longer.
 
     Raises:
         ValueError: a time is not positive.
@@ -74,4 +74,4 @@ def break_even_discount(inflated: float) -> float:
 
 def _check(save: float, between_failures: float) -> None:
     if save <= 0 or between_failures <= 0:
-        raise ValueError(f"no save takes {save}, no mean time between failures is {between_failures}")
+        raise ValueError(f"a save ({save} s) and the time between failures ({between_failures} s) must be positive")

@@ -1,27 +1,27 @@
-"""Adjust an effect to what trials have measured, wherever it comes in the plan."""
+"""Adjust an effect to trial measurements, at any position in the plan."""
 
 import math
 
 from advisor.models.effects import Triple
 from advisor.models.state import Effect, Scenario, State, removed
 
-# Of a step's time: what removes less by its model has nothing that trials could be put in proportion to.
+# Share of the step. If the model predicts a smaller gain, trial results cannot be scaled by it.
 NOTHING = 1e-3
 
 ROUNDING = 1e-9
 
-# A step keeps some of its time, however much was found to go.
+# Largest share of a step that a corrected effect may remove.
 MOST = 0.99
 
 
 def corrected(effect: Effect, start: State, found: Triple) -> Effect:
-    """Return `effect`, changed so that it removes `found` (low, expected, high).
+    """Return `effect`, changed so that it removes `found` (low, expected, high) of `start`.
 
-    Of another state it removes as much of that as the model leaves of its gain there: where other changes have brought
-    all that this one could, it still brings nothing. Where it brings more seconds there than alone, because others
-    have left a floor that it lowers, what remains of the step is raised to one power in both states: no share reaches
-    all of it. Nor is a share larger than in proportion to the model's gain in the same scenario: of a phase that others
-    have shortened, no more can go than is left.
+    In another state, `found` is scaled by the model's gain there over its gain in `start`: if other changes already
+    bring all that this one could, it brings nothing. If it saves more seconds there than in `start`, because other
+    changes left a lower limit that it reduces, the remaining share that the model predicts is raised to the same power
+    in both states, so that no share reaches 1. The share is also limited to `found`, or to `found` scaled by the
+    model's gains in the same scenario if that is larger: a phase that other changes shortened has less to remove.
     """
     alone = removed(start, effect(start, Scenario.EXPECTED))
 
@@ -38,12 +38,12 @@ def corrected(effect: Effect, start: State, found: Triple) -> Effect:
 
 
 def _in_proportion(found: float, alone: float, here: float) -> float:
-    """Return the share of another state, of which the model removes `here`, where it removes `alone` of the first."""
+    """Return `found`, scaled by the model's gain in another state (`here`) over its gain in the first one (`alone`)."""
     return found * here / alone if abs(alone) > NOTHING else found
 
 
 def _raised(found: float, alone: float, here: float) -> float:
-    """Return the same, as (1 - here) to the power that makes 1 - found of 1 - alone."""
+    """Return 1 - (1 - here)^p, with p such that (1 - alone)^p = 1 - found."""
     if not NOTHING < alone < 1 or max(here, found) >= 1:
         return _in_proportion(found, alone, here)
     return 1.0 - math.pow(1 - here, math.log1p(-found) / math.log1p(-alone))

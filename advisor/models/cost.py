@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-# GPU-hours that a saving is given for: a profiled run is too short for its own hours to mean much.
+# GPU-hours that a saving refers to; a profiled run is too short for its own hours to be meaningful.
 SAVING_OF = 100.0
 
 

@@ -20,12 +20,12 @@ COMPUTE = ("forward", "backward")
 LAUNCHED = ("forward", "backward", "optimizer")
 """Phases in which kernels are launched."""
 ANYWHERE = (*LAUNCHED, "sync", "other")
-"""Phases in which kernels run in the replay of a CUDA graph, which calls no forward or backward."""
+"""Phases in which kernels run if a CUDA graph is replayed, which calls neither forward nor backward."""
 LOADING = ("loader_overhead", "h2d")
 """Phases in which a batch is transferred; a faster model leaves them unchanged."""
 
 
-# Of a gain that is known by its upper end alone (assumption).
+# Shares of a gain of which only the upper limit is known (assumption).
 PARTLY: Triple = (0.5, 0.8, 1.0)
 
 
@@ -87,7 +87,7 @@ def remove_seconds(*parts: str, seconds: float, shares: Triple) -> Effect:
 
 
 def lengthen(phase: str, seconds: Triple) -> Effect:
-    """Return the effect of adding seconds to a phase, most of them at the low gain.
+    """Return the effect of adding seconds to a phase; the low gain adds the most.
 
     Raises:
         ValueError: the seconds do not descend, or one is negative.
@@ -144,7 +144,7 @@ def remove_wait(shares: Triple) -> Effect:
         serial = state.load * left
         if wait == 0:
             return replace(state, load=serial)
-        # What is left of the wait is a pace of its own: it no longer follows from a number of workers.
+        # The remaining wait sets a fixed pace, which no longer depends on the number of workers.
         return replace(state, load=serial, supply=state.compute + serial + wait * left, workers=None)
 
     return _by(shares, change)
@@ -164,7 +164,7 @@ def faster_batches(share: float, removed: Triple, *, reading: bool = False) -> E
         if workers is not None:
             busy = min(1.0, workers.u_w / left if left > 0 else 1.0) if reading else workers.u_w
             faster = replace(workers, t_w=workers.t_w * left, u_w=busy)
-            # W* for faster batches may be a worker short of what contention takes; then the number stays as it was.
+            # With contention, W* for faster batches may be one worker too few; then the workers stay as they are.
             compute = state.compute
             workers = faster if faster.supply(compute) <= workers.supply(compute) else workers
         return replace(state, load=state.load * left, supply=state.supply * left, workers=workers)
@@ -194,8 +194,8 @@ def shorter(state: State, seconds: float, parts: Sequence[str], *, kernels: bool
 def faster_kernels(state: State, *, matmul: float = 0.0, membound: float = 0.0) -> State:
     """Return the state with matmuls and memory-bound kernels shorter by these seconds.
 
-    They come out of the forward and backward passes, unless these cannot hold even half of the kernels, which happens
-    in the replay of a CUDA graph.
+    The seconds are taken from the forward and backward passes, or from the phases in `ANYWHERE` if these passes are
+    shorter than half of the kernels, as in the replay of a CUDA graph.
     """
     phases = COMPUTE if _computing(state) >= (state.matmul + state.membound) / 2 else ANYWHERE
     less = shorter(state, matmul + membound, phases, kernels=False)
@@ -216,9 +216,9 @@ def _computing(state: State) -> float:
 
 
 def _by(shares: Triple, change: Callable[[State, float], State]) -> Effect:
-    """Return the effect that changes a state by its scenario's share."""
+    """Return the effect that changes a state by the scenario's share."""
     if not shares[0] <= shares[1] <= shares[2] <= 1:
-        raise ValueError(f"shares that go ascend from low to high gain, to 1 at most: {shares}")
+        raise ValueError(f"shares must ascend from low to high gain and be at most 1: {shares}")
     return lambda state, scenario: change(state, scenario.of(shares))
 
 

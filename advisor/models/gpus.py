@@ -14,13 +14,13 @@ GIGA = 1e9
 MEGA = 1e6
 
 VOLTA = (7, 0)
-"""Compute capability of the first GPUs with tensor cores, which compute fp16; the first that Triton has kernels for."""
+"""Compute capability of the first GPUs with tensor cores, which compute fp16, and of the first that Triton supports."""
 TURING = (7, 5)
-"""Of the last ones without bf16."""
+"""Compute capability of the last GPUs without bf16."""
 AMPERE = (8, 0)
-"""Of the first ones with bf16 and TF32."""
+"""Compute capability of the first GPUs with bf16 and TF32."""
 ADA = (8, 9)
-"""Of the first ones with fp8, like Hopper."""
+"""Compute capability of the first GPUs with fp8; Hopper has it too."""
 
 HALF_RATE = 2.1
 """Ratio of 16-bit to fp32 rate up to which a GPU counts as accumulating in fp32 at half rate."""
@@ -59,7 +59,7 @@ class Board:
     source: str
     """The document with these rates."""
     memory: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """MiB that the driver reports, by the names it is sold under; empty if it was never observed."""
+    """Memory in MiB that the driver reports, by product name; empty if it was never observed."""
 
 
 Number = float | None
@@ -78,10 +78,10 @@ def _boards(source: str, *rows: Row) -> Iterator[Board]:
         yield Board(name, rates, source, sizes)
 
 
-# The first row that fits counts. Where a name says less than its board (an A100 without its size), the slower memory is
-# meant. Memory of the H200, H100, A100, A10, L40S, L4 and T4 is as Belotti lists it, "Why does an NVIDIA H100 80GB card
-# offer 85.52 GB?", 2024 (boards whose ECC bits lie in the same memory report less than their name says); of the others,
-# as nvidia-smi and amd-smi print it.
+# The first matching row is used. If a name does not identify its board (an A100 without its size), the row has the
+# slower memory. Memory sizes of the H200, H100, A100, A10, L40S, L4 and T4 are from Belotti, "Why does an NVIDIA H100
+# 80GB card offer 85.52 GB?", 2024 (boards that keep ECC bits in the same memory report less than their name says); the
+# others are as printed by nvidia-smi and amd-smi.
 # fmt: off
 BOARDS: tuple[Board, ...] = (
     # name                       fp32   tf32   half    fp8    fp4   GB/s   W   MiB
@@ -104,7 +104,7 @@ BOARDS: tuple[Board, ...] = (
         ("A40",                  37.4,  74.8, 149.7,  None,  None,  696,  300, 46068)),
     *_boards("NVIDIA A10G datasheet (made for AWS; tensor cores at half rate)",
         ("A10G",                 31.5,    35,    70,  None,  None,  600,  300, 23028)),
-    *_boards("NVIDIA A100 datasheet; the A800 differs in its links alone",
+    *_boards("NVIDIA A100 datasheet; the A800 differs only in its links",
         ("A100 80GB PCIe",       19.5,   156,   312,  None,  None, 1935,  300, None),
         ("A100 80GB",            19.5,   156,   312,  None,  None, 2039,  400, 81920),
         ("A100 PCIe",            19.5,   156,   312,  None,  None, 1555,  250, None),
@@ -127,7 +127,7 @@ BOARDS: tuple[Board, ...] = (
         ("RTX 4070 -Ti -Super",  29.1,  29.1,  58.3, 116.6,  None,  504,  200, 12282),
         ("RTX 4080 -Super",      48.7,  48.7,  97.5, 194.9,  None,  717,  320, 16376),
         ("RTX 4090",             82.6,  82.6,   165,   330,  None, 1008,  450, 24564)),
-    *_boards("NVIDIA H100 datasheet; the H800 differs in its links and fp64 alone",
+    *_boards("NVIDIA H100 datasheet; the H800 differs only in its links and fp64",
         ("H100 PCIe",              51,   378,   756,  1513,  None, 2000,  350, 81559),
         ("H100 NVL",               60,   418,   835,  1671,  None, 3900,  400, 95830),
         ("H100",                   67,   494,   989,  1979,  None, 3350,  700, 81559),
@@ -140,10 +140,10 @@ BOARDS: tuple[Board, ...] = (
         ("H200",                   67,   494,   989,  1979,  None, 4800,  700, 143771)),
     *_boards("NVIDIA GH200 Grace Hopper Superchip datasheet (with 96 GB)",
         ("GH200",                  67,   494,   989,  1979,  None, 4000,  900, 97871)),
-    *_boards("NVIDIA HGX B200 and HGX B300 datasheets, an eighth",
+    *_boards("NVIDIA HGX B200 and HGX B300 datasheets, one eighth of the system",
         ("B200",                   75,  1125,  2250,  4500,  9000, 8000, 1000, 183359),
         ("B300",                   75,  1125,  2250,  4500, 13500, 8000, 1100, None)),
-    *_boards("NVIDIA GB200 NVL72 and GB300 NVL72 datasheets, a seventy-second",
+    *_boards("NVIDIA GB200 NVL72 and GB300 NVL72 datasheets, 1/72 of the system",
         ("GB200",                  80,  1250,  2500,  5000, 10000, 8000, 1200, 189471),
         ("GB300",                  80,  1250,  2500,  5000, 15000, 8000, 1400, None)),
     *_boards("NVIDIA RTX Blackwell GPU architecture whitepapers (with fp32 accumulation)",
@@ -155,7 +155,7 @@ BOARDS: tuple[Board, ...] = (
         ("GB10",                 31.2,  62.5,   125,   250,   500,  273,  140, None)),
     *_boards("AMD Instinct MI210 data sheet",
         ("MI210",                45.3,  None,   181,  None,  None, 1638,  300, None)),
-    *_boards("AMD Instinct MI250 and MI250X data sheets, half of it: torch sees each of its two dies as a GPU",
+    *_boards("AMD Instinct MI250 and MI250X data sheets, half of the board: torch sees each of its two dies as a GPU",
         ("MI250",                45.3,  None,   181,  None,  None, 1638,  280, None),
         ("MI250X",               47.9,  None, 191.5,  None,  None, 1638,  280, None)),
     *_boards("AMD Instinct MI300A data sheet",
@@ -188,9 +188,10 @@ def peaks(name: str) -> Peaks | None:
     return None
 
 
-# Dense FLOP per multiprocessor and cycle (multiply-adds, twice): from NVIDIA's architecture whitepapers (Volta to
-# Blackwell) and, for fp32, the table of arithmetic throughput in the CUDA C++ Programming Guide. The clock in MHz that
-# data sheets assume is the highest boost clock of its boards; on GeForce, NVML's maximum is up to a quarter higher.
+# Dense FLOP per multiprocessor and cycle (a multiply-add is two), from NVIDIA's architecture whitepapers (Volta to
+# Blackwell) and, for fp32, the table of arithmetic throughput in the CUDA C++ Programming Guide; then the clock in MHz
+# that data sheets assume, the highest boost clock of the generation's boards. On GeForce, NVML's maximum is up to a
+# quarter higher.
 _GENERATIONS: dict[tuple[int, int], tuple[int, int | None, int, int | None, int | None, int]] = {
     # capability: fp32, TF32, half, fp8, fp4, clock
     (7, 0): (128, None, 1024, None, None, 1530),
@@ -217,7 +218,7 @@ def derived(
     Args:
         name: The name that the driver reports; only the name identifies a GeForce.
         capability: CUDA compute capability.
-        multiprocessors: Number of multiprocessors as torch counts them; of a MIG device its own.
+        multiprocessors: Number of multiprocessors as torch counts them; for a MIG device, its own.
         clock: NVML's highest SM clock in MHz; None uses the generation's.
         bandwidth: Memory bandwidth in bytes/s, if known.
 

@@ -9,33 +9,35 @@ measured come from profile-train's own measurements on 2 cores.
 import math
 from dataclasses import dataclass
 
-# How much slower workers get side by side, for the low, expected and high gain: measured 1.0 where they sleep on I/O
-# (1, 2 and 5 workers, then 8: 80 ms a batch, 10.1 a step) and 1.5 where a worker and the training process filled two
-# cores. What is expected comes from caches and cores they share, so only the part of their time that they compute.
+# Slowdown of workers that run side by side, for the low, expected and high gain. Measured: 1.0 if they sleep on I/O (1,
+# 2 and 5 workers, then 8: 80 ms per batch, 10.1 ms per step), and 1.5 if a worker and the training process filled two
+# cores. The expected slowdown comes from shared caches and cores, so it applies only to the share of time in which
+# workers compute.
 CONTENTION = (1.5, 1.15, 1.0)
 
-# One batch made ahead hides the usual spread of t_w.
+# One batch prepared ahead hides the usual spread of t_w.
 SPARE_WORKERS = 1
 
-# Beyond four workers a core the queues and processes themselves cost more than another worker brings (assumption).
+# Above four workers per core, queues and processes cost more than another worker saves (assumption).
 WORKERS_PER_CORE = 4
 
 # A worker that sleeps on I/O all the time still spends some CPU on unpickling and queues.
 LEAST_CPU_SHARE = 0.05
 
-# A queue hand-over and one copy through shared memory (assumption; 3 GB/s is an ordinary memcpy with page faults).
+# Seconds of a queue transfer, and bytes/s of one copy through shared memory (assumption; 3 GB/s is an ordinary memcpy
+# with page faults).
 TRANSFER_LATENCY = 0.5e-3
 TRANSFER_RATE = 3e9
 
-# Each tensor comes through shared memory of its own, whose descriptor is sent: 0.17 to 0.18 ms of the training
-# process's CPU time for each of 30 to 300 small ones (measured), as long as they are: the latency is that of a few.
+# Seconds per tensor: each has its own shared memory, whose descriptor is sent. Measured: 0.17 to 0.18 ms of the
+# training process's CPU time for each of 30 to 300 small tensors. The latency above includes the first FEW_TENSORS.
 TRANSFER_EACH = 0.17e-3
 FEW_TENSORS = 2
 
-# torch's own default is 2; beyond 8 the memory of W x P batches is no longer worth the smoothing.
+# torch's default is 2; above 8, less jitter is not worth the memory of W x P batches.
 PREFETCH_LIMITS = (2, 8)
 
-# Keeps 0.1 / 0.1, which may come out a hair above 1, from being rounded up to 2.
+# Keeps a ratio such as 0.1 / 0.1, which may be slightly above 1, from being rounded up to 2.
 ROUNDING = 1e-9
 
 
@@ -43,7 +45,7 @@ def contention(workers: int, cores: float, u_w: float = 1.0) -> tuple[float, flo
     """Return kappa, the slowdown of workers that run side by side, for the low, expected and high gain.
 
     The worst value is expected once workers and training outnumber the cores. Workers that mostly sleep count by their
-    CPU share. The low gain still assumes that they share a storage.
+    CPU share. The low gain assumes contention even then, because they may share storage.
     """
     low, expected, high = CONTENTION
     return (low, low if workers * u_w + 1 > cores else high + (expected - high) * min(1.0, u_w), high)
@@ -77,7 +79,7 @@ class Workers:
     """DataLoader workers, with their number chosen to match the rest of the step."""
 
     t_w: float
-    """Seconds in which one worker prepares a batch."""
+    """Seconds that one worker takes to prepare a batch."""
     u_w: float
     """CPU seconds per second of `t_w`."""
     cores: int

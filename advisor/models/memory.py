@@ -9,25 +9,25 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-# Share of a device that may be filled on purpose: peaks vary from step to step, allocators fragment (assumption).
+# Largest share of GPU memory to fill on purpose: peaks vary between steps, and allocators fragment (assumption).
 FILL = 0.92
 
-# Share of a device to be freed beyond what overfills it: where memory ran out, the peak lacks the allocation that
-# failed; where more is wanted, this is room to want it in (assumption).
+# Share of GPU memory to free in addition to the excess: if memory ran out, the peak does not include the allocation
+# that failed; if more memory is wanted, this is the room for it (assumption).
 MISSING_ROOM = 0.2
 
-# Bytes a parameter of the optimizer's moments, in fp32 but for 8-bit Adam: two of one byte, and their scales (Dettmers
-# et al., "8-bit Optimizers via Block-wise Quantization", ICLR 2022).
+# Bytes of the optimizer's moments per parameter: fp32, except 8-bit Adam with two moments of one byte and their scales
+# (Dettmers et al., "8-bit Optimizers via Block-wise Quantization", ICLR 2022).
 MOMENTS = {"adamw": 8.0, "adam": 8.0, "adamw8bit": 2.03, "sgd": 0.0, "momentum": 4.0, "lion": 4.0}
 
 # Tensors of fewer elements keep their moments in fp32 (bitsandbytes, min_8bit_size).
 LEAST_8BIT = 4096
 
-# A transformer layer keeps about 34 sbh bytes for the backward pass, its input 2 sbh of them (Korthikanti et al.,
+# A transformer layer keeps about 34 sbh bytes for the backward pass, of which 2 sbh are its input (Korthikanti et al.,
 # "Reducing Activation Recomputation in Large Transformer Models", MLSys 2023, 16-bit, attention scores not kept).
 LAYER_OVER_BOUNDARY = 17
 
-# Forward is a third of forward and backward, so recomputing it all makes the per-sample part of a step 4/3 as long.
+# The forward pass is a third of both passes, so recomputing all of it makes the per-sample part of a step 4/3 as long.
 RECOMPUTE = 4 / 3
 
 
@@ -185,9 +185,9 @@ def slope(smaller: tuple[int, float], larger: tuple[int, float]) -> Slope:
 def slope_of_one(batch: int, peak: float, activations: float, staying: float = 0.0) -> Slope:
     """Return the slope from one batch size, as if all activations grew with it.
 
-    Some of them are workspace, so the estimate is cautious. `staying` is the size of the gradients of a step that is to
-    be split into micro-batches: those of the first stay while the next one is computed. Now there are none in a forward
-    pass, so activations take their place at its peak.
+    Some of them are workspace, so the estimate is cautious. `staying` is the size of the gradients of a step that will
+    be split into micro-batches: gradients of the first micro-batch stay while the next one is computed. The present
+    forward pass holds no gradients, so at its peak, activations use that memory.
 
     Raises:
         ValueError: `batch` is below 1.

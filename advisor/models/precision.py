@@ -17,7 +17,8 @@ from advisor.models.state import Effect, Scenario, State
 # anywhere are .87 on an A100, .80 on an H100, .78 on a B200, .51 on an MI300X (Bekman, "Machine Learning Engineering").
 ATTAINED_HALF: Triple = (0.30, 0.55, 0.75)
 ATTAINED_TF32: Triple = (0.4, 0.6, 0.8)
-# Tensor cores at half rate (GeForce) are easier to keep busy: large matmuls come near their sheet rate (assumption).
+# Tensor cores at half rate (GeForce) are easier to keep busy: large matmuls come close to the data sheet's rate
+# (assumption).
 CUT_HALF: Triple = (0.5, 0.7, 0.9)
 CUT_TF32: Triple = (0.8, 0.95, 1.0)
 
@@ -25,26 +26,27 @@ CUT_TF32: Triple = (0.8, 0.95, 1.0)
 MEMBOUND_SPEEDUP: Triple = (1.0, 1.4, 1.8)
 UNCHANGED: Triple = (1.0, 1.0, 1.0)
 
-# Share of its fp32 peak at which a program runs now where shapes are not recorded (assumption: an A100 and a V100 reach
-# .82 in large SGEMMs, a GeForce some .65). One number for all scenarios; present TF32 is assumed to attain what
-# ATTAINED_TF32 says of the same scenario: a program that keeps the GPU busy now keeps it busy afterwards, too.
+# Present share of the fp32 peak if shapes were not recorded (assumption: an A100 and a V100 reach .82 in large SGEMMs,
+# a GeForce about .65), the same in all scenarios. Present TF32 is assumed to attain ATTAINED_TF32 of the same scenario,
+# because a program that keeps the GPU busy now also keeps it busy afterwards.
 ASSUMED_FP32 = 0.8
 CUT_FP32 = 0.65
 
 HALF_BYTES, FP32_BYTES = 2, 4
 
-# Share of the activations' bytes that autocast saves, and bytes a parameter of the copies it caches.
+# Share of the activations' bytes that autocast saves, and bytes per parameter of the 16-bit copies that it caches.
 ACTIVATIONS_SAVED: Triple = (0.35, 0.45, 0.5)
 CAST_BYTES = 2
 
 
-# Share of the fp8 peak that large matmuls attain (assumption): 0.7 is what bf16 ones do, and scales take some of it.
+# Share of the fp8 peak that large matmuls attain (assumption): bf16 matmuls attain 0.7, and scaling costs part of that.
 FP8_ATTAINED: Triple = (0.45, 0.6, 0.7)
-# Each input is read in bf16 and written in fp8, by a kernel that attains this share of the memory's bandwidth.
+# Bytes per input element to convert, read in bf16 and written in fp8, and share of the memory bandwidth that the
+# converting kernel attains.
 CONVERTED_BYTES = 3
 CONVERTING = 0.8
 
-# Measured shares may sum to a hair more than 1.
+# Measured shares may sum to slightly more than 1.
 ROUNDING = 1e-6
 
 
@@ -71,7 +73,7 @@ def speedup(attained: Triple, peak: float, achieved: Triple) -> Triple:
         ValueError: an achieved rate is not positive, or the peak is negative.
     """
     if min(achieved) <= 0 or peak < 0:
-        raise ValueError(f"no products run at {achieved} of {peak} FLOP/s")
+        raise ValueError(f"rates must be positive: {achieved} of {peak} FLOP/s")
     low, expected, high = (max(1.0, a * peak / now) for a, now in zip(attained, achieved, strict=True))
     return (low, expected, high)
 
@@ -96,7 +98,7 @@ def to_half(
         share_tf32: Share that is TF32.
         peaks: The GPU's peak rates.
         achieved: Present FLOP/s of the matmuls; None if shapes were not recorded.
-        calls: The matmuls, to limit the gain; without them nothing limits it.
+        calls: The matmuls, which limit the gain; without them, it is not limited.
     """
     parts = [
         part
@@ -115,7 +117,7 @@ def to_tf32(share_fp32: float, peaks: Peaks, achieved: float | None, calls: Sequ
 def _parts(share: float, by: Triple, calls: Sequence[MatmulCall], peaks: Peaks, width: int) -> list[MatmulPart]:
     """Return the matmuls with their speed-ups.
 
-    No call becomes shorter than its bytes take to move, or than any kernel is.
+    No call becomes shorter than moving its bytes takes, or than an empty kernel.
     """
     if not calls:
         return [(share, by)]
@@ -136,7 +138,7 @@ def faster(parts: list[MatmulPart], membound: Triple) -> Effect:
     """
     touched = sum(share for share, _ in parts)
     if any(share < 0 for share, _ in parts) or touched > 1 + ROUNDING:
-        raise ValueError(f"parts that make up {touched} of the matrix products")
+        raise ValueError(f"shares of matmuls must be positive and sum to at most 1: {touched}")
 
     def effect(state: State, scenario: Scenario) -> State:
         return faster_kernels(
@@ -176,10 +178,10 @@ def _now_tf32(peaks: Peaks, achieved: float | None) -> Triple:
 
 
 def fp8_speedup(products: Sequence[tuple[float, float, float]], peak: float, bandwidth: float) -> Triple:
-    """Return how many times as fast matmuls become in fp8, with conversions; those that gain nothing stay in bf16.
+    """Return the speed-up of matmuls in fp8, including conversions; matmuls that gain nothing stay in bf16.
 
     Args:
-        products: Of each kind its seconds, its operations, and the elements of its two inputs.
+        products: Seconds, FLOP, and elements of both inputs, for each kind of matmul.
         peak: The GPU's FLOP/s in fp8.
         bandwidth: Its memory bandwidth in bytes/s.
     """

@@ -1,8 +1,8 @@
-"""How near an operator comes to what its GPU can do, and what it would save at what its kind typically attains.
+"""How close an operator comes to the limits of its GPU, and what it would save at the rate that is typical of its kind.
 
-No operator takes less time than its operations take at the peak rate of its dtype, nor than its bytes take at the peak
-bandwidth (Williams et al., "Roofline", 2009). Bytes are the least that must be moved: data that is still in a cache may
-make an operator faster than the memory's part of that.
+An operator takes at least the time of its operations at the peak rate of its dtype, and of its bytes at the peak
+bandwidth (Williams et al., "Roofline", 2009). Bytes are the least that must be moved; if data is still in a cache, an
+operator may be faster than the memory limit.
 """
 
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ from advisor.models.gpus import Peaks
 TENSOR_KINDS = frozenset({"matmul", "attention", "convolution"})
 """Kinds whose rate depends on the dtype; the others compute in fp32."""
 EMPTY_KERNEL = 3e-6
-"""Seconds of a kernel, however little it does: it has to start, fill and drain (assumption)."""
+"""Least seconds of a kernel, which has to start, fill and drain (assumption)."""
 IMPOSSIBLE = 1.05
-"""Share of the peak above which the dtype must be another than was assumed, such as TF32 instead of fp32."""
+"""Share of the peak above which the assumed dtype must be wrong: TF32, for example, ran instead of fp32."""
 
 
 class Typical(NamedTuple):
@@ -31,10 +31,10 @@ TYPICAL: Mapping[str, Typical] = {
     "matmul": Typical(0.7, 0.8),
     # 50 % to 73 % of an A100, 75 % of an H100 (FlashAttention-2 and FlashAttention-3 papers).
     "attention": Typical(0.5, 0.7),
-    # As for matmuls, whose kernels they are, less what halos and odd channels cost (assumption).
+    # Matmul kernels compute convolutions; lower because of halos and odd channel counts (assumption).
     "convolution": Typical(0.5, 0.7),
-    # STREAM-like kernels attain .85 to .93 of an A100's and an H100's memory (BabelStream results); for kernels that
-    # also reduce or transpose less is assumed.
+    # STREAM-like kernels attain .85 to .93 of the memory bandwidth of an A100 and an H100 (BabelStream results); a
+    # lower share is assumed for kernels that also reduce or transpose.
     "elementwise": Typical(0.8, 0.8),
     "copy": Typical(0.8, 0.8),
     "optimizer": Typical(0.8, 0.8),
@@ -43,7 +43,7 @@ TYPICAL: Mapping[str, Typical] = {
     "loss": Typical(0.7, 0.7),
     "layout": Typical(0.7, 0.7),
 }
-"""By kind of kernel; the others have no model."""
+"""Typical shares by kind of kernel; other kinds have no model."""
 AMD_COMPUTE = 0.64
 """Factor for matrix cores of AMD: the best measured on an MI300X is .51, on an H100 .80 (Bekman)."""
 
@@ -52,22 +52,22 @@ Bound = Literal["compute", "memory", "latency"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roofline:
-    """An operator against the peaks of its GPU; None where the operations, the bytes or a peak are not known."""
+    """An operator compared with its GPU's peaks; a field is None if the operations, the bytes or a peak are unknown."""
 
     rate: float | None
     """FLOP/s."""
     bandwidth: float | None
     """Bytes/s."""
     share: float | None = None
-    """Least possible time over time taken; above 1 if data came from a cache."""
+    """Least possible time divided by the time taken; above 1 if data came from a cache."""
     bound: Bound | None = None
-    """What the least possible time consists of; latency if an empty kernel takes longer than that."""
+    """The limit that sets the least possible time; latency if empty kernels would take longer."""
     gain: float | None = None
-    """Seconds less if it attained what its kind typically does; None for latency, which only fewer kernels shorten."""
+    """Seconds saved at the rate that is typical of its kind; None for latency, which only fewer kernels reduce."""
 
 
 def peak_rate(peaks: Peaks, arithmetic: str | None) -> float | None:
-    """Return the peak FLOP/s of a dtype; None if the GPU lacks it or the table does."""
+    """Return the peak FLOP/s of a dtype; None if the GPU lacks it or the table does not list it."""
     rates = {"fp32": peaks.fp32, "tf32": peaks.tf32, "fp16": peaks.half, "bf16": peaks.half}
     return {**rates, "fp8": peaks.fp8, "fp4": peaks.fp4}.get(arithmetic or "")
 
@@ -83,7 +83,7 @@ def roofline(
     peaks: Peaks | None,
     amd: bool = False,
 ) -> Roofline:
-    """Return where an operator stands that ran so many seconds in so many kernels."""
+    """Return the roofline of an operator that took `seconds` in `kernels` kernels."""
     found = Roofline(
         rate=flop / seconds if flop and seconds > 0 else None,
         bandwidth=moved / seconds if moved and seconds > 0 else None,

@@ -6,17 +6,18 @@ this module follows the frameworks.
 
 from dataclasses import dataclass
 
-# What DeepSpeed's estimators reckon a parameter: 16-bit weights and gradients, fp32 weights, momentum and variance, and
-# at the update of the weights 2 bytes more. From "Memory Requirements" of DeepSpeed's documentation.
+# Bytes per parameter in DeepSpeed's estimators: 16-bit weights and gradients; fp32 weights, momentum and variance; 2
+# more bytes while the weights are updated. From "Memory Requirements" in DeepSpeed's documentation.
 WEIGHTS, WEIGHTS_AND_GRADIENTS, OPTIMIZER, ALL = 2, 4, 16, 18
 
-# Room for buffers on the host, DeepSpeed's additional_buffer_factor.
+# Factor for buffers on the host: DeepSpeed's additional_buffer_factor.
 HOST_BUFFER = 1.5
 
-# Units that FSDP holds gathered at once: the one that computes and the one that is fetched ahead.
+# Units that FSDP holds gathered at once: the one that computes and the one that is prefetched.
 GATHERED_UNITS = 2
 
-# Bytes a parameter over the bus (a gradient down, a weight up) and through the host's memory for Adam in fp32.
+# Bytes per parameter over the bus (the gradient to the host, the weight back), and through the host's memory for Adam
+# in fp32.
 OFFLOAD_BUS, OFFLOAD_HOST = 4, 28
 
 # Bytes/s that one GPU's PCIe 4.0 x16 link moves in practice (assumption).
@@ -25,11 +26,11 @@ PCIE = 25e9
 # Bytes/s that a node's memory moves in practice (assumption).
 HOST_MEMORY = 80e9
 
-# torch's DistributedDataParallel: bucket_cap_mb=25, in MiB.
+# Bytes of a bucket in torch's DistributedDataParallel: bucket_cap_mb=25, in MiB.
 BUCKET = 25 * 1024**2
 
-# Rajbhandari et al., "ZeRO", SC 2020: stages 1 and 2 move what an all-reduce moves, stage 3 half as much again, for the
-# weights are gathered for the backward pass once more.
+# Communication volume of stage 3 relative to an all-reduce, because weights are gathered again for the backward pass;
+# stages 1 and 2 have the volume of an all-reduce (Rajbhandari et al., "ZeRO", SC 2020).
 ZERO_3_VOLUME = 1.5
 
 
@@ -87,7 +88,7 @@ class DeepSpeedEstimate:
 
 
 def gathered(largest_unit: float, element: int = 2) -> float:
-    """Return the bytes of the two units of weights that FSDP holds gathered, besides the rank's part of the states.
+    """Return the bytes of the two weight units that FSDP holds gathered, in addition to the rank's part of the states.
 
     `largest_unit` is in parameters. `element` is the bytes per number of the dtype in which units are gathered: 2 for
     bf16.
@@ -103,7 +104,7 @@ def gathered(largest_unit: float, element: int = 2) -> float:
 def offload_time(parameters: float, ranks: int, *, bus: float, host: float) -> float:
     """Return t_off = 4 psi / (D bus) + 28 psi / (D host), the seconds per step of an offloaded update.
 
-    Nothing is hidden. `bus` is the PCIe bandwidth to one GPU, `host` the bandwidth of the host's memory.
+    It assumes no overlap. `bus` is the PCIe bandwidth to one GPU, `host` the bandwidth of the host's memory.
 
     Raises:
         ValueError: a bandwidth is not positive, there is no rank, or the number of parameters is negative.

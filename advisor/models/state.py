@@ -40,11 +40,11 @@ class State:
     Without workers this is all data wait; with workers it is the stalls of a jittery loader.
     """
     supply: float = 0.0
-    """Seconds in which a loader that cannot keep up delivers a step's batches: the least a step takes."""
+    """Seconds that a loader that cannot keep up takes to deliver a step's batches: a lower limit on the step."""
     workers: Workers | None = None
-    """Set once the number of workers is chosen, which then follows the compute time."""
+    """Set once the number of workers is chosen; that number then follows the compute time."""
     launch: float = 0.0
-    """Host seconds to enqueue the step, with a margin; no GPU speed-up can go below them."""
+    """Host seconds to enqueue the step, with a margin; no GPU speed-up makes a step shorter than that."""
     matmul: float = 0.0
     """GPU-busy seconds in matmuls and convolutions; part of the phases."""
     membound: float = 0.0

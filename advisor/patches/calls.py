@@ -1,4 +1,4 @@
-"""Find calls by the full name of what is called, and set their arguments in the text."""
+"""Find calls by the full name of the called function, and set their arguments in the text."""
 
 import ast
 import io
@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from advisor.patches.source import Edit, NoPatch, SourceFile
 
 _NOTHING = (tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
-"""Tokens between which an argument may stand."""
+"""Tokens that are not code: they may surround an argument."""
 
 
 def calls(tree: ast.Module, package: str, name: str) -> list[ast.Call]:
-    """Return the calls of `name` somewhere in `package`, as the file's imports spell it."""
+    """Return the calls of `name` anywhere in `package`, resolved by the file's imports."""
     known = dict(_imported(tree))
     found = []
     for node in ast.walk(tree):
@@ -25,7 +25,7 @@ def calls(tree: ast.Module, package: str, name: str) -> list[ast.Call]:
 
 
 def at_line(found: list[ast.Call], line: int) -> list[ast.Call]:
-    """Return the calls that begin in that line, else those that it lies in."""
+    """Return the calls that begin on that line; if none does, the calls that span it."""
     return [call for call in found if call.lineno == line] or [
         call for call in found if call.lineno <= line <= (call.end_lineno or 0)
     ]
@@ -44,8 +44,8 @@ def with_arguments(
         source: The source that holds the call.
         call: The call.
         wanted: The arguments to set.
-        positions: Where an argument stands if it is given by position.
-        off: Arguments that must not keep another value, wherever they may be given.
+        positions: Positions of the arguments that can be given by position.
+        off: Arguments to set to these values if the call gives them, or unpacks `**` arguments that may contain them.
 
     Raises:
         NoPatch: `*args` hides which arguments are given.
@@ -66,7 +66,7 @@ def with_arguments(
             new[name] = repr(value)
     if len(unpacked) > 1 and new:
         raise NoPatch("Several `**` arguments may contain the setting.")
-    if unpacked and new:  # it may hold them already, and twice is an error
+    if unpacked and new:  # it may contain them already, and duplicates are an error
         start, end = source.span(unpacked[0])
         held = source.text[start:end]
         return [*edits, Edit(start, end, f"dict({', '.join([held, *map('='.join, new.items())])})")]
@@ -74,7 +74,7 @@ def with_arguments(
 
 
 def _added(source: SourceFile, call: ast.Call, arguments: list[str]) -> Iterator[Edit]:
-    """Yield the edits that add arguments at the end, on lines of their own where the others are."""
+    """Yield the edits that add arguments at the end, on separate lines if the others are."""
     if not arguments:
         return
     last, closing = _last_two(source, call)

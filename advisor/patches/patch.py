@@ -1,4 +1,4 @@
-"""Turn an intervention into a unified diff of the program's source, where a line of source can hold it."""
+"""Turn an intervention into a unified diff of the program's source, if a line of source can hold it."""
 
 import ast
 import stat
@@ -13,18 +13,18 @@ from advisor.rules.base import Intervention
 from profiler.agent.redact import redact_text
 
 MOST_BYTES = 1 << 21
-"""Largest file to read: a run may come from anybody, and name any file."""
+"""Largest file to read, in bytes: a run is not trusted, and may name any file."""
 
 LOADER = {"num_workers": 5, "pin_memory": 7, "prefetch_factor": None, "persistent_workers": None}
-"""Arguments of DataLoader that an intervention sets, and where they stand if given by position."""
+"""Arguments of DataLoader that an intervention sets, and their positions; None if they are keyword-only."""
 
 WITHOUT_WORKERS: dict[str, object] = {"prefetch_factor": None, "persistent_workers": False, "timeout": 0}
-"""What DataLoader refuses to be given otherwise if it has no workers."""
+"""Arguments for which DataLoader accepts only these values if it has no workers."""
 
 SWITCHES = {"matmul_precision": "set_float32_matmul_precision", "threads": "set_num_threads"}
-"""Settings that a function of torch sets."""
+"""Settings, and the functions of torch that set them."""
 
-UNKNOWN = "No line of the program can be found for it: make this change by hand."
+UNKNOWN = "No line of the program was found for this change: make it by hand."
 BY_HAND = {
     "environment": "It is an environment variable, which no line of the program sets.",
     "loader": "It also makes copies to the GPU non-blocking, which is not an argument of the loader.",
@@ -33,7 +33,7 @@ BY_HAND = {
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A unified diff that `git apply` takes in `folder`."""
+    """A unified diff for `git apply` in `folder`."""
 
     folder: Path
     file: Path
@@ -59,8 +59,8 @@ def patch(change: Intervention, words: Sequence[str], cwd: str, since: float | N
     """Return the change as a patch of the program that these words start in `cwd`.
 
     Raises:
-        NoPatch: no line of source can hold it, or none that can be found for sure; or the file has changed `since`
-            that Unix time.
+        NoPatch: no line of source can hold the change, or the line cannot be identified with certainty; or the file
+            has changed after `since`, a Unix time.
     """
     settings = change.settings
     edit = {"loader": _loader, "fused_optimizer": _fused, "flags": _flags}.get(change.name)
@@ -87,11 +87,11 @@ def patch(change: Intervention, words: Sequence[str], cwd: str, since: float | N
 
 
 def _script(words: Sequence[str], cwd: str) -> Path:
-    """Return the program's script: the first of its words that is one."""
+    """Return the program's script: the first word that names one."""
     for word in words:
         if word.endswith(".py") and Path(cwd, word).is_file():
             return Path(cwd, word)
-    raise NoPatch("The program was not started by a script's name.")
+    raise NoPatch("The command that started the program does not name a script.")
 
 
 def _loader(source: SourceFile, settings: Mapping[str, Any]) -> SourceFile:
@@ -125,9 +125,9 @@ def _fused(source: SourceFile, settings: Mapping[str, Any]) -> SourceFile:
 
 
 def _checked(source: SourceFile, edits: Sequence[Edit], package: str, name: str) -> SourceFile:
-    """Return the edited source, if nothing but arguments of these calls differs."""
+    """Return the edited source, if only arguments of these calls differ."""
     after = source.edited(edits)
-    new = SourceFile(after.content).tree  # to be changed here
+    new = SourceFile(after.content).tree  # a new tree, because it is modified here
     for changed, plain in zip(calls(new, package, name), calls(source.tree, package, name), strict=True):
         changed.args, changed.keywords = plain.args, plain.keywords
     if ast.dump(new) != ast.dump(source.tree):
@@ -157,7 +157,7 @@ def _flags(source: SourceFile, settings: Mapping[str, Any]) -> SourceFile:
 
 
 def _without_anomaly(source: SourceFile) -> SourceFile:
-    """Return the source with anomaly detection switched off wherever it asks for it."""
+    """Return the source with anomaly detection switched off wherever it is switched on."""
     edits = []
     for call in calls(source.tree, "torch", "set_detect_anomaly"):
         if call.args:
@@ -174,7 +174,7 @@ def _without_anomaly(source: SourceFile) -> SourceFile:
 
 
 def _after_imports(source: SourceFile, code: str) -> SourceFile:
-    """Return the source with a line after the imports that follow the one of torch; `{}` is torch's name there."""
+    """Return the source with `code` after the imports that follow torch's; `{}` in it stands for torch's name there."""
     name, end = None, 0
     for node in source.tree.body:
         if name and not isinstance(node, ast.Import | ast.ImportFrom):

@@ -1,4 +1,4 @@
-"""Python source as text with positions, so that an edit leaves every other byte as it is."""
+"""Python source as text with positions, so that an edit leaves every other byte unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class NoPatch(Exception):
-    """Why a change cannot be written as a patch, as a sentence."""
+    """The reason why a change cannot be written as a patch, as a sentence."""
 
 
 class Edit(NamedTuple):
@@ -28,7 +28,7 @@ class SourceFile:
     """A Python file's bytes, text and tree.
 
     Raises:
-        NoPatch: the bytes are not Python source, or not what its text would be written as.
+        NoPatch: the bytes are not Python source, or writing the text again would change them.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -50,21 +50,21 @@ class SourceFile:
 
     @property
     def newline(self) -> str:
-        """Return the line end of the first line."""
+        """Return the line ending of the first line."""
         return "\r\n" if self._lines[0].endswith("\r") else "\n"
 
     def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
-        """Return where the node begins and ends in the text; the tree counts in bytes of UTF-8."""
+        """Return where the node begins and ends in the text; the tree's columns are bytes of UTF-8."""
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         return self._offset(node.lineno, node.col_offset), self._offset(node.end_lineno, node.end_col_offset)
 
     def line_end(self, number: int) -> int:
-        """Return where the line of that number ends, before its line end."""
+        """Return where the line of that number ends, before its line ending."""
         return self._starts[number - 1] + len(self._lines[number - 1].rstrip("\r"))
 
     def indent(self, offset: int) -> str:
-        """Return the white space at the beginning of the line that holds the offset."""
+        """Return the whitespace at the beginning of the line that holds the offset."""
         line = self.text[self.text.rfind("\n", 0, offset) + 1 : offset + 1]
         return line[: len(line) - len(line.lstrip(" \t\f"))]
 
@@ -72,7 +72,7 @@ class SourceFile:
         """Return the source with the edits made.
 
         Raises:
-            NoPatch: what comes of it is not Python source.
+            NoPatch: the result is not Python source.
         """
         text = self.text
         for start, end, new in sorted(edits, reverse=True):
@@ -86,12 +86,12 @@ class SourceFile:
 
 def _parsed(text: str) -> ast.Module:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # "\d" in the program's strings is not our business
+        warnings.simplefilter("ignore")  # such as on "\d" in the program's strings
         return ast.parse(text)
 
 
 def unified(before: bytes, after: bytes, path: str) -> bytes:
-    """Return the difference as `git apply` takes it; `path` is below the folder in which that is called."""
+    """Return the difference in the format of `git apply`; `path` is relative to the folder in which that is run."""
     old, new = _quoted(f"a/{path}"), _quoted(f"b/{path}")
     blank = b"\t" if " " in path else b""  # ends a name with blanks
     _, _, *hunks = difflib.diff_bytes(difflib.unified_diff, _lines(before), _lines(after), old, new)

@@ -1,4 +1,4 @@
-"""Compute the activations of one sample, and what is left of them under activation checkpointing."""
+"""Compute the activations of one sample, and what remains of them with activation checkpointing."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,10 @@ from advisor.models.memory import RECOMPUTE, Layers, layers
 from advisor.units import ordinal
 from profiler.errors import ProfilerError
 
-# Of forward and backward together: the forward pass, which recomputing everything does once more.
+# Share of the forward pass in forward and backward together; recomputing everything repeats it once.
 FORWARD = RECOMPUTE - 1
 
-# Logits in fp32, and once more for the loss.
+# Bytes per element of logits in fp32, with a second copy for the loss.
 LOGIT_BYTES_FP32 = 8
 
 
@@ -94,13 +94,13 @@ class Activations:
         ways = [] if self.selective is None else [self.by_selection]
         if self.layers is not None:
             each = self.layers.every(self.whole - room / batch)
-            ways += [every(number) for number in {each, max(1, each - 1), 1}]  # a float may miss by one
+            ways += [every(number) for number in {each, max(1, each - 1), 1}]  # rounding may be off by one
         fitting = [way for way in ways if batch * (self.kept(way) or 0.0) <= room]
         return min(fitting, key=lambda way: way.extra, default=None)
 
 
 def of_shape(*, layer: Layer, number: int, vocabulary: int | None, flash: bool, element: int) -> Activations:
-    """Return the activations of a transformer with that many layers; `layer.batch` is 1.
+    """Return the activations of a transformer with `number` layers; `layer.batch` is 1.
 
     Raises:
         ProfilerError: the heads do not divide the hidden size.
@@ -108,7 +108,7 @@ def of_shape(*, layer: Layer, number: int, vocabulary: int | None, flash: bool, 
     if layer.hidden % layer.heads:
         raise ProfilerError(
             f"{layer.heads} heads do not divide a hidden size of {layer.hidden}.",
-            f"Give heads of a whole size each, such as --heads {_nearest(layer)}.",
+            f"Choose a number of heads that divides the hidden size, such as --heads {_nearest(layer)}.",
         )
     keeps = KeptParts.NO_SCORES if flash else KeptParts.SCORES
     blocks = Layers(
@@ -136,7 +136,8 @@ def measured(each: float, number: int | None) -> Activations:
     return Activations(
         whole=each,
         layers=None if number is None else layers(number, each),
-        source="as given" + ("" if number is None else f", in {number} equal layers that keep 1/17 as their input"),
+        source="as given"
+        + ("" if number is None else f", in {number} equal layers each with 1/17 of its activations as input"),
     )
 
 

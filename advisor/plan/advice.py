@@ -189,7 +189,7 @@ def _needed(plan: MemoryPlan) -> str:
     host = (
         ""
         if plan.cluster.host is None
-        else f" ({in_gb(plan.cluster.host)} of host memory are too little to offload to)"
+        else f" ({in_gb(plan.cluster.host)} of host memory are not enough for offloading)"
     )
     return f"at least {least} GPUs of this kind are needed{host}."
 

@@ -10,7 +10,7 @@ from advisor.models.memory import FILL
 from advisor.models.sharding import HOST_MEMORY, PCIE
 from profiler.errors import ProfilerError
 
-# GPUs in a machine, where there are more of them than that.
+# Default number of GPUs per node, in a cluster with more GPUs.
 PER_NODE = 8
 
 MIB = 1024**2
@@ -56,7 +56,7 @@ class Cluster:
             )
         if self.gpus % self.in_node:
             raise ProfilerError(
-                f"{self.gpus} GPUs are not a whole number of nodes of {self.in_node}.",
+                f"{self.gpus} GPUs cannot be divided into nodes of {self.in_node}.",
                 f"Set the number of GPUs per node: --gpus-per-node {math.gcd(self.gpus, self.in_node)}.",
             )
 
@@ -80,16 +80,16 @@ def device(name: str) -> GpuKind:
     """Return the GPU by its name in any spelling: "a100-80gb", "NVIDIA H100 80GB HBM3".
 
     Raises:
-        ProfilerError: the name is not in the table, or fits boards of several sizes.
+        ProfilerError: the name is not in the table, or matches boards of several sizes.
     """
     words = _words(name)
     fitting = [known for known in NAMES if _words(known) <= words]
-    if fitting and peaks(" ".join(words)) is not None:  # which knows slower boards of the same name
+    if fitting and peaks(" ".join(words)) is not None:  # None for slower boards of the same name
         found = max(fitting, key=lambda known: len(_words(known)))
         return GpuKind(found, float(_MEMORY[found] * MIB), peaks(found))
     sizes = sorted(known for known in NAMES if words and words < _words(known))
     if sizes:
-        raise ProfilerError(f"{name!r} is sold in several kinds.", f"Say which one: {', '.join(sizes)}.")
+        raise ProfilerError(f"{name!r} matches several GPUs.", f"Choose one: {', '.join(sizes)}.")
     raise ProfilerError(f"{name!r} is not in the table of GPUs.", _remedy(name))
 
 

@@ -10,10 +10,10 @@ from advisor.models import checkpoint_interval as model
 from advisor.units import digits, money, seconds, share
 from profiler.errors import ProfilerError
 
-# Shown next to the best interval and the present one.
+# Usual intervals, shown next to the best and the present one.
 _USUAL = (60.0, 300.0, 900.0, 1800.0, 3600.0, 4 * 3600.0)
 
-# Of the whole time; less than that nobody need change an interval for.
+# Least share of the whole time for which changing the interval is worthwhile.
 WORTH_SAYING = 0.005
 
 
@@ -46,14 +46,15 @@ class IntervalPlan:
             )
         if self.async_save is not None and self.async_save >= self.save:
             raise ProfilerError(
-                f"An asynchronous save that blocks for {seconds(self.async_save)} is no better than one of "
-                f"{seconds(self.save)}.",
+                f"An asynchronous save that blocks for {seconds(self.async_save)} has no advantage over a "
+                f"synchronous one of {seconds(self.save)}.",
                 "Give the time of the copy to host memory as --async-save-cost, and the time of the whole save as "
                 "--save-cost.",
             )
         if math.isinf(self.inflated):
             raise ProfilerError(
-                f"Restarts of {seconds(self.restart)} with failures every {seconds(self.mtbf)} practically never end.",
+                f"With restarts of {seconds(self.restart)} and failures every {seconds(self.mtbf)}, the job practically"
+                " never finishes.",
                 "Give the time of one restart as --restart-cost, and the time between failures of the whole job as "
                 "--mtbf (of one node with --nodes).",
             )
@@ -103,7 +104,7 @@ class IntervalPlan:
 
     @property
     def break_even(self) -> float:
-        """Return the least discount that pays."""
+        """Return the least discount that pays off."""
         return model.break_even_discount(self.inflated)
 
     @property
@@ -194,5 +195,5 @@ class IntervalPlan:
 
 
 def times(inflated: float) -> str:
-    """Return an inflation as readers see it."""
-    return "endless times" if math.isinf(inflated) else f"{digits(inflated)} times"
+    """Return an inflation in words."""
+    return "infinitely many times" if math.isinf(inflated) else f"{digits(inflated)} times"

@@ -11,7 +11,7 @@ from advisor.plan.model import Model
 from advisor.plan.placement import Account, Offload, Placement, account, all_accounts
 from profiler.errors import ProfilerError
 
-# Samples that tensor cores and their tiles like a batch to be a multiple of.
+# A batch that is a multiple of this many samples suits tensor cores and their tiles.
 MULTIPLE = 8
 
 
@@ -38,7 +38,7 @@ class Accumulation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPlan:
-    """Everything that is said of a model on a cluster."""
+    """The memory plan of a model on a cluster."""
 
     model: Model
     cluster: Cluster

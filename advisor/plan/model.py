@@ -9,7 +9,7 @@ from advisor.models.memory import States, bytes_each, states
 from advisor.plan.activations import Activations, of_shape
 from profiler.errors import ProfilerError
 
-# As they are written on the command line, and as advisor/models/memory.py calls them.
+# Names on the command line, and in advisor/models/memory.py.
 OPTIMIZERS = {
     "adamw": "adamw",
     "adam": "adam",
@@ -28,20 +28,21 @@ PRECISIONS = {
     "bf16-master": "mixed",
 }
 
-# Adafactor without a first moment keeps a row and a column in fp32 in place of a matrix (Shazeer and Stern, ICML 2018).
-# A square matrix of the hidden size, the worst of a transformer's, pays 4 x 2h / h^2 bytes a parameter.
+# Adafactor without a first moment keeps a row and a column in fp32 instead of a matrix (Shazeer and Stern, ICML 2018).
+# A square matrix of the hidden size, the worst case in a transformer, takes 4 x 2h / h^2 bytes per parameter.
 ADAFACTOR_OVER_HIDDEN = 8
 
-# A transformer block's matrices: 4 h^2 of attention, 8 h^2 of the feed-forward part.
+# Parameters of a transformer block's matrices: 4 h^2 in attention, 8 h^2 in the feed-forward part.
 BLOCK_OVER_HIDDEN_SQUARED = 12
 
-# Parameters further off than this belong to another shape; gated layers and grouped heads stay below it (assumption).
+# Factor between given and usual parameters above which the shape must be another; gated layers and grouped heads stay
+# below it (assumption).
 FAR = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """The properties of the model that advisor/models needs; of its shape, None was not given."""
+    """The properties of the model that advisor/models needs; a dimension is None if it was not given."""
 
     parameters: float
     optimizer: str = "adamw"

@@ -67,9 +67,9 @@ class Account:
 
 
 def all_accounts(model: Model, cluster: Cluster) -> tuple[Account, ...]:
-    """Return the accounts of a model in the order of growing change, with and without offload.
+    """Return the accounts of a model, with and without offload, from the smallest change to the largest.
 
-    One GPU cannot shard, but may offload; no optimizer of 8 bits runs on a CPU.
+    One GPU cannot shard, but may offload; 8-bit optimizers do not run on a CPU.
     """
     several = cluster.gpus > 1
     found = [Placement(stage) for stage in range(4 if several else 1)]
@@ -103,7 +103,7 @@ def account(model: Model, cluster: Cluster, placement: Placement) -> Account:
 def _estimable(model: Model, placement: Placement) -> bool:
     """Return whether DeepSpeed has a usable estimator.
 
-    Its estimators are for Adam at 16 bits, and that of stage 3 says too little without the largest unit.
+    Its estimators are for Adam at 16 bits, and the one for stage 3 underestimates without the largest unit.
     """
     return (
         OPTIMIZERS[model.optimizer] in ("adam", "adamw")
@@ -127,7 +127,7 @@ def _on_gpu(model: Model, placement: Placement, ranks: int) -> States:
 def _gathered(model: Model, placement: Placement) -> bool:
     """Return whether stage 2 is FSDP's, whose sharded weights stay gathered from forward to backward.
 
-    DeepSpeed's stage 2 keeps weights whole, but only it has master copies.
+    DeepSpeed's stage 2 keeps weights whole; only DeepSpeed has master copies.
     """
     return placement == Placement(2) and PRECISIONS[model.precision] != "mixed"
 
@@ -143,7 +143,7 @@ def _transient(model: Model, placement: Placement) -> float | None:
 def _deepspeed(model: Model, cluster: Cluster, placement: Placement) -> MemoryEstimate | None:
     """Return DeepSpeed's estimate; None for stages without an estimator.
 
-    Those are the stages that shard nothing but the optimizer.
+    These are the stages that shard at most the optimizer.
     """
     its = DeepSpeedEstimate(
         parameters=model.parameters, largest=model.unit or 0.0, gpus=cluster.in_node, nodes=cluster.nodes

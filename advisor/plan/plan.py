@@ -1,4 +1,4 @@
-"""Make a plan of what a user gives, and collect everything that it holds."""
+"""Make a plan from the user's options, and collect its parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The parts of a plan; None was not requested."""
+    """The parts of a plan; None if not requested."""
 
     memory: MemoryPlan | None = None
     batch: BatchPlan | None = None
@@ -27,12 +27,12 @@ class Plan:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Plan:
-        """Return the plan for the options of `profile-train plan`; None was not given.
+        """Return the plan for the options of `profile-train plan`; an option is None if it was not given.
 
         An option has the name of the field that it sets.
 
         Raises:
-            ProfilerError: something is missing, contradicts something else or cannot be.
+            ProfilerError: an option is missing, contradicts another or is impossible.
         """
         failing = given["between_failures"] is not None or given["save"] is not None
         if given["parameters"] is None and not given["peaks"] and not failing:
@@ -51,7 +51,7 @@ class Plan:
 
 
 def _filled(kind: Callable[..., T], given: Mapping[str, Any], **more: object) -> T:
-    """Return an object with these values; what was not given has its default."""
+    """Return an object with these values; a value that was not given has its default."""
     values = {name: given.get(name) for name in signature(kind).parameters} | more
     return kind(**{name: value for name, value in values.items() if value is not None})
 
@@ -60,7 +60,7 @@ def _cluster(given: Mapping[str, Any]) -> Cluster:
     if given["gpu"] is None and given["gpu_memory"] is None:
         raise ProfilerError("The memory of a GPU is not known.", "Give --gpu NAME, or --gpu-memory 24GB.")
     if given["gpu"] is None:
-        kind = GpuKind("A GPU as given", given["gpu_memory"])
+        kind = GpuKind("The given GPU", given["gpu_memory"])
     else:
         kind = device(given["gpu"])
         kind = kind if given["gpu_memory"] is None else replace(kind, memory=given["gpu_memory"])

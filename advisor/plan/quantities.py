@@ -13,13 +13,13 @@ _TIME = re.compile(rf"{_NUMBER}\s*([a-z]+)\s*", re.IGNORECASE)
 _COUNTS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _DECIMAL = {"b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _BINARY = {"kib": 1024.0, "mib": 1024.0**2, "gib": 1024.0**3, "tib": 1024.0**4}
-# What a memory module's "GB" means to those who sell it.
+# Units of memory as it is sold: a module's "GB" is 1024^3 bytes.
 _MODULE = (
     _DECIMAL | {"kb": 1024.0, "mb": 1024.0**2, "gb": 1024.0**3, "tb": 1024.0**4} | {"g": 1024.0**3, "t": 1024.0**4}
 )
 _TIMES = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "hr": 3600.0, "d": 86400.0}
 
-# A number without a unit is a number of bytes only if it can be one.
+# Least number without a unit that counts as bytes.
 _LEAST_BYTES = 1e6
 
 
@@ -27,7 +27,7 @@ def count(text: str) -> float:
     """Return a number of parameters: "1.5B", "350M", "7.5e9"."""
     number, unit = _amount(text, 'Write "1.5B", "350M" or "7.5e9".')
     if unit not in _COUNTS:
-        raise ValueError(f'{text!r} has no unit we know. Write "1.5B", "350M" or "7.5e9".')
+        raise ValueError(f'The unit of {text!r} is not recognized. Write "1.5B", "350M" or "7.5e9".')
     return float(round(_positive(number * _COUNTS[unit], text)))
 
 
@@ -106,7 +106,7 @@ def _bytes(text: str, units: dict[str, float], written: str = "24GB") -> float:
         return number
     units = units | _BINARY
     if unit not in units:
-        raise ValueError(f'{text!r} has no unit we know. Write it with one: "{written}", in GB or GiB.')
+        raise ValueError(f'The unit of {text!r} is not recognized. Write it with one: "{written}", in GB or GiB.')
     return float(round(_positive(number * units[unit], text)))
 
 
@@ -124,5 +124,5 @@ def _number(text: str) -> float:
 
 def _positive(value: float, text: str) -> float:
     if not 0 < value < math.inf:
-        raise ValueError(f"{text!r} is not more than zero. Give an amount above it.")
+        raise ValueError(f"{text!r} is not a positive amount. Give one above zero.")
     return value

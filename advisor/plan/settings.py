@@ -27,7 +27,7 @@ class Setting:
     tool: str
     language: str
     code: str | None
-    """The text to write; None if the framework has no setting of its own."""
+    """The text to write; None if the framework has no such setting."""
     note: str
 
 

@@ -1,1 +1,1 @@
-"""The report: what it holds, its words, and its forms."""
+"""The report: its content, wording and forms."""

@@ -12,7 +12,7 @@ from advisor.models.anatomy import INTERVALS, Anatomy, MemorySettings
 from advisor.models.memory import States
 from advisor.units import ordinal
 
-# As torch and others name them, and as advisor/models/memory.py does; SGD that keeps no state has none to compare with.
+# Names in torch and other libraries, and in advisor/models/memory.py. SGD without state has nothing to compare with.
 OPTIMIZERS = {"AdamW": "adamw", "Adam": "adam", "SGD": "momentum", "Lion": "lion", "AdamW8bit": "adamw8bit"}
 LABELS = {
     "adamw": "AdamW",
@@ -21,7 +21,7 @@ LABELS = {
     "momentum": "SGD with momentum",
     "sgd": "SGD without momentum",
 }
-"""Optimizers on offer; Adam is the same as AdamW."""
+"""Optimizers on offer; Adam needs the same memory as AdamW."""
 
 STAGES = (
     "0: nothing is sharded",
@@ -31,7 +31,7 @@ STAGES = (
 )
 MOST_RANKS = 64
 LARGER = 4
-"""Largest batch on offer, as a multiple of the present one. Beyond that, other things change too."""
+"""Largest batch on offer, as a multiple of the current one. Beyond that, other factors change too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True)
 class _Sharding:
-    """How the model states are sharded over the ranks, as far as it is known."""
+    """How the model states are sharded over the ranks, if that is known."""
 
     states: States
     stage: int = 0
@@ -96,7 +96,7 @@ def what_if(m: Metrics) -> WhatIf:
     )
     anatomy = replace(
         idle,
-        # what is gathered now was measured among the activations
+        # weights gathered now were measured as part of the activations
         activations=max(0.0, peak.allocated_peak - idle.parts(idle.now).total),
         rest=max(0.0, in_use - peak.allocated_peak),
     )
@@ -171,7 +171,7 @@ def _moments(m: Metrics) -> tuple[str | None, str]:
     fact, shape = m.get(optimizer), m.get(model)
     name = OPTIMIZERS.get(fact.name) if fact is not None else None
     if fact is None or name is None or not m[mem_optim]:
-        return None, f"Optimizer: the state of {fact.name if fact else 'it'} is not one that is known."
+        return None, f"Optimizer: the state size of {fact.name if fact else 'it'} is unknown."
     if shape is None or set(shape.dtypes) != {"float32"}:
         return None, "Optimizer: the state of other optimizers is known only for fp32 weights."
     return name, ""

@@ -1,4 +1,4 @@
-"""The Report on a run: put together from what was recorded or traced, measured, judged and tried."""
+"""Build the Report on a run from what was recorded or traced, measured, judged and tried."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ from profiler.schema import BETWEEN, RegionFact
 from profiler.version import __version__
 
 MOST_NOTES = 100
-"""A thousand ranks may each say the same in other words."""
+"""Most notes in a report: a thousand ranks may each report the same problem in different words."""
 
 
 def build_report(
@@ -53,8 +53,11 @@ def build_report(
     past: Calibration | None = None,
     imported: bool = False,
 ) -> Report:
-    """Put together what was recorded or traced, measured, judged and, by rule, tried: on this run, and on all in the
-    `past`. `imported`: these are traces that torch.profiler wrote without us."""
+    """Return the report on a profile.
+
+    `verified` contains the trials on this run, by rule; `past`, the trials on all runs. `imported`: the profile is of
+    traces that torch.profiler wrote without profile-train.
+    """
     known = (verified or {}).values()
     tried = kept.tried(known)
     asked, memory_missing = _what_if(metrics)
@@ -131,7 +134,7 @@ def _run(profile: Profile) -> RunInfo:
 
 
 def _iso(unix: float) -> str:
-    """Return a Unix time as ISO 8601, UTC; "" if a damaged recording holds one that no calendar has."""
+    """Return a Unix time as ISO 8601, UTC; "" if it is out of range, in a damaged recording."""
     try:
         return datetime.fromtimestamp(unix, timezone.utc).isoformat(timespec="seconds")
     except (OverflowError, OSError, ValueError):
@@ -164,7 +167,7 @@ def _phases(metrics: Metrics) -> tuple[Phase, ...]:
     measured |= _communication(metrics, measured)
     steady = metrics.get(step.steady_steps) or ()
     for name in set(BETWEEN) & set(CONTRACT_PHASES):
-        # Steady steps hold no such work, or they would not be steady; this separates "none" from "not measured".
+        # Steady steps contain no such work, by definition; this separates "none" from "not measured".
         if any(getattr(one, name) is not None for one in steady):
             measured[name] = 0.0
     return tuple(
@@ -174,12 +177,14 @@ def _phases(metrics: Metrics) -> tuple[Phase, ...]:
 
 
 def _communication(metrics: Metrics, phases: Mapping[str, float]) -> dict[str, float]:
-    """Return exposed communication and what it leaves of the backward pass, in which it lies, where steps do not tell
-    the two apart but DistributedDataParallel has timed itself (on a CPU)."""
+    """Return exposed communication, and the rest of the backward pass that contains it.
+
+    Empty unless steps do not separate the two and DistributedDataParallel has timed itself (on a CPU).
+    """
     exposed = metrics.get(communication.exposed_comm_seconds)
     if "communication" in phases or "backward" not in phases or not exposed:
         return {}
-    if metrics.get(step.exposed_comm_fraction) is not None:  # that is of the profiler's windows alone
+    if metrics.get(step.exposed_comm_fraction) is not None:  # it comes from profiler windows only
         return {}
     exposed = min(exposed, phases["backward"])
     return {"communication": exposed, "backward": phases["backward"] - exposed}
@@ -244,7 +249,7 @@ def _what_if(metrics: Metrics) -> tuple[WhatIf | None, str]:
 
 
 def _drawn(profile: Profile, all_ranks: Ranks) -> dict[int, str]:
-    """Return the ranks to draw over time, and what each is: the first, the typical ones, those that stand out."""
+    """Return the ranks to draw over time, with a label for each: the first, the typical ones, those that stand out."""
     if not all_ranks.many:
         return {}
     drawn = {profile.ranks[0].process.rank: ""}
@@ -259,7 +264,7 @@ def _problems(profile: Profile) -> tuple[Note, ...]:
     """Return the notes of the recording, each once with its count."""
     counted = Counter((problem.source, problem.message, problem.code) for problem in profile.problems)
     notes = [Note(source=at, message=said, code=code, count=count) for (at, said, code), count in counted.items()]
-    if any(rank.process.hip and rank.devices for rank in profile.ranks):  # the recorder knows no torch, only NVML
+    if any(rank.process.hip and rank.devices for rank in profile.ranks):  # the recorder queries NVML, not torch
         notes = [note if note.matters else replace(note, message=f"{AMD}.", code="not-nvidia") for note in notes]
     kinds = {kind: None for rank in profile.ranks if (kind := untimed(rank))}
     notes += [
@@ -270,8 +275,8 @@ def _problems(profile: Profile) -> tuple[Note, ...]:
     if overhead.events_lost:
         of = overhead.events + overhead.events_lost
         lost = f"{overhead.events_lost:,} of {of:,} events were lost: some steps are wrong or missing."
-        notes.insert(0, Note(source="ring", message=lost))  # of the problems, what matters most
-    notes.sort(key=lambda note: note.source != "end")  # how the program ended is wanted first
+        notes.insert(0, Note(source="ring", message=lost))  # the most important problem
+    notes.sort(key=lambda note: note.source != "end")  # how the program ended comes first
     if len(notes) > MOST_NOTES:
         rest = f"{len(notes) - MOST_NOTES:,} more notes are left out here; the recordings contain them."
         notes[MOST_NOTES:] = [Note(source="report", message=rest)]
@@ -279,7 +284,7 @@ def _problems(profile: Profile) -> tuple[Note, ...]:
 
 
 def _overhead(profile: Profile) -> Overhead:
-    """Return the time in our hooks and windows, over the time the ranks ran."""
+    """Return the time in our hooks and windows, also as a share of the ranks' run time."""
     processes = [rank.process for rank in profile.ranks]
     everyone = [*processes, *(worker for rank in profile.ranks for worker in rank.workers)]
     end = max((run.duration or 0.0 for run in profile.runs), default=0.0)

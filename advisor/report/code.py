@@ -1,4 +1,4 @@
-"""Say where in the program's code the time goes: hottest lines, a tree of calls a phase, source with heat."""
+"""Find where in the program's code the time goes: hottest lines, a call tree per phase, source with heat."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SMALLEST = 0.01
 """Share of the step below which a call is left out."""
 
 MOST_CALLS = 12
-"""Calls shown below one function."""
+"""Most calls shown below one function."""
 
 MOST_HEATED = 4
 AROUND = 3
@@ -46,7 +46,7 @@ LEAST_SAMPLES = 10
 NAMED = 0.20
 """Share of the step from which the first sentence names a place ..."""
 NAMED_LOW = 0.10
-"""... and the least that the lower end of the share's interval must be: 40 samples show a share of 20 % so surely."""
+"""... and the minimum of the lower end of the share's interval: for a share of 20 %, 40 samples are enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class CallNode:
 
     name: str
     where: str = ""
-    """File and line; of a library, its name."""
+    """File and line; for a library, its name."""
     own: bool = True
     """Whether it is the program's own code."""
     share: float
@@ -64,7 +64,7 @@ class CallNode:
 
 @dataclass(frozen=True, slots=True)
 class HotLine:
-    """A line of source, and the share of the step that passes in it."""
+    """A line of source, and the share of the step spent in it."""
 
     number: int
     text: str
@@ -77,13 +77,13 @@ class Heat:
 
     place: HotPlace
     lines: tuple[HotLine, ...]
-    """Without text where the file has changed since the run."""
+    """Without text if the file has changed since the run."""
     changed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Code:
-    """What sampled stacks say of a run."""
+    """What sampled stacks show about a run."""
 
     samples: int
     on_cpu: bool = True
@@ -97,7 +97,7 @@ class Code:
     heated: tuple[Heat, ...] = ()
 
     def hottest(self, *phases: str) -> HotPlace | None:
-        """Return the hottest place of these phases, or of a known kind, that deserves a sentence; None without one."""
+        """Return the hottest place of these phases, or of a known kind, that is worth a sentence; None if none is."""
         if self.samples < LEAST_SAMPLES:
             return None
         known = (place for place in self.places if is_worth_naming(place, phases, on_cpu=self.on_cpu))
@@ -105,18 +105,18 @@ class Code:
 
     @property
     def hottest_between(self) -> HotPlace | None:
-        """Return the place in which most of the run passes between steps, as above."""
+        """Return the place that takes most of the run between steps; None if none is worth a sentence."""
         known = (place for place in self.between if place.phase in BETWEEN)
         return next((place for place in known if place.share >= NAMED and place.low >= NAMED_LOW), None)
 
     @property
     def hottest_of_workers(self) -> HotPlace | None:
-        """Return the place in which loader workers spend most of the time that a batch takes, as above."""
+        """Return the place that takes most of the workers' time for a batch; None if none is worth a sentence."""
         known = (place for place in self.workers if place.low >= NAMED and is_own_work(place, on_cpu=True))
         return next(known, None)
 
 
-# Kinds of places count as phases: an evaluation is known by its source where no framework runs it.
+# Kinds of places count as phases: without a framework, an evaluation is recognized by its source.
 _EVIDENCE = {
     "data-workers-zero": ("data_wait",),
     "data-more-workers": ("fetch", "collate"),
@@ -139,11 +139,11 @@ def evidence(rule: str, found: Code | None) -> tuple[HotPlace, str] | None:
         return None
     for name, of in _OF.items():
         phases = _EVIDENCE.get(rule, ())
-        places = (place for place in getattr(found, name) if place.kind != "sampler")  # it prepares no batch
+        places = (place for place in getattr(found, name) if place.kind != "sampler")  # a sampler prepares no batch
         known = [place for place in places if place.phase in phases or place.kind in phases]
         if not known:
             continue
-        # What torch's loader does by itself is no line to look at where the program's own takes about as long.
+        # Prefer the program's own lines to those of torch's loader if they take a comparable share.
         own = (place for place in known if place.kind or is_own_work(place, on_cpu=True))
         place = next((place for place in own if place.share >= LITTLE * known[0].share), known[0])
         if place.low >= SMALLEST:
@@ -152,7 +152,7 @@ def evidence(rule: str, found: Code | None) -> tuple[HotPlace, str] | None:
 
 
 def code(m: Metrics, profile: Profile) -> Code | None:
-    """Return what the stacks of the first rank say; None without any."""
+    """Return what the stacks of the first rank show; None without any."""
     rows = m.get(sampled)
     if not rows:
         return None
@@ -177,7 +177,7 @@ def _worth_reading(places: Sequence[HotPlace]) -> list[HotPlace]:
 
 
 def _trees(rows: Sequence[Stack]) -> tuple[CallNode, ...]:
-    total = sum(row.total for row in rows) or math.inf  # a damaged store may hold stacks of no time: of no share
+    total = sum(row.total for row in rows) or math.inf  # a damaged store may hold stacks without time: their share is 0
     trees = [
         CallNode(name=phase, share=sum(row.total for row in held) / total, calls=_calls(held, 0, total))
         for phase, held in grouped(rows, attrgetter("phase")).items()

@@ -9,19 +9,19 @@ from advisor.metrics.step import typical_step_uncertainty
 from advisor.report.report import Recommendation, Report
 
 LARGE_OTHER = 2 * ACTION_EXPECTED
-"""Share of the step from which everything else is worth a look. Removing half of it would be worth acting on."""
+"""Share of the step from which a phase of UNEXPLAINED is worth a look: removing half of it would be worth acting on."""
 
 MOST = 0.5
 """Share of the time from which one part is the largest."""
 
 BLIND = 0.5
-"""Share of the step that noise hides from which a run shows nothing: few changes gain more (assumption)."""
+"""Share of the step hidden by noise from which a run shows nothing: few changes gain more (assumption)."""
 
 UNEXPLAINED = ("other", "data_wait", "sync", "communication", "gc", "loader_overhead")
-"""Phases in which nothing is trained. If one of them is the largest, the run is not in order."""
+"""Phases in which nothing is trained. If one of them is the largest, it needs an explanation."""
 
 NAMED_BY_STACKS = {"other": ("other", "logging", "metric"), "data_wait": ("data_wait",)}
-"""Phases in which any of the program's own lines is worth naming, and what stacks call them."""
+"""Phases in which any of the program's own lines is worth naming, and their names in stacks."""
 
 Kind = Literal["no_steps", "too_few_steps", "act", "unsure", "unexplained", "too_noisy", "nothing"]
 
@@ -37,7 +37,7 @@ class Conclusion:
     """The largest phase, if no finding explains it ("unexplained")."""
     file: str | None = None
     line: int | None = None
-    """Where to look first: the line that takes most of the step or the run, else that of the advice to begin with."""
+    """Where to look first: the line that takes most of the step or the run, else the line of the first advice."""
 
 
 def conclude(report: Report) -> Conclusion:
@@ -52,8 +52,8 @@ def conclude(report: Report) -> Conclusion:
 def named(report: Report) -> HotPlace | None:
     """Return the place in the program's code that takes most of the step, or of the run between steps.
 
-    In a phase of the model, of the optimizer or of loader workers, only a place of a known kind is one; None if there
-    is none worth a sentence.
+    In a phase of the model, the optimizer or loader workers, only a place of a known kind counts. None if no place is
+    worth a sentence.
     """
     most, code = report.largest_phase, report.code
     if most is None or code is None or report.imported:
@@ -83,7 +83,7 @@ def _conclude(report: Report) -> Conclusion:
 
 
 def _computes(report: Report) -> bool:
-    """Return whether a trace mostly computes; without a backward pass, no phase shows that."""
+    """Return whether a trace mostly computes and no phase shows it, as without a backward pass."""
     seen = any(phase.name == "forward" and phase.share is not None for phase in report.phases)
     computing = [part.share for one in report.traces for part in one.parts if part.name == "compute"]
     return report.imported and not seen and bool(computing) and min(computing) >= MOST
@@ -105,16 +105,16 @@ def too_short(report: Report) -> Recommendation | None:
 
 
 def hidden_gain(report: Report) -> float | None:
-    """Return the share of the step below which gains do not show; None if scatter is not the trouble."""
+    """Return the share of the step below which gains do not show; None if scatter is not the problem."""
     short = too_short(report)
     facts = short.finding.evidence.facts if short else ()
     return next((NOISE_MARGIN * m.value for m in facts if m.metric == typical_step_uncertainty), None)
 
 
 def _most_likely(report: Report) -> Recommendation | None:
-    """Return the first piece of information with a gain worth trying; they are ordered by gain.
+    """Return the first advice for information with a gain worth trying, in order of gain.
 
-    Where a line takes most of the step, advice on it comes first: other changes leave it as it is.
+    If a line takes most of the step, advice on it comes first: other changes do not affect it.
     """
     worth = [
         item

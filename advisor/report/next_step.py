@@ -12,7 +12,7 @@ RECORD_AGAIN = "Record more steps, after warm-up."
 
 
 def next_step(report: Report, since: float | None) -> NextStep:
-    """Return what to do; a file that has changed `since` that Unix time gets no patch."""
+    """Return what to do; a file that has changed after `since`, a Unix time, gets no patch."""
     found = conclude(report)
     item = report.recommended(found.rule)
     what = counsel(report) or RECORD_AGAIN

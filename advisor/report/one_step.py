@@ -7,9 +7,9 @@ from advisor.runs.profile import Profile, Rank
 from profiler.schema import PHASES, STANDS_OUT, Lane, Step, StepLook
 
 FEW = 3
-"""Steps below which none is typical."""
+"""Number of steps below which none is typical."""
 LONGEST = 2.0**33
-"""Seconds from which a step is no measurement: a page counts nanoseconds, and a damaged store may hold any number."""
+"""Seconds from which a step's time is not valid: a page counts nanoseconds, and a damaged store may hold any number."""
 CAUSE = 0.3
 """Share of the difference from which a part is named as the cause."""
 
@@ -29,7 +29,7 @@ class OneStep:
 
     steps: tuple[StepLook, ...]
     placed: bool
-    """Whether it is known when each thing ran; else only how long each phase took."""
+    """Whether it is known when each piece ran; else only how long each phase took."""
 
     @property
     def typical(self) -> StepLook:

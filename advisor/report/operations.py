@@ -6,7 +6,7 @@ from typing import Literal
 from advisor.runs.profile import Profile
 from profiler.grouping import grouped
 
-# The rest of a step's hundreds of kernels are each too small to act on.
+# Number of kernels shown; each of the hundreds of others is too small to act on.
 SHOWN = 12
 
 
@@ -19,7 +19,7 @@ class Operation:
     calls: float
     seconds: float
     share: float
-    """Share of the time that all of them take."""
+    """Share of the time of all operations."""
     tensor_cores: bool | None = None
 
 
@@ -31,7 +31,7 @@ class Operations:
     steps: float
     """Steps that the windows recorded."""
     seconds: float
-    """Seconds per step that all of them take, including those not shown."""
+    """Seconds per step of all operations, including those not shown."""
     count: int
     """Number of kernels or operators, by name."""
     shown: tuple[Operation, ...]

@@ -1,4 +1,4 @@
-"""The operator table of a report: each operator of one window, its time, and how near it comes to the GPU's peaks."""
+"""The operator table of a report: each operator of one window, its time, and how close it comes to the GPU's peaks."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from advisor.runs.profile import Profile
 from profiler.schema import REST, Operator
 
 OFF_CHIP = ("HtoD", "DtoH", "PtoP", "Host")
-"""Parts of the names of copies that the GPU's memory does not limit."""
+"""Parts of the names of copies that are not limited by the GPU's memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class OperatorRow:
     inputs: tuple[tuple[int, ...], ...]
     dtype: str | None
     arithmetic: str | None
-    """Dtype whose peak counts."""
+    """Dtype whose peak rate applies."""
     calls: float
     seconds: float
     share: float
@@ -49,7 +49,7 @@ class OperatorTable:
     """Seconds of a step."""
     rows: tuple[OperatorRow, ...]
     rest: OperatorRow | None
-    """Those without a row of their own."""
+    """The operators without their own row."""
     gpu: str
     peaks: Peaks | None
     """None if the GPU is not in the table of peaks."""
@@ -61,7 +61,7 @@ class OperatorTable:
 
     @property
     def gains(self) -> tuple[OperatorRow, ...]:
-        """Return the rows with most to gain, first the most."""
+        """Return the rows with a gain, the largest first."""
         return tuple(sorted((row for row in self.rows if row.roof.gain), key=lambda row: -(row.roof.gain or 0.0)))
 
 

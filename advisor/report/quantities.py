@@ -40,7 +40,7 @@ def meaning(one: Metric[Any]) -> str:
 
 
 def brief(one: Metric[Any]) -> str:
-    """Return the first sentence of the same."""
+    """Return the first sentence of the meaning."""
     first, dot, _ = meaning(one).partition(". ")
     return first + dot.strip()
 

@@ -14,7 +14,7 @@ from advisor.units import share
 from profiler.schema import MOST_RANKS
 
 FEW = 8
-"""Most ranks that one chart can show apart; more are summarized."""
+"""Most ranks that one chart can distinguish; more are summarized."""
 
 MOST_NAMED = 16
 
@@ -22,7 +22,7 @@ MOST_ROWS = 64
 """Most ranks that the result lists one by one: 30 kB."""
 
 FENCE = 3.0
-"""Interquartile ranges beyond the quartiles from which a rank is far out.
+"""Distance beyond the quartiles, in interquartile ranges, at which a rank is "far out".
 
 Source: Tukey, Exploratory Data Analysis, 1977.
 """
@@ -30,7 +30,7 @@ Source: Tukey, Exploratory Data Analysis, 1977.
 LEAST = 0.02
 """Smallest distance from the median, as a share of it, at which a rank stands out.
 
-Ranks that are all alike may have closer outliers, which do not matter (assumption).
+If ranks are nearly the same, there may be closer outliers, which do not matter (assumption).
 """
 
 STOPPED = 0.9
@@ -77,7 +77,7 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
-    """The ranks one by one; of more than MOST_ROWS, the first, the typical ones and those that stand out."""
+    """The ranks one by one; if more than MOST_ROWS, the first, the typical ones and those that stand out."""
 
     count: int = 0
     """Number of ranks that made steps."""
@@ -89,7 +89,7 @@ class Ranks:
     memory_peaks: Spread | None = None
     """Bytes of all ranks' memory peaks."""
     many: int = 0
-    """Number of recorded ranks, if they are too many to be shown one by one; what follows is empty otherwise."""
+    """Number of recorded ranks if they are too many to show one by one; otherwise the fields below are empty."""
     spread: tuple[tuple[str, float], ...] = ()
     """Seconds of own work in a rank's median step: least, percentiles, most; empty if not measured."""
     typical: tuple[tuple[str, int], ...] = ()
@@ -100,7 +100,7 @@ class Ranks:
 
 
 def ranks(m: Metrics, profile: Profile) -> Ranks:
-    """Return the ranks of the run that made steps; of a restarted rank, its last process."""
+    """Return the ranks of the run that made steps; for a restarted rank, its last process."""
     found = latest(rank for rank in profile.ranks if rank.steps)
     work = m.get(own_work) or ()
     summary = _summary(work, profile.ranks) if profile.runs and len(profile.ranks) > FEW else Ranks()
@@ -190,7 +190,7 @@ def _apart(work: Sequence[OwnWork]) -> Iterable[Named]:
         return
     low, middle, high = quantiles([each.median for each in work], n=4, method="inclusive")
     if middle <= 0:
-        return  # no rank is slower by a share of nothing
+        return  # a share of zero is undefined
     margin = max(FENCE * (high - low), LEAST * middle)
     usual = min(work, key=lambda each: abs(each.median - middle))
     for each in sorted(work, key=lambda each: -abs(each.median - middle)):

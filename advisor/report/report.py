@@ -1,4 +1,4 @@
-"""What is shown about a run. Renderers see nothing but a `Report`; result.json is its serialization."""
+"""What is shown about a run. Renderers use only a `Report`; result.json is its serialization."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from advisor.fleet.history import PastRun  # most reports are made without a fleet
 
 NOTHING = 5e-4
-"""A share of the step time that reads as zero."""
+"""Share of the step time below which a gain reads as zero."""
 
 LOADER_HOOK = "dataloader"
-"""What a problem with the watching of DataLoaders has as its source."""
+"""Source of problems with observing DataLoaders."""
 
 LABELS = {
     "data_wait": ("Waiting for data", "The loop asked for a batch and none was ready."),
@@ -86,12 +86,12 @@ class StepTimes:
     p90: float | None = None
     p99: float | None = None
     interval: tuple[float, float] | None = None
-    """Of the mean, 95 %."""
+    """95 % interval of the mean."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """A part of the mean steady step, or (of run time) what falls between steps. None: not measured."""
+    """A part of the mean steady step, or work between steps as a share of run time. None: not measured."""
 
     name: str
     seconds: float | None = None
@@ -112,17 +112,17 @@ class Phase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """One piece of advice as it was judged, in the order of the plan, and what else is known of it."""
+    """One piece of advice as it was judged, in the order of the plan, and what else is known about it."""
 
     finding: Finding
     note: str = ""
-    """What the evidence says besides numbers, and the line that stacks show."""
+    """Evidence other than numbers, and the line that stacks show."""
     place: tuple[str, int] | None = None
-    """File and line that it is about: what stacks show, else where the first change is made."""
+    """File and line of the advice: the one that stacks show, else that of the first change."""
     verified: Verified | None = None
-    """What came of it when it was tried."""
+    """The result of its trial."""
     past: str = ""
-    """What came of the rule's advice so far, on all runs, in sentences; nothing if it was never tried."""
+    """Results of the rule's advice so far, on all runs, in sentences; empty if it was never tried."""
 
     @property
     def rule(self) -> str:
@@ -141,7 +141,7 @@ class Recommendation:
 
     @property
     def tried_in_vain(self) -> bool:
-        """Return whether a trial spoke against it."""
+        """Return whether the verdict of a trial is against it."""
         return self.verified is not None and self.verified.verdict.is_against
 
 
@@ -152,7 +152,7 @@ class Note:
     source: str
     message: str
     code: str = ""
-    """As that of `profiler.schema.Problem`."""
+    """As in `profiler.schema.Problem`."""
     count: int = 1
 
     @property
@@ -181,13 +181,13 @@ class NextStep:
     do: Literal["verify", "apply", "change", "record", "look", "stop"] = "stop"
     rule: str | None = None
     what: str = ""
-    """In a sentence."""
+    """What to do, in a sentence."""
     command: tuple[str, ...] = ()
-    """What tries the change; RUN stands for the run's folder."""
+    """The command that tries the change; RUN stands for the run's folder."""
     patch: str | None = None
     """The change as a unified diff; None if it cannot be one."""
     folder: str | None = None
-    """Folder in which `git apply` takes the patch."""
+    """Folder in which to `git apply` the patch."""
     no_patch: str = ""
     """Why there is no patch, in a sentence."""
 
@@ -200,34 +200,34 @@ class Report:
     run: RunInfo
     steps: StepTimes | None = None
     phases: tuple[Phase, ...] = ()
-    """Every one of CONTRACT_PHASES, measured or not, in their order."""
+    """All of CONTRACT_PHASES, measured or not, in their order."""
     between: tuple[Phase, ...] = ()
     """Shares of run time."""
     regions: tuple[RegionFact, ...] = ()
-    """What the program named, of the first rank; longest first."""
+    """Regions that the program named, of the first rank; longest first."""
     advice: tuple[Recommendation, ...] = ()
     before: float | None = None
-    """Seconds of the mean step, with its part of what falls between steps."""
+    """Seconds of the mean step, with its share of the time between steps."""
     after: Estimate | None = None
-    """The same with the plan followed, information left aside."""
+    """The same after the plan, without advice for information."""
     checked: tuple[RuleVerdict, ...] = ()
     quantities: tuple[Quantity, ...] = ()
     memory: Mapping[str, float] = field(default_factory=dict)
-    """Bytes of the device's memory at the peak of a step, by part, where they were measured."""
+    """Bytes of the device's memory at the peak of a step, by part, if measured."""
     memory_total: float | None = None
     what_if: WhatIf | None = None
-    """What may be asked of that memory; None where its parts were not measured."""
+    """The model of that memory at other settings; None if its parts were not measured."""
     memory_missing: str = ""
-    """Why its parts are not known and how to get them; nothing where they are, or where nothing trains on a GPU."""
+    """Why its parts are not known and how to get them; empty if they are known, or if nothing trains on a GPU."""
     out_of_memory: bool = False
     """Whether a failed allocation ended the program."""
     operations: Operations | None = None
     operators: OperatorTable | None = None
-    """What launches the GPU's work, of the first rank."""
+    """Operators that launch the GPU's work, of the first rank."""
     one_step: OneStep | None = None
     """A typical step and the slowest one, to look into."""
     code: Code | None = None
-    """Where in the program's code the time goes; None where no stacks were sampled."""
+    """Where in the program's code the time goes; None if no stacks were sampled."""
     ranks: Ranks = field(default_factory=Ranks)
     charts: tuple[Chart, ...] = ()
     problems: tuple[Note, ...] = ()
@@ -236,13 +236,13 @@ class Report:
     goals: Goals = field(default_factory=Goals)
     gpu_hours: float | None = None
     cores: CoreUse | None = None
-    """Who used the machine's cores; None where nobody looked, and of traces."""
+    """Who used the machine's cores; None if not measured, and for traces."""
     applied: tuple[Verified, ...] = ()
-    """Changes that this run was made with, as they were tried one after the other."""
+    """Changes that were applied in this run, in the order in which they were tried."""
     traces: tuple[Traced, ...] = ()
-    """Of each rank that has one: somebody else's, or a window of ours with GPU work."""
+    """One for each rank that has any: an imported trace, or a profiler window with GPU work."""
     imported: bool = False
-    """This is about traces that torch.profiler wrote without us."""
+    """Whether the report is about traces that torch.profiler wrote without profile-train."""
     next: NextStep = NextStep()
     history: tuple[PastRun, ...] = ()
     """Earlier runs of the same script, the newest first; empty without a fleet."""
@@ -261,7 +261,7 @@ class Report:
 
     @property
     def extended(self) -> bool:
-        """Return whether `before` and `after` include a visible part of what falls between steps."""
+        """Return whether `before` and `after` include a visible part of the time between steps."""
         mean = self.steps.mean if self.steps else None
         return bool(mean and self.before and seconds(self.before) != seconds(mean))
 
@@ -270,5 +270,5 @@ class Report:
         return next((item for item in self.advice if item.rule == rule), None)
 
     def checks(self, outcome: str) -> tuple[RuleVerdict, ...]:
-        """Return the rules that ended in this way."""
+        """Return the rules with this outcome."""
         return tuple(check for check in self.checked if check.outcome.value == outcome)

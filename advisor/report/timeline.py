@@ -14,9 +14,9 @@ MOST_POINTS = 2_000
 MOST_POINTS_TOGETHER = 24_000
 """Most points of all curves: about 0.3 MB of the page, whose limit is 2 MB."""
 MOST_CURVES = 8
-"""Most curves of one kind. One chart cannot show more ranks or GPUs apart."""
+"""Most curves of one kind. One chart cannot distinguish more ranks or GPUs."""
 
-# Why a step is not a steady one, as the legend says it; the first that applies.
+# Labels in the legend for steps that are not steady; the first match applies.
 TAGGED = (
     (schema.TAG_EPOCH_START, "epoch start"),
     (schema.TAG_EVALUATION, "with evaluation"),
@@ -26,7 +26,7 @@ TAGGED = (
 )
 
 WAITING = "waiting for data"
-"""Start of the label of the curve that has the color of waiting everywhere."""
+"""Start of the label of the curve that has the color for waiting."""
 
 Row = TypeVar("Row")
 Value = float | int | None
@@ -69,7 +69,7 @@ def charts(profile: Profile, names: Mapping[int, str] | None = None) -> tuple[Ch
 def thinned(curve: Curve, limit: int) -> Curve:
     """Return the curve thinned to at most `limit` points.
 
-    Of each stretch of the curve the lowest and the highest point are kept, so that no spike is lost.
+    The lowest and the highest point of each stretch are kept, so that no spike is lost.
     """
     total = len(curve.times)
     if total <= limit:

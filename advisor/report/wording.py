@@ -1,4 +1,4 @@
-"""What a report says of the whole run, in sentences."""
+"""What a report says about the whole run, in sentences."""
 
 from collections import Counter
 from pathlib import PurePath
@@ -13,23 +13,23 @@ from advisor.rules.base import Measurement
 from advisor.units import digits, inline, listed, quantity, seconds, share, span
 
 LARGEST_SHARE = 10.0
-"""Next to a limit that is a share, a value above 1 is shown in percent, too; above this it is a ratio of its own."""
+"""If the limit is a share, a value above 1 is shown in percent, too, up to this value; above it, as a ratio."""
 
 COSTLY = 3.0
-"""Times its budget that a recording may cost before that deserves a comment."""
+"""Multiple of its budget above which the cost of a recording gets a comment."""
 
 SHORT = 60.0
-"""Seconds of a run in which the fixed cost of a recording has not spread yet."""
+"""Length of a run, in seconds, below which the fixed cost of a recording is not yet amortized."""
 
 NOTABLE_TRACED = 0.05
-"""Share of a trace's time from which it is worth a word in its first sentence."""
+"""Share of a trace's time from which a part is mentioned in the first sentence."""
 
 COMPUTING = 0.5
-"""Share of the step in model and optimizer from which computing is what limits it."""
+"""Share of the step in model and optimizer from which computing is the limit."""
 
 LEAST_BACKWARD = 0.25
-"""Times the forward pass that the backward pass takes at least where gradients are needed: usually twice, and less
-where Python takes most of the forward pass (assumption).
+"""Least ratio of the backward to the forward pass if gradients are needed: usually 2, and less if Python takes most of
+the forward pass (assumption).
 """
 
 _WITHOUT_GRADIENTS = (
@@ -78,7 +78,7 @@ _NEXT = {
     "sync": f"That is {_NOT_EXPLAINED}. To see which code waits, {_REGION}.",
     "gc": f"That is {_NOT_EXPLAINED}. Call gc.freeze() before the loop, and record again.",
 }
-"""What to do where nothing explains the largest phase."""
+"""What to do if nothing explains the largest phase."""
 
 _NEXT_TRACE = (
     "No rule explains the largest part of the step. Trace some whole steps after warm-up, with Python's stacks: "
@@ -111,7 +111,7 @@ _NEEDS: dict[Need | None, tuple[str, str, str]] = {
     Need.RUN: ("needs", "need", "something that this run did not show"),
     None: ("is", "are", "switched off"),
 }
-"""Why a rule was not answered, in words: of one, of several, the rest."""
+"""Why rules could not be checked: the verb for one rule, the verb for several, and the rest."""
 
 _NEEDS_OF_TRACES = {
     **_NEEDS,
@@ -120,7 +120,7 @@ _NEEDS_OF_TRACES = {
 
 
 def diagnosis(report: Report) -> str:
-    """Say where the time goes, and first whether memory ran out."""
+    """Return where the time goes, after a note if memory ran out."""
     return _OUT_OF_MEMORY + _diagnosis(report) if report.out_of_memory else _diagnosis(report)
 
 
@@ -137,7 +137,7 @@ def _diagnosis(report: Report) -> str:
 
 
 def _of_steps(report: Report, mean: float) -> str:
-    """Return what most of a step goes into."""
+    """Return what takes most of a step."""
     most = report.largest_phase
     unnamed = report.imported and most is not None and most.name == "other"
     if most is None or not most.share or unnamed:
@@ -177,7 +177,7 @@ def counsel(report: Report) -> str:
         case "unsure" if item:
             gain = item.finding.in_plan
             if too_short(report) is None and not busy(report) and gain and gain.low > 0:
-                # Only a cap holds such a gain back: it is for rules that change what is computed.
+                # Only the cap of a rule demotes such a gain; rules that change what is computed have one.
                 return f"No change worth making was found, unless results may change: {_named(report, item)}."
             return f"Not sure yet: {_doubt(report)}. Most likely gain: {_named(report, item)}."
         case "unexplained" if report.imported:
@@ -192,7 +192,7 @@ def counsel(report: Report) -> str:
 
 
 def busy(report: Report) -> str:
-    """Return a warning that other programs have slowed the run down, or nothing."""
+    """Return a warning that other programs have slowed the run down; empty if they have not."""
     cores = report.cores
     if cores is None or not cores.is_crowded:
         return ""
@@ -201,7 +201,7 @@ def busy(report: Report) -> str:
 
 
 def _other(report: Report) -> str:
-    """Return where the time of no other phase may be: outside whatever could be seen."""
+    """Return where the time of the phase "other" may be: outside everything that was observed."""
     seen = {phase.name for phase in report.phases if phase.share is not None}
     if "forward" not in seen:
         return _FORWARD_UNSEEN
@@ -209,14 +209,14 @@ def _other(report: Report) -> str:
 
 
 def prospect(report: Report) -> str:
-    """Say in a sentence what the plan makes of a step; empty if it makes nothing faster."""
+    """Return a sentence with the step time now and after the plan; empty if the plan makes nothing faster."""
     if not report.before or not report.after or report.after.expected >= report.before:
         return ""
     return f"{_what_a_step_is(report)}: {seconds(report.before)} now, {seconds(report.after.expected)} after the plan."
 
 
 def inside_other(report: Report) -> str:
-    """Say how to look into what no other phase holds; empty unless that is much of the step."""
+    """Return how to look into the phase "other"; empty unless it is a large part of the step."""
     other = next((phase for phase in report.phases if phase.name == "other"), None)
     if other is None or report.imported or (other.share or 0.0) < LARGE_OTHER or conclude(report).phase == "other":
         return ""
@@ -229,7 +229,7 @@ def inside_other(report: Report) -> str:
 
 
 def assumed(report: Report) -> str:
-    """Say in a sentence what is assumed for undeclared goals; empty if all that matter were declared."""
+    """Return a sentence on what is assumed for undeclared goals; empty if all that matter were declared."""
     instead = [
         *(["throughput matters most"] if report.goals.goal is None else []),
         *(["no larger batch or model is needed"] if not report.goals.more_memory else []),
@@ -239,7 +239,7 @@ def assumed(report: Report) -> str:
 
 
 def unanswered(report: Report) -> str:
-    """Say how many rules could not be answered, and what they need; empty if all could."""
+    """Return how many rules could not be checked, and what they need; empty if all could."""
     needs = Counter(check.need for check in report.checks("not_measured"))
     if not needs:
         return ""
@@ -252,7 +252,7 @@ def unanswered(report: Report) -> str:
 
 
 def not_measured(report: Report) -> list[tuple[str, str, list[str]]]:
-    """Return what was not measured, how to measure it and the rules that need it; what needs another machine last."""
+    """Return what was not measured, how to measure it and the rules that need it; what needs a GPU comes last."""
     waiting: dict[tuple[str, str], list[str]] = {}
     for check in sorted(report.checks("not_measured"), key=lambda check: check.need is Need.GPU):
         waiting.setdefault((check.why, check.remedy or ""), []).append(check.rule.id)
@@ -260,7 +260,7 @@ def not_measured(report: Report) -> list[tuple[str, str, list[str]]]:
 
 
 def remarks(report: Report) -> str:
-    """Return what holds for the whole run, in one line: what recording cost, and how many rules have no answer."""
+    """Return remarks on the whole run, in one line: the cost of recording, and how many rules could not be checked."""
     parts = []
     if report.overhead.fraction is not None:
         parts.append(f"Recording cost {share(report.overhead.fraction)}{_costly(report)}.")
@@ -273,7 +273,7 @@ def remarks(report: Report) -> str:
 
 
 def _costly(report: Report) -> str:
-    """Return a comment on a recording that cost more than it should have: of a short run, it is mostly the start."""
+    """Return a comment on a recording that cost too much; in a short run, most of the cost is the start."""
     cost = report.overhead
     if cost.fraction is None or cost.fraction <= COSTLY * cost.budget:
         return ""
@@ -300,7 +300,7 @@ def gain_text(gain: Estimate, of: str = "step time") -> str:
 
 
 def measured_text(fact: Measurement) -> str:
-    """Return the value with its unit; as a share wherever the limit is one."""
+    """Return the value with its unit; as a share if the limit is one."""
     unit, limit = fact.metric.unit, fact.limit
     if unit == "1" and limit is not None and 0 < limit < 1 and 0 <= fact.value <= LARGEST_SHARE:
         return share(fact.value)
@@ -313,7 +313,7 @@ def limit_text(fact: Measurement) -> str:
 
 
 def _of_traces(report: Report) -> str:
-    """Say where the time goes on the rank whose GPU idles most."""
+    """Return where the time goes on the rank whose GPU idles most."""
     busy = [each for each in report.traces if each.idle is not None]
     if not busy:
         mean = report.steps.mean if report.steps else None
@@ -338,7 +338,7 @@ def _of_traces(report: Report) -> str:
 
 
 def _why_unseen(report: Report) -> str:
-    """Return why no step was seen: the program's own failure first, then what may keep a recording out."""
+    """Return why no step was seen: the program's own failure first, then what may have prevented recording."""
     run = report.run
     if run.ended == "failed" and run.exit_status:
         return f"The program ended with exit status {run.exit_status} before it trained: see its own message."
@@ -357,7 +357,7 @@ def _begin(first: Recommendation, what: str, is_busy: bool) -> str:
 
 
 def _named(report: Report, item: Recommendation) -> str:
-    """Return the title of advice as it reads within a sentence, with its line unless the first sentence has it."""
+    """Return the title of advice for use within a sentence, with its line unless the first sentence names it."""
     place = named(report)
     if item.place is None or (place and item.place == (place.file, place.line)):
         return inline(item.title)
@@ -383,7 +383,7 @@ def _nothing(report: Report) -> str:
 
 
 def _limit(report: Report) -> str:
-    """Say that computing is the limit, if it takes most of the step, and where most of the forward pass is."""
+    """Return that computing is the limit, if it takes most of the step, and where most of the forward pass is."""
     shares = {phase.name: phase.share or 0.0 for phase in report.phases if phase.name in LAUNCHED}
     computing = sum(shares.values())
     if computing < COMPUTING or report.imported or report.gpu_hours is not None:
@@ -397,12 +397,12 @@ def _limit(report: Report) -> str:
 
 
 def is_scattered(report: Report) -> bool:
-    """Return whether there are steps enough, but their times differ too much to be sure of small gains."""
+    """Return whether there are enough steps, but their times vary too much to be sure of small gains."""
     return hidden_gain(report) is not None
 
 
 def _what_a_step_is(report: Report) -> str:
-    """Name the step that `before` and `after` are of."""
+    """Return the name of the step that `before` and `after` refer to."""
     if not report.extended:
         return "A step"
     parts = [_BETWEEN_INSIDE[phase.name] for phase in report.between if phase.share]

@@ -16,7 +16,7 @@ from typing import Any
 from advisor.metrics.base import Threshold
 from advisor.rules.base import Area, Confidence, Rule, Severity, Source
 
-# Nobody need check the types of a rule of one's own, and with a wrong one no report could be made.
+# Users need not type-check their own rules, but a wrong type would prevent the report.
 _TYPES: dict[str, Any] = {
     "title": str,
     "area": Area,
@@ -39,10 +39,10 @@ def all_rules() -> tuple[Rule, ...]:
 
 
 def rule_of(module: ModuleType) -> Rule:
-    """Return the `RULE` of a module, completed with what the rest of the module says.
+    """Return the `RULE` of a module, completed from the rest of the module.
 
-    The id is its name, the page its docstring without the lines that name its sources, the thresholds its `Threshold`
-    constants; `when` and `then` are its functions of these names, unless `RULE` has others.
+    The id is the module's name, the page is its docstring without the source lines, and the thresholds are its
+    `Threshold` constants. `when` and `then` are its functions of these names, unless `RULE` has others.
 
     Raises:
         TypeError: the module does not define a valid rule; the message says what is missing or wrong.

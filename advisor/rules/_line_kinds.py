@@ -6,31 +6,31 @@ from dataclasses import dataclass
 from advisor.models.effects import Triple
 
 SOME: Triple = (0.0, 0.5, 1.0)
-"""Of the line's time goes, where nothing shows what it does, or the work is needed (assumption)."""
+"""Share of the line's time that is saved if the work is unknown or may be needed (assumption)."""
 MOST: Triple = (0.4, 0.85, 1.0)
-"""Where the same can be done on whole tensors or once (assumption)."""
+"""Share saved if the work can be done on whole tensors or once (assumption)."""
 SELDOM: Triple = (0.8, 0.97, 1.0)
-"""Where it is done every hundredth step instead (assumption: a part of it may have to stay in each step)."""
+"""Share saved if the work is done every hundredth step (assumption: a part of it may have to stay in each step)."""
 
 WORKERS = "If it needs only data, a Dataset can do it: loader workers (num_workers) then run it during the step."
 IN_WORKERS = "Or let loader workers (num_workers) run it during the step."
-"""The same of what a Dataset does already."""
+"""The same advice for work that a Dataset already does."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineKind:
-    """What is known of one kind of work."""
+    """One kind of work: its description, what to try, and the expected saving."""
 
     what: str
-    """What it is, to follow "66% of a step is f() in train.py:41"; empty if only the line is known."""
+    """Description of the work, appended to "66% of a step is f() in train.py:41"; empty if only the line is known."""
     then: str
-    """What to try; what comes before the first colon or full stop is the advice's title."""
+    """What to try; the part before the first colon or period is the advice's title."""
     removed: Triple = MOST
-    """Share of the line's time that goes."""
+    """Share of the line's time that is saved."""
     code: str = ""
     """Python to copy; `{name}` is the function."""
     backward: bool = False
-    """Whether the backward pass consists of what it computes, too."""
+    """Whether the backward pass includes the tensors that the work computes."""
 
     @property
     def title(self) -> str:
@@ -187,4 +187,4 @@ KINDS = {
         LineKind(", which logs", "Log every hundredth step.", SELDOM, EVERY),
     ),
 }
-"""By the kind that `advisor.metrics.lines.kind_of` gives."""
+"""Kinds of work by the name that `advisor.metrics.lines.kind_of` returns."""

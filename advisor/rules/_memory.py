@@ -1,4 +1,4 @@
-"""Helpers for rules about memory: the evidence of its pressure, and the settings that shard what fills it."""
+"""Helpers for rules about memory: the evidence of memory pressure, and the settings that shard the model."""
 
 import json
 

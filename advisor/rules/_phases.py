@@ -1,6 +1,6 @@
 """Relate what a rule measured to the phases of a step.
 
-Exposed time (copies, synchronization, collectives) is either a phase of its own or a part of other phases.
+Exposed time (copies, synchronization, collectives) is either a separate phase or a part of other phases.
 """
 
 from advisor.metrics import Metrics, communication, step
@@ -8,7 +8,7 @@ from advisor.models.effects import COMPUTE, Triple, shorter
 from advisor.models.state import Effect, Scenario, State
 
 PASSES = ("forward", "backward", "optimizer", "other")
-"""Phases in any of which idle time may lie that is no phase of its own."""
+"""Phases that may contain idle time that is not a separate phase."""
 
 
 def of_computing(m: Metrics, part: float) -> float:

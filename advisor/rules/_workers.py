@@ -15,12 +15,12 @@ MIN_WAIT = Threshold(0.05, "About 20 steps can confirm a gain of 5 % or more; a 
 # torch's own default.
 PREFETCH = 2
 
-# Times the modeled hand-over of a batch from another process: a healthy loop was measured at three times (1.5 ms for
-# 55 kB on two cores); at best it is hidden.
+# Factors for the modeled transfer of a batch from another process: in a healthy loop, the measured factor was three
+# (1.5 ms for 55 kB on two cores); at best the transfer is hidden.
 HAND_OVER = (6.0, 2.0, 0.0)
 
-# Memory of its own that a forked worker ends up with, bytes: measured 11 MB after 20 batches, and it grows with every
-# Python object the data set touches. A spawned worker imports torch again: measured 154 MB.
+# Private memory of a forked worker, in bytes: measured 11 MB after 20 batches, and it grows with every Python object
+# that the data set touches. A spawned worker imports torch again: measured 154 MB.
 FORKED_WORKER = 50_000_000
 SPAWNED_WORKER = 160_000_000
 
@@ -106,7 +106,7 @@ def added_hand_over(m: Metrics, scenario: Scenario = Scenario.EXPECTED) -> float
 
 
 def added_memory(m: Metrics, workers: int, prefetch: int | None = None) -> int:
-    """Return the bytes of host memory that these workers, and the batches they hold ready, add to what it is now."""
+    """Return the bytes that these workers and their prefetched batches add to the present use of host memory."""
     fact = m[input.loader]
     own, before = FORKED_WORKER if fact.forks else SPAWNED_WORKER, fact.prefetch_factor or PREFETCH
     batches = workers * (prefetch or before) - fact.num_workers * before

@@ -59,7 +59,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         basis=f"Per sample, 1 - 1/{times} of the update's cost is saved; forward and backward passes cost the same.",
         effect=in_turn(
             remove("optimizer", shares=shares),
-            # What the step does not report separately comes out of the backward pass, which waits for it.
+            # Communication that the step does not report separately is part of the backward pass, which waits for it.
             remove_seconds("communication", "backward", seconds=reducing, shares=shares),
         ),
         memory=0,

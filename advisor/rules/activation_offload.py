@@ -2,7 +2,7 @@
 
 A checkpointed block keeps its input until the backward pass. Over all blocks of a long sequence, that is more than what
 the block under computation needs. The host's memory can keep these inputs: each goes there after its block's forward
-pass and returns before its backward pass. On a stream of their own the copies hide behind the computation.
+pass and returns before its backward pass. On a separate stream, the copies overlap the computation.
 
 Wrong when: the copies take longer than the blocks, as with short sequences on a fast GPU; or the data needs the host's
 memory.

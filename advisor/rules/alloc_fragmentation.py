@@ -34,7 +34,7 @@ MIN_FRAGMENTATION = Threshold(
     0.15, "In a regular step, rounding and caching leave less than a seventh of the memory reserved but unused."
 )
 
-# Of what is reserved and unused, the share that expandable segments give back (assumption).
+# Share of the reserved but unused memory that expandable segments free (assumption).
 FREED = 0.7
 
 SETTING = "expandable_segments:True"
@@ -76,7 +76,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 def _variable(m: Metrics) -> str:
     """Return the name of the environment variable for this version of torch.
 
-    Versions before 2.9 know only the old name; later ones deprecate it.
+    Versions before 2.9 support only the old name; later ones deprecate it.
     """
     rank = m.get(settings.primary_rank)
     version = ((rank.process.torch if rank else None) or "").split("+")[0].split(".")[:2]

@@ -26,15 +26,16 @@ MAX_EFFICIENCY = Threshold(
     0.5, "Above half of the peak rate, no other kernel is known to be a third faster (FlashAttention-3)."
 )
 
-# FlashAttention-2 over xFormers' kernel: 1.3 to 2.5 times; FlashAttention-3 over 2 on an H100: 1.5 to 2 times forward,
-# 1.5 to 1.75 backward (both papers). For AMD half of that (assumption). Low ends are lower, as shapes differ.
+# Speed-up of FlashAttention-2 over xFormers' kernel: 1.3 to 2.5 times; of FlashAttention-3 over 2 on an H100: 1.5 to 2
+# times forward, 1.5 to 1.75 backward (both papers). For AMD, half of that (assumption). Low ends are lower because
+# shapes differ.
 SPEEDUPS: dict[str, Triple] = {"efficient": (1.1, 1.5, 2.2), "flash2": (1.1, 1.4, 1.8), "triton": (1.0, 1.25, 1.5)}
 
 BEST = 0.75
-"""Share of the peak beyond which no attention kernel is known to go (FlashAttention-3 on an H100)."""
+"""Highest share of the peak known for an attention kernel (FlashAttention-3 on an H100)."""
 
 UNMASKED = """\
-# no mask where is_causal says the same; padded batches: pack them, or let FlexAttention skip what is masked
+# is_causal instead of an equivalent mask; padded batches: pack them, or let FlexAttention skip masked positions
 out = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
 
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention

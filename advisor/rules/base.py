@@ -16,7 +16,10 @@ from profiler.schema import Place
 
 
 class Area(Enum):
-    """The order in which to take advice. A fault in the first area invalidates the predictions of all others."""
+    """Areas of advice, in the order in which to follow it.
+
+    A fault in the first area invalidates the predictions of all others.
+    """
 
     VALIDITY = 0
     STALLS = 1
@@ -177,7 +180,7 @@ class Advice:
     """
     risk: str
     fault: bool = False
-    """Whether this is a fault of fit, correctness or hardware, to be fixed whatever the gain."""
+    """Whether this is a fault (out of memory, wrong results, hardware) that must be fixed whatever the gain."""
     intervention: Intervention | None = None
     """How the change is tried automatically; None if it must be made by hand."""
     confidence: Confidence | None = None
@@ -198,13 +201,13 @@ class Rule:
     confidence: Confidence
     _: KW_ONLY
     difficulty: Literal[1, 2, 3] = 1
-    """What the change costs its reader: an argument, an hour's work or a day's."""
+    """Effort of the change: an argument (1), an hour's work (2) or a day's work (3)."""
     cap: Severity = Severity.ACTION
     """The highest severity this advice can have unless the user opts in to more."""
     supersedes: tuple[str, ...] = ()
     """Ids of the rules that are silenced when this one fires."""
     certain: bool = False
-    """Whether what it found is a setting, which timings that scatter do not make doubtful."""
+    """Whether the finding is a setting, which noisy timings do not make doubtful."""
     when: Callable[[Metrics], Evidence | None] = None  # type: ignore[assignment]
     then: Callable[[Metrics, Evidence], Advice] = None  # type: ignore[assignment]
     id: str = ""

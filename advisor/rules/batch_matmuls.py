@@ -23,7 +23,7 @@ MIN_SAVED = Threshold(0.05, "Share of the step that could be saved; a smaller ga
 BATCH = """\
 # instead of [x @ w for x, w in zip(inputs, weights)], or of one Linear per head:
 outputs = torch.bmm(torch.stack(inputs), torch.stack(weights))  # better: keep both stacked from the start
-# the same input for all weights: one Linear of the summed width
+# if all weights have the same input: one Linear with the summed width
 outputs = (x @ torch.cat(weights, dim=1)).split(width, dim=-1)
 """
 

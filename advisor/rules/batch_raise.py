@@ -27,13 +27,13 @@ SM_BUSY = Threshold(0.8, "NVIDIA's DCGM guide: effective use of a GPU needs 0.8 
 
 MIN_LAUNCH_BOUND = Threshold(0.2, "If the GPU waits for launches a fifth of the time, larger kernels fill the gaps.")
 
-# Tensor cores want multiples of 8 in every dimension of a product.
+# Tensor cores work best with multiples of 8 in every dimension of a matmul.
 MULTIPLE = 8
 
-# One trial at a time: beyond this the learning rate has to be searched again (assumption).
+# Largest factor to advise at once: beyond it, the learning rate must be searched again (assumption).
 MOST = 4
 
-# Share of the time of multiprocessors without work that the larger batch fills, low, expected, high (assumption).
+# Share of the idle time of multiprocessors that the larger batch fills: low, expected, high (assumption).
 FILLED = (0.0, 0.5, 1.0)
 
 
@@ -81,14 +81,15 @@ def _idle(m: Metrics) -> Measurement | None:
         return Measurement(activity, m[activity], m[SM_BUSY], "<")
     if active is None:
         m[hardware.sm_active]
-    m[gpu.launch_bound_index]  # unknown, it might have shown what sm_active does not
+    m[gpu.launch_bound_index]  # raises Missing if unknown: it may show what sm_active does not
     return None
 
 
 def _active(m: Metrics) -> float | None:
-    """Return SM activity in the time that was not spent waiting for data: a larger batch would be waited for as well.
+    """Return SM activity outside the time spent waiting for data, because a larger batch does not shorten that wait.
 
-    Without counters (before Hopper), the multiprocessors that kernels reach while they run; None without either.
+    Without counters (before Hopper), return the share of multiprocessors that kernels reach while they run; None
+    without either.
     """
     active, fed = m.get(hardware.sm_active), 1 - (m.get(step.data_wait_fraction) or 0.0)
     if active is None:
@@ -101,7 +102,7 @@ def _slope(m: Metrics) -> Slope:
 
 
 def _larger(m: Metrics) -> int:
-    """Return the largest multiple of 8 that fits, up to 4 times the batch and no more than is wanted."""
+    """Return the largest multiple of 8 that fits, up to 4 times the batch and up to the declared target."""
     slope, batch = _slope(m), input.batch_size(m)
     most = MOST * batch
     if slope.each > 0:

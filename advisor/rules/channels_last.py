@@ -28,10 +28,10 @@ MUCH_LAYOUT = Threshold(
 
 MIN_LAYOUT = Threshold(0.05, "Below this, the layout is already right or its conversion costs little (assumption).")
 
-# Convolutions are divided by this: nothing at worst, a third at best (assumption).
+# Speed-up of convolutions: none at worst, a third at best (assumption).
 SPEEDUP = (1.0, 1.15, 1.35)
 
-# Conversions become so many times as short: the first input and what knows NCHW only still take some (assumption).
+# Speed-up of conversions: the first input, and operations that support NCHW only, are still converted (assumption).
 CONVERTING = (2.0, 5.0, 20.0)
 
 CODE = """\

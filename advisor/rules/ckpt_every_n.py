@@ -25,11 +25,11 @@ RULE = Rule(
 
 MIN_SHARE = Threshold(0.4, "Below this share of the peak, something other than activations fills the memory.")
 
-# The forward passes of the checkpointed blocks, once more: low, expected, high gain. Measured by others 30 to 39 % of a
-# layer where a third was expected (Korthikanti et al.).
+# Recomputation time over the forward time of the checkpointed blocks: low, expected, high gain. Korthikanti et al.
+# measured 30 to 39 % of a layer where a third was expected.
 RECOMPUTE = (1.2, 1.0, 0.9)
 
-# Recomputation pays in throughput only if the larger batch it makes room for more than makes up for it.
+# Least gain in throughput worth mentioning: the larger batch must more than make up for the recomputation.
 WORTHWHILE = 1.05
 
 
@@ -42,7 +42,7 @@ def when(m: Metrics) -> Evidence | None:
     if activations < m[MIN_SHARE] * peak:
         return None
     if m[settings.world_size] > 1 and m[memory.mem_optim] + m[memory.mem_grads] > activations:
-        return None  # sharding them is free, and frees more
+        return None  # sharding states costs nothing and frees more
     return evidence(measure(m, memory.mem_activations, ">=", m[MIN_SHARE] * peak), *pressure(m))
 
 
@@ -83,7 +83,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
 def _need(m: Metrics) -> float:
     """Return the bytes to free.
 
-    This is the memory above a safe filling, plus room for what failed to fit or is wanted; at least a safety margin.
+    This is the memory used above the safe share, plus room if an allocation failed or more memory is wanted. It is at
+    least a safety margin.
     """
     capacity = m[gpu.device].memory_total
     over = memory.used(m) - FILL * capacity

@@ -35,23 +35,23 @@ TOO_OFTEN = Threshold(
 
 TOO_SELDOM = Threshold(2.0, "Fraction of Daly's interval, as above.")
 
-# Failures come twice as often as declared, or half as often (assumption).
+# Failures may be twice as frequent as declared, or half as frequent (assumption).
 MTBF_TIMES = (0.5, 1.0, 2.0)
 
-# Mean times between failures that are given as examples: machines that may be taken away, and others (assumptions).
+# Example mean times between failures: machines that can be preempted, and others (assumptions).
 USUAL = (("once an hour", 3600.0), ("once a day", 86400.0))
 
-# A save that stops the training for so many seconds is worth writing in the background.
+# Seconds; a save that stops the training for this long is worth writing in the background.
 LONG = 5.0
 
-# From the 10th to the 90th percentile: so many standard errors, of the saves recorded and of as many to come.
+# Standard errors from the mean to the 10th or 90th percentile; sqrt(2) because as many future saves vary as well.
 ERRORS = 1.28 * math.sqrt(2)
 
-# Without a spread: one save takes longer than another, as the disk has it (assumption).
+# Relative spread if none was measured: the duration of saves varies with the disk (assumption).
 SAVES_DIFFER = 0.2
 
-# Of a save's time, what the steps after it lose at most while its data goes to the disk. Between none, by their CPU
-# time, and 0.3 to 0.7 by the clock on two busy cores; nothing is expected where cores are free.
+# Largest share of a save's time that the following steps lose while its data is written to the disk. It was between
+# none, by CPU time, and 0.3 to 0.7, by wall time, on two busy cores; no loss is expected if cores are free.
 WRITING_BEHIND = 0.3
 
 

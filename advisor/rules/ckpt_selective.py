@@ -35,8 +35,8 @@ MIN_SCORES = Threshold(
     "al.).",
 )
 
-# Of forward and backward, what recomputing attention's core adds: low, expected, high gain. The paper measured 7 %, and
-# 4 % with sequence parallelism; it counts 1.6 to 2.7 % in floating-point operations.
+# Time that recomputing attention's core adds, as a negative share of forward and backward: low, expected, high gain.
+# The paper measured 7 %, and 4 % with sequence parallelism; by floating-point operations, it is 1.6 to 2.7 %.
 SLOWER = (-0.07, -0.04, -0.02)
 
 

@@ -29,12 +29,12 @@ SAFE = Threshold(
     "this peak is estimated, not measured.",
 )
 
-# A backward pass computes two gradients for each product of the forward pass.
+# A backward pass computes two gradients for each matmul of the forward pass.
 BACKWARD_OVER_FORWARD = 2.0
 
 MIN_RECOMPUTED = Threshold(0.05, "A smaller share of the step is within the variation of the two passes (assumption).")
 
-# Of the recomputed share, how much goes: random states are no longer kept, but more memory is written.
+# Share of the recomputation time that is saved: random states are no longer kept, but more memory is written.
 REMOVED = (0.7, 0.9, 1.0)
 
 
@@ -76,7 +76,7 @@ def _recomputed(m: Metrics) -> float:
 def _grown(m: Metrics) -> float:
     """Return the bytes that activations would grow by if no block were checkpointed.
 
-    If all are, each keeps its input, and one block at a time keeps everything.
+    It assumes that all are: each keeps its input, and one block at a time keeps everything.
     """
     fact, kept = m[settings.model], m[memory.mem_activations]
     if fact.blocks < 2 or kept <= 0:

@@ -17,8 +17,8 @@ RULE = Rule("Reset the GPU's clocks", Area.KERNELS, Confidence.EMPIRICAL, cap=Se
 
 MAX_CLOCK = Threshold(0.9, "Clock divided by its maximum; above this, less than a tenth can be gained (assumption).")
 
-# Share of the lost clock that comes back as speed (assumption): nothing where memory is the limit, or the maximum clock
-# is out of reach within the power limit.
+# Share of the lost clock speed that is regained (assumption): none if memory is the limit, or if the power limit
+# prevents the maximum clock.
 RECOVERED: Triple = (0.0, 0.4, 0.9)
 
 CODE = """\

@@ -26,10 +26,10 @@ MIN_SHARE = Threshold(
     0.08, "Share of the step: half of a smaller share is hard to tell from the variation between steps (assumption)."
 )
 
-# Of traveling bytes, what bf16 leaves of fp32.
+# Bytes sent in bf16 over bytes sent in fp32.
 HALF = 0.5
 
-# Beyond so many buckets each one's latency shows; fewer and larger ones then (assumption).
+# Above this number of buckets, the latency of each one matters; fewer and larger ones are better (assumption).
 MANY_BUCKETS = 8
 
 HOOK = """\
@@ -53,7 +53,7 @@ def when(m: Metrics) -> Evidence | None:
     if (m[gpu.device].capability or (0, 0)) < AMPERE:
         return None
     fact, step_time = m[communication.ddp], m[step.step_time_mean]
-    # torch has the hook for NCCL alone.
+    # torch supports the hook only with NCCL.
     if fact.comm_hook is not None or "float32" not in fact.dtypes or fact.backend not in (None, "nccl"):
         return None
     exposed = measure(m, communication.exposed_transfer, ">=", m[MIN_SHARE] * step_time)

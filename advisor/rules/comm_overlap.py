@@ -26,9 +26,9 @@ MANY_CALLS = Threshold(50, "Collectives per step: a model of a billion fp32 grad
 SMALL_BYTES = Threshold(1e6, "Below a megabyte, latency dominates, not bandwidth (nccl-tests).")
 
 SLOW_LINK = 5e9
-"""Bytes/s that any link reaches (comm-slow-link), where the trace does not tell the bytes."""
+"""Bytes/s that any link reaches (comm-slow-link), used if the trace does not contain the bytes."""
 
-# Of what computing could hide (assumption): nothing where the ranks wait for a slower one.
+# Share hidden of the communication that computation could hide (assumption): none if the ranks wait for a slower one.
 HIDDEN: Triple = (0.0, 0.4, 0.8)
 
 REDUCE = """\

@@ -29,10 +29,10 @@ MAX_BANDWIDTH = Threshold(
 MIN_BYTES = Threshold(1e6, "Below a megabyte, latency dominates, not bandwidth (nccl-tests).")
 
 ATTAINED = 10e9
-"""Bytes/s of a ring over PCIe 3.0 with 16 lanes: the least that the cause's removal brings."""
+"""Bytes/s of a ring over PCIe 3.0 with 16 lanes: the least to expect once the cause is removed."""
 
 FOUND: Triple = (0.0, 0.5, 1.0)
-"""Of what that would save (assumption): nothing where the ranks wait for a slower one that stays slow."""
+"""Share of that saving that is realized (assumption): none if the ranks wait for a slower one that stays slow."""
 
 CODE = """\
 # which path NCCL or RCCL takes: P2P or NET/IB are fast, SHM is slower, NET/Socket is Ethernet

@@ -32,7 +32,7 @@ MAX_MATMUL = Threshold(
 
 LEAST_LAUNCH_BOUND = Threshold(0.05, "Below this share of waiting, launches come in time.")
 
-# Memory-bound kernels are divided by this; and this share of the idle time for launches goes.
+# Speed-up of memory-bound kernels, and share of the launch idle time that is saved.
 FUSED = (1.2, 1.6, 2.5)
 LAUNCHES = (0.3, 0.6, 0.8)
 
@@ -53,9 +53,9 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then compile the model."""
-    others = m.get(attention.materialized_attention_share) or 0.0  # sdpa-flash is for that
+    others = m.get(attention.materialized_attention_share) or 0.0  # sdpa-flash covers this
     if membound := m[gpu.membound_share]:
-        apart = (copies.layout_copy_share, normalization.unfused_norm_share)  # rules of their own
+        apart = (copies.layout_copy_share, normalization.unfused_norm_share)  # covered by other rules
         others = min(1.0, others + sum(m.get(share) or 0.0 for share in apart) / membound)
     return Advice(
         then="Compile the model: this fuses its many small or memory-bound kernels. Check the step time after "

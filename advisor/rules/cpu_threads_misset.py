@@ -25,7 +25,8 @@ MIN_GAIN_ALONE = Threshold(
     1.05, "With one rank, the trial has measured what too many threads cost; below this gain they do no harm."
 )
 
-# Of the gain of the largest product, what all computing has: small products and other operators gain less (assumption).
+# Share of the largest matmul's gain that all computation gets: small matmuls and other operators gain less
+# (assumption).
 PASSED_ON = (0.4, 0.8, 1.0)
 
 

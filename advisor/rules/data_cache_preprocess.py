@@ -31,7 +31,7 @@ MIN_STAGE = Threshold(0.4, "Below 40 %, the rest of batch preparation costs more
 
 MIN_EPOCHS = Threshold(2, "A data set that is read only once does not benefit from a cache.")
 
-# Share of the stage that goes: what is kept has to be read again (assumption).
+# Share of the stage's time that is saved: cached results must be read again (assumption).
 REMOVED = (0.6, 0.9, 1.0)
 
 CODE = """\
@@ -54,8 +54,8 @@ class Kept(torch.utils.data.Dataset):
         if not os.path.exists(path):
             draft = f"{path}.{os.getpid()}"
             torch.save(self.samples[index], draft)
-            os.replace(draft, path)  # whole or not at all, whichever worker is first
-        return torch.load(path)  # tensors, numbers, text; for anything else of yours weights_only=False
+            os.replace(draft, path)  # atomic: several workers may write the same sample
+        return torch.load(path)  # tensors, numbers, text; other objects need weights_only=False
 
 
 # loader = DataLoader(Augmented(Kept(dataset, "/local/nvme/kept")), ...): random augmentation comes after

@@ -25,8 +25,8 @@ MIN_FILES = Threshold(
     8, "An image, its label and a few side files are common; more files point to the storage format (assumption)."
 )
 
-# Share of a batch's time that goes: reading is half, 0.8 or all of it (it is not timed), and gets 1.5, 3 or 8 times as
-# fast. Measured, 64 files of 1 kB a sample: 36.1 to 10.7 ms a step.
+# Share of a batch's time that is saved: reading, which is not timed, is assumed to take half, 0.8 or all of it, and
+# becomes 1.5, 3 or 8 times as fast. Measured with 64 files of 1 kB per sample: 36.1 to 10.7 ms per step.
 REMOVED = (0.5 * (1 - 1 / 1.5), 0.8 * (1 - 1 / 3), 1 - 1 / 8)
 EFFECT = faster_batches(1.0, REMOVED, reading=True)
 

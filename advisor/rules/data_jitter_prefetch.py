@@ -30,13 +30,13 @@ MIN_HIDDEN = Threshold(
     0.1, "If a longer queue hides less of each stall than this, the slow batches themselves must get faster."
 )
 
-# Of what the longer queue should hide of a stall, what it does. The queue in a simulation (in order, two workers, 7 to
-# 400 ms a batch): 0.98 to 1.08 while the workers have a tenth of their time to spare, 0.77 where they have half of
-# that; measured, 0.5 (21.6 to 19.2 ms) to 1.2. At best all waiting goes: stalls shorter than the 99th percentile are
-# hidden whole.
+# Share of the predicted part of a stall that the longer queue really hides. In a simulation (in order, two workers, 7
+# to 400 ms per batch): 0.98 to 1.08 if the workers have a tenth of their time to spare, 0.77 if they have half of that.
+# Measured: 0.5 (21.6 to 19.2 ms) to 1.2. At best no waiting is left, because stalls shorter than the 99th percentile
+# are hidden completely.
 REACHED = (0.5, 1.0)
 
-# The same for whether to advise it: a gain that is there even where the queue hardly recovers between two stalls.
+# The same share, to decide whether to advise it: reached even if the queue hardly recovers between two stalls.
 SURE = 0.6
 
 

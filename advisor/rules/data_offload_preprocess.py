@@ -27,7 +27,7 @@ MIN_CPU = Threshold(
 
 MAX_BUSY = Threshold(0.9, "A GPU busier than this has no time for preprocessing (assumption).")
 
-# Share of the waiting that goes: from a part of the work moved to almost all of it (assumption).
+# Share of the waiting that is saved: from a part of the work moved to almost all of it (assumption).
 REMOVED = (0.3, 0.6, 0.9)
 EFFECT = remove_wait(REMOVED)
 

@@ -23,7 +23,8 @@ RULE = Rule("Keep the DataLoader workers between epochs", Area.STALLS, Confidenc
 
 MIN_SHARE = Threshold(0.03, "Share of the run. Below this, epochs are so long that worker start-up does not matter.")
 
-# Of the start without the first batch, which is needed anyway; resetting live workers costs some messages.
+# Share saved of an epoch's start, without the first batch, which is needed anyway; resetting live workers costs some
+# messages.
 REMOVED = (0.7, 0.9, 1.0)
 
 
@@ -48,7 +49,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     fact, made = m[input.loader], m.get(input.loaders_made) or 1
     changes, intervention = set_loader(m, persistent_workers=True)
     once = ""
-    if made > 1 and not (fact.place and fact.place.via):  # a DataLoader's workers go with it; a framework makes one
+    if made > 1 and not (fact.place and fact.place.via):  # workers end with their DataLoader; a framework creates one
         intervention = None
         once = f" Create the DataLoader once, before the loop over the epochs: this run created {made}."
         first = replace(changes[0], code=f"# once, before the loop over the epochs\n{changes[0].code}")

@@ -28,11 +28,12 @@ MIN_KERNELS = Threshold(30, "With fewer kernels, the trace does not contain whol
 
 SHORTEST = 1e-9
 
-# Of the waiting (assumption): workers hide all of it if there are cores for them; more of them may share a slow disk.
+# Share of the waiting that is saved (assumption): workers hide all of it if there are cores for them; additional
+# workers may share a slow disk.
 FIRST_WORKERS: Triple = (0.5, 0.85, 1.0)
 MORE_WORKERS: Triple = (0.1, 0.5, 0.95)
 
-# A number to start with, where nothing says how many cores there are.
+# Most workers to start with, because a trace does not contain the number of cores.
 MOST_WORKERS = 8
 
 

@@ -55,7 +55,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         effect=effect,
         memory=0,
         intervention=Intervention(name="no_sync", settings={"passes": k}, safety=Safety.NUMERICS)
-        if m[communication.reductions_per_step] > k - 0.5  # the program itself leaves out none
+        if m[communication.reductions_per_step] > k - 0.5  # the program skips no reduction
         else None,
         risk="Low: the same sum of gradients, rounded in another order.",
     )

@@ -18,10 +18,10 @@ from advisor.rules.base import Advice, Area, Confidence, Evidence, Rule, bash, e
 
 RULE = Rule("Use DistributedDataParallel instead of DataParallel", Area.DISTRIBUTED, Confidence.HEURISTIC, difficulty=2)
 
-# DataParallel serves one process; with a single GPU it passes the call on and costs nothing.
+# DataParallel runs in one process; with a single GPU, it only forwards the call and costs nothing.
 MIN_GPUS = 2
 
-# The step becomes so many times as fast (assumption: it depends on the model's size and on the number of GPUs).
+# Speed-up of the step (assumption: it depends on the model's size and on the number of GPUs).
 SPEEDUP = (1.1, 1.4, 2.0)
 
 WRAPPED = """\

@@ -30,19 +30,19 @@ class _Mode:
 
 
 MODES = {
-    # Measured on CPU, with 24 small layers: whole steps 2 to 3.4 times as fast, so their passes 2.3 to 5 times. Large
-    # layers hide it: a stack trace takes as long whatever the operation.
+    # Measured on a CPU with 24 small layers: whole steps 2 to 3.4 times as fast, so their passes 2.3 to 5 times. Large
+    # layers hide it, because a stack trace takes the same time for any operation.
     "anomaly": _Mode("anomaly detection", COMPUTE, (1.2, 2.8, 5.0)),
-    # By how much depends on the kernels' length; an assumption, nothing at worst.
+    # Assumption: it depends on the kernels' length; no gain at worst.
     "launch_blocking": _Mode("CUDA_LAUNCH_BLOCKING", LAUNCHED, (1.0, 1.2, 2.0), "CUDA_LAUNCH_BLOCKING"),
-    # An assumption as well.
+    # Assumption.
     "distributed_debug": _Mode(
         "TORCH_DISTRIBUTED_DEBUG=DETAIL", ("communication",), (1.0, 1.1, 1.5), "TORCH_DISTRIBUTED_DEBUG"
     ),
-    # A schedule of a few steps costs next to nothing and cannot be distinguished: no gain is claimed.
+    # A schedule of a few steps costs almost nothing and cannot be distinguished from others: no gain is predicted.
     "program_profiler": _Mode("the program's own torch.profiler", (), (1.0, 1.0, 1.0)),
-    # An event costs 1.2 us on the host: measured on CPU, with 16 small layers, shapes and stacks, loops about twice as
-    # fast without, with very many events 2.5 to 3.2 times. Large layers hide it.
+    # An event costs 1.2 us on the host. Measured on a CPU with 16 small layers, shapes and stacks: loops are about
+    # twice as fast without the profiler, and 2.5 to 3.2 times with very many events. Large layers hide it.
     "profiled_throughout": _Mode(
         "the program's own torch.profiler, which records every step", LAUNCHED, (1.0, 1.5, 3.0)
     ),
@@ -62,7 +62,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
     on = m[settings.debug_modes]
     slow = [MODES[mode] for mode in on if MODES[mode].phases]
     effect = in_turn(
-        # They slow the host that enqueues the step, so the time the GPU waits for it falls by the same factor.
+        # These modes slow the host that enqueues the step, so the time that the GPU waits for it falls by the same
+        # factor.
         *(relieve_host(shares_of(mode.speedup)) for mode in slow),
         *(divide(*mode.phases, by=mode.speedup) for mode in slow),
     )

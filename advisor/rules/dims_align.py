@@ -25,16 +25,16 @@ MIN_SHARE = Threshold(0.10, "With a smaller share of the GPU's time, even doubli
 
 MAX_EFFICIENCY = Threshold(0.5, "The shape itself explains some loss of speed, but not half of it.")
 
-# An A100 is fastest at multiples of 64 fp16 numbers (NVIDIA, Matrix Multiplication Background); what 64 would lengthen
-# by more than a tenth gets along with what tensor cores load at once.
+# An A100 is fastest at multiples of 64 fp16 numbers (NVIDIA, Matrix Multiplication Background). If padding to 64 would
+# add more than a tenth, pad to the number that tensor cores load at once.
 MULTIPLES = (64, 16, 8)
 MOST_ADDED = 0.1
 
-# Those products become so many times as fast (assumption).
+# Speed-up of those matmuls (assumption).
 SPEEDUP: Triple = (1.1, 1.3, 2.0)
 
 CODE = """\
-# {length} -> {padded}, a multiple of {pad}: a vocabulary, say
+# {length} -> {padded}, a multiple of {pad}; for example a vocabulary
 embedding = torch.nn.Embedding({padded}, hidden)
 head = torch.nn.Linear(hidden, {padded}, bias=False)
 logits = head(states)[..., :{length}]  # a view: the loss does not see the padding

@@ -33,7 +33,7 @@ FAULTS = {
         "https://pytorch.org/get-started/locally/\n",
     ),
 }
-"""What is wrong, and the commands that show and cure it."""
+"""What is wrong, and the commands that show and fix it."""
 
 
 def when(m: Metrics) -> Evidence | None:

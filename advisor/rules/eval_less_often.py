@@ -24,12 +24,12 @@ MOST = Threshold(1 / 3, "Below this, most of the run is training, whatever the p
 MIN_EVALUATIONS = Threshold(2, "A single evaluation has no interval.")
 
 LEFT = 0.2
-"""Share of the run that evaluating may take afterwards (assumption)."""
+"""Share of the run that evaluation may take afterwards (assumption)."""
 
 ROUNDING = 1e-6
 
 OMITTED = (0.8, 1.0, 1.0)
-"""Of the time of evaluations that are left out, what goes: one that warms caches up makes the next one faster
+"""Share of the time of omitted evaluations that is saved: one that warms up caches makes the next one faster
 (assumption).
 """
 
@@ -44,7 +44,7 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then evaluate less often, so that it takes a fifth of the run, or on less data."""
     part = m[between.evaluation_share]
-    # e/k over (e/k + t) is at most `LEFT`, where `part` is e over (e + t).
+    # (e/k) / (e/k + t) is at most `LEFT`; `part` is e / (e + t).
     every = max(2, math.ceil(part / max(1 - part, 0.01) * (1 - LEFT) / LEFT - ROUNDING))
     return Advice(
         then=f"Evaluate 1/{every} as often, or on 1/{every} of the data: evaluation takes {share(part)} of the run.",

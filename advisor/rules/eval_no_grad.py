@@ -20,7 +20,7 @@ from advisor.units import share
 
 RULE = Rule("Evaluate without gradients", Area.STALLS, Confidence.HEURISTIC)
 
-# Share of the evaluation's time that goes (assumption): keeping activations is cheap, running out of memory is not.
+# Share of the evaluation's time that is saved (assumption): keeping activations is cheap, running out of memory is not.
 REMOVED = (0.0, 0.1, 0.3)
 
 CODE = """\

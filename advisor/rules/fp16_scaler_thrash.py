@@ -24,7 +24,7 @@ MAX_SKIPPED = Threshold(
     0.01, "A working scaler skips one step in 2000, when it tries to double the scale; this limit is twenty times that."
 )
 
-# Below that fp16 is not what the program trains in: an evaluation, perhaps.
+# Below this share, fp16 is not the format that the program trains in; an evaluation may use it.
 MIN_FP16 = 0.2
 
 SCALED = """\

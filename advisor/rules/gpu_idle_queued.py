@@ -25,7 +25,7 @@ MIN_SHARE = Threshold(0.10, "A smaller share of the step gains less than 5 % (as
 
 MIN_GAP_US = Threshold(10.0, "Queued kernels follow each other within 1 to 2 us (assumption: five times that).")
 
-# Of these gaps (assumption): nothing where the trace lacks what ran in them.
+# Share of these gaps that is saved (assumption): none if the trace lacks the work that ran in them.
 REMOVED: Triple = (0.0, 0.4, 0.9)
 
 CODE = """\

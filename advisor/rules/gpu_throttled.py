@@ -19,7 +19,7 @@ RULE = Rule("GPU is thermal throttling", Area.VALIDITY, Confidence.ROOFLINE, dif
 
 MIN_SHARE = Threshold(0.05, "Share of the samples in which the GPU was busy; a smaller share is a short peak.")
 
-# Share of the lost clock that comes back as speed: what is bound by memory hardly follows the clock (assumption).
+# Share of the lost clock speed that is regained: memory-bound kernels hardly depend on the clock (assumption).
 RECOVERED = (0.5, 0.8, 1.0)
 
 

@@ -46,13 +46,13 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then split the batch into micro-batches and accumulate their gradients."""
     batch, before = input.batch_size(m), _accumulated(m)
     whole = max(m[goals.target_per_rank] or 0, round(batch * before))
-    # Where the present size has failed, it is too large whatever the slope says.
+    # If the present size failed, it is too large, whatever the slope predicts.
     fit = _largest(m, _in_micro_batches(m))
     largest = min(fit, batch - 1) if m[memory.memory_pressure] else fit
     k, micro = pieces(whole, largest)
     times = k * batch / whole
 
-    def effect(state: State, scenario: Scenario) -> State:  # so many micro-steps, each with its launch gaps
+    def effect(state: State, scenario: Scenario) -> State:  # every micro-step has its own launch gaps
         return state.longer("forward", (times - 1) * state.launch_idle)
 
     return Advice(
@@ -86,7 +86,7 @@ def _accumulated(m: Metrics) -> float:
 
 
 def _largest(m: Metrics, slope: Slope) -> int:
-    """Return how many samples fit, by the memory that one takes."""
+    """Return how many samples fit, given the memory of one sample."""
     return slope.largest(m[gpu.device].memory_total) if slope.each > 0 else input.batch_size(m)
 
 

@@ -27,7 +27,8 @@ MAX_PAGEABLE = Threshold(
     0.5, "Above this share, most of the copying time is for pageable memory; first apply data-pin-memory."
 )
 
-# Share of the exposed copies that a copy one batch ahead hides: all but what is longer than the step (assumption).
+# Share of the exposed copies that is hidden by copying one batch ahead: all but the part longer than the step
+# (assumption).
 HIDDEN = (0.5, 0.8, 0.95)
 
 CODE = """\
@@ -35,7 +36,7 @@ import torch
 
 
 def one_ahead(loader, device="cuda"):
-    \"\"\"The loader's batches, tuples of tensors, each copied while the GPU works on the one before.\"\"\"
+    \"\"\"Yield the loader's batches (tuples of tensors); each is copied while the GPU works on the previous one.\"\"\"
     copying, ready = torch.cuda.Stream(device), None
     for batch in loader:
         with torch.cuda.stream(copying):
@@ -59,7 +60,7 @@ def when(m: Metrics) -> Evidence | None:
     """If exposed copies to the GPU from pinned memory take at least 3 % of the step,"""
     copies, pageable = m[step.h2d_fraction], m.get(gpu.h2d_pageable_share)
     m[gpu.device]
-    if m.get(settings.is_trace):  # which shows no loader, but steps and where the copies come from
+    if m.get(settings.is_trace):  # a trace shows no loader, only steps and the memory that copies read
         pageable = m[gpu.h2d_pageable_share] if m[step.steady_step_count] else 1.0
     elif not (m[input.loader].batch_device or "cpu").startswith("cpu"):
         return None

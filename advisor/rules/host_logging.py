@@ -52,12 +52,13 @@ EVERY_STEP = Threshold(
     0.9, "If writing was not timed: a write in nearly every step means that the program logs at every step."
 )
 
-# How much of what leads up to the log is for the log. All of it, where histograms of every parameter were written and
-# 64 % of the step led up to it: 63 to 67 % went, and the rest of a step gains from the caches. A moving average of the
-# weights before a log line is none of it (assumption: half).
+# Share of the work leading up to the log that is done for the log. It was all of it if histograms of every parameter
+# were written and 64 % of the step led up to the log: 63 to 67 % was saved, and the rest of a step gains from the
+# caches. It is none of it for a moving average of the weights before a log line (assumption: half).
 LEADING_UP = (0.5, 1.0, 1.1)
 
-# Where that is not known: from none to all of the remainder beyond a plain loop's.
+# The same share of all other work beyond that of a plain loop, if the work leading up to the log is unknown: none to
+# all.
 FOR_THE_LOG = (0.0, 0.5, 1.0)
 
 
@@ -75,7 +76,7 @@ def when(m: Metrics) -> Evidence | None:
         return evidence(measure(m, step.other_fraction, ">=", MIN_OTHER), measure(m, host.output_share, ">=", budget))
     if other < m[LARGE_OTHER] or other * step_time < m[LARGE_OTHER_SECONDS]:
         return None
-    # Without a DataLoader the other work is the data: a simulator, a replay buffer, a loader of one's own.
+    # Without a DataLoader, the other work is the data: a simulator, a replay buffer, or the program's own loader.
     if not m[step.batches_per_step]:
         return None
     return evidence(
@@ -94,7 +95,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     def effect(state: State, scenario: Scenario) -> State:
         return state.without("other", (1 - 1 / every) * (writing + scenario.of((low, expected, high))) * step_time)
 
-    # A progress bar writes at every step, too, and costs nothing.
+    # A progress bar also writes at every step, and costs nothing: predict no gain unless writing was timed.
     timed = any(fact.metric is host.output_share for fact in found.facts)
     return Advice(
         then=f"Compute and write the log every {every} steps: {share(m[step.other_fraction])} of the step "
@@ -122,12 +123,12 @@ def _own(m: Metrics) -> float:
 
 
 def _excess(m: Metrics) -> float:
-    """Return the share of the step in `other` beyond that of a plain loop and the writing itself."""
+    """Return the share of the step in `other` beyond a plain loop's share and the writing itself."""
     return max(0.0, m[step.other_fraction] - m[MIN_OTHER] - m[host.output_share])
 
 
 def _beyond_writing(m: Metrics) -> tuple[Triple, str]:
-    """Return the shares of the step spent on the log in addition to writing it, and what was measured of both.
+    """Return the shares of the step spent on the log in addition to writing it, and a text on what was measured.
 
     Without a DataLoader, nothing counts as leading up to a log line: it may be the data, as in a simulator.
     """

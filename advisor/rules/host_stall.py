@@ -27,7 +27,7 @@ MIN_KERNELS = Threshold(
     100, "With fewer kernels, the program hardly uses the GPU, and gaps of a millisecond are normal (assumption)."
 )
 
-# Of the stalls (assumption): nothing where the work is needed and cannot be done ahead.
+# Share of the stalls that is saved (assumption): none if the work is needed and cannot be done ahead.
 REMOVED: Triple = (0.0, 0.4, 0.8)
 
 CODE = """\

@@ -50,26 +50,27 @@ MIN_MEASURED = Threshold(0.15, "Share of the step that hooks measured in its pha
 MIN_SAMPLES = Threshold(10, "With fewer samples, even the interval of the share is inaccurate.")
 
 USUAL_BACKWARD = 3.0
-"""Times the forward pass that a backward pass takes at most (usually 2): more of it is that of a loss in a loop."""
+"""Largest ratio of backward to forward time (usually 2): backward time above it belongs to a loss in a loop."""
 
 WARMER: Triple = (0.0, 0.4, 0.65)
-"""Of the rest of the step goes too, where all of the step before it goes: the rest then no longer runs on cold caches.
+"""Share of the rest of the step that is also saved if all work before it is removed: its caches are then warmer.
 
-Of 17 programs recorded on a CPU with and without their slow line, forward, backward pass and update took 37 to 100 % of
-their time without it; divided by the share of the step that went, 10 % of them lost up to 0.1, half 0.5, 90 % 0.65.
+In 17 programs recorded on a CPU with and without their slow line, forward pass, backward pass and update took 37 to
+100 % of their time without it. Divided by the share of the step that was removed, 10 % of the programs saved up to 0.1,
+half up to 0.5, and 90 % up to 0.65.
 """
 
 COLDEST = 1e-3
-"""Seconds of a step that cold caches cost at most, of a core of its own: 0.1 to 1.8 ms in those recordings."""
+"""Most seconds that cold caches cost a step that has a core to itself: 0.1 to 1.8 ms in those recordings."""
 
 Z_80 = 1.28
-"""Of the 80 % interval: a gain's ends are its 10th and 90th percentile."""
+"""Half the 80 % interval in standard errors: a gain's ends are its 10th and 90th percentile."""
 
 PHASES = ("other", "forward", "data_wait")
 """Phases of the step that a place may lie in."""
 
 MANY = ("one_row", "evaluation")
-"""Kinds that the number of calls of the model shows."""
+"""Kinds for which the number of calls of the model is evidence."""
 
 
 def when(m: Metrics) -> Evidence | None:
@@ -110,7 +111,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         kind = replace(kind, then=kind.then.replace(WORKERS, IN_WORKERS))
     calls = m.get(step.forwards_per_step) if place.kind in MANY else None
     times = f" ({digits(calls)} calls per step)" if calls else ""
-    # Where no forward pass was seen, the line may be the model; on a GPU the host may only wait there.
+    # If no forward pass was seen, the line may be the model; on a GPU, the host may only be waiting there.
     known = m.get(step.forward_fraction) is not None and m[settings.on_cpu]
     name = place.name if place.name.endswith("()") else "..."
     low, expected, high = (share(part) for part in kind.removed)
@@ -134,10 +135,10 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 def _parts_of(m: Metrics, phases: Sequence[str], place: lines.HotPlace) -> Triple:
-    """Return the part of some phases, as hooks measure them, that is the place's, by the samples taken in them.
+    """Return the place's share of some phases that hooks measure, from the samples taken in these phases.
 
-    The lower end leaves out what the outer function does besides. The upper end has other places of the same known
-    kind, too: a frame that is converted once is indexed nowhere in the loop.
+    The lower end excludes other work of the outer function. The upper end includes other places of the same known kind:
+    a data frame that is converted once is no longer indexed anywhere in the loop.
     """
     of = {lines.MEASURED[phase] for phase in phases}
     names = [name for name, metric in lines.MEASURED.items() if metric in of]
@@ -149,7 +150,7 @@ def _parts_of(m: Metrics, phases: Sequence[str], place: lines.HotPlace) -> Tripl
     low, high = lines.interval(part, m[lines.stack_samples] * sampled, Z_80)
     others = [one for one in m.get(lines.hot_places) or () if one.kind == place.kind and place.library in lines.KNOWN]
     alike = sum(one.share_in(name) for one in others for name in names)
-    inner = 1.0 if place.kind == "sampler" else place.inner  # of which all that it calls is a part
+    inner = 1.0 if place.kind == "sampler" else place.inner  # everything that a sampler calls is part of it
     return low * inner, part, min(1.0, high + max(0.0, alike - own) / sampled)
 
 
@@ -184,7 +185,7 @@ def _effect(m: Metrics, place: lines.HotPlace, kind: LineKind) -> Effect:
         after = after.without("loader_overhead", overhead)
         after = replace(after, load=max(0.0, after.load - (wait - overhead)))
         saved = 1 - after.time / state.time if state.time else 0.0
-        # What is left of the step runs on warmer caches.
+        # The rest of the step runs with warmer caches.
         rest = after.compute + after.load
         factor = 1 - min(scenario.of(WARMER) * saved, coldest / rest) if rest > 0 else 1.0
         warmer = {phase: factor * part for phase, part in after.phases.items()}

@@ -33,11 +33,11 @@ MIN_COMPILED = Threshold(
 MAX_KERNEL_US = Threshold(10.0, "A launch takes the host 5 to 10 us: half of the kernels are shorter.")
 
 SEVERAL = 3
-"""Functions compiled separately from which graph breaks are likely: a model and its loss are two (assumption)."""
+"""Separately compiled functions from which on graph breaks are likely; a model and its loss are two (assumption)."""
 
 LOG = "TORCH_LOGS=graph_breaks,perf_hints python train.py  # logs each break's line, and why a graph is skipped\n"
 
-# Share of the launch idle time that goes (assumption): parts that cannot be captured stay.
+# Share of the launch idle time that is saved (assumption): parts that cannot be captured keep theirs.
 REMOVED = (0.5, 0.75, 0.9)
 
 

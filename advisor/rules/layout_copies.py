@@ -20,7 +20,7 @@ RULE = Rule("Avoid copies into another memory layout", Area.KERNELS, Confidence.
 
 MIN_SHARE = Threshold(0.10, "Share of the step: halving a smaller share gains less than 5 %.")
 
-# These copies become so many times as fast: a fifth, half or nine tenths of them have an alternative (assumption).
+# Speed-up of these copies: a fifth, half or nine tenths of them have an alternative (assumption).
 FEWER: Triple = (1.25, 2.0, 10.0)
 
 CODE = """\

@@ -28,7 +28,8 @@ MIN_LAUNCH_BOUND = Threshold(
     0.15, "Below this, saving a tenth of the waiting for launches is not visible in the step (assumption)."
 )
 
-# Share of host work and copies that goes, low, expected, high (assumption; from 0 where memory happens to lie well).
+# Share of host work and copies that is saved: low, expected, high (assumption; 0 if memory is on the right node by
+# chance).
 FASTER = (0.0, 0.03, 0.10)
 
 
@@ -45,7 +46,7 @@ def when(m: Metrics) -> Evidence | None:
             far = measure(m, numa.near_cores, "<", NEAR)
             return evidence(count, far, busy, note=f"the GPU is on node {m[numa.gpu_node]}")
     for metric, _ in reasons:
-        m[metric]  # one that was not measured might have shown what the other does not
+        m[metric]  # raises Missing if not measured: it may show what the other does not
     return None
 
 

@@ -46,7 +46,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then keep optimizer state and gradients in the host's memory, as the last resort."""
     zero = 3 if m[settings.world_size] > 1 else 2
     moved = m[memory.mem_optim] + m[memory.mem_grads]
-    # A node's ranks share its memory. At best, gradients go there during the backward pass.
+    # The ranks of a node share its memory bandwidth. At best, gradients are copied during the backward pass.
     time = offload_time(_updated(m), 1, bus=PCIE, host=HOST_MEMORY / m[host.local_ranks])
     exposed = max(0.0, time - (m.get(step.phase_seconds) or {}).get("backward", 0.0))
     return Advice(

@@ -32,10 +32,10 @@ MIN_SHARE = Threshold(
     0.25, "Below this share of the peak, saving three quarters of the state frees less than a fifth of the memory."
 )
 
-# Those that have a counterpart with the same arguments.
+# Optimizers that have an 8-bit counterpart with the same arguments.
 ADAMS = ("Adam", "AdamW")
 
-# The update reads less and converts more: as fast as before, a twentieth either way (assumption).
+# The update reads less and converts more: as fast as before, plus or minus a twentieth (assumption).
 FASTER = (-0.05, 0.0, 0.05)
 
 

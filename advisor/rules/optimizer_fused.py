@@ -34,32 +34,33 @@ SMALL = Threshold(
     "Mean number of elements per tensor; up to this size, a pass over a tensor on a CPU takes no longer than the call.",
 )
 
-# Those of torch.optim with fused kernels on CPU and CUDA since torch 2.4, the oldest we support.
+# Optimizers of torch.optim that have fused kernels on CPU and CUDA since torch 2.4, the oldest supported version.
 FUSED = ("Adam", "AdamW", "SGD")
-ADAMS = FUSED[:2]  # a trace does not show whether SGD has momentum: without, there is one pass to begin with
+ADAMS = FUSED[:2]  # a trace does not show whether SGD has momentum; without, it is a single pass anyway
 DEVICES = ("cpu", "cuda")
 
-# The optimizer's time is divided by this. On CPU: measured with 10 to 1200 tensors of 32^2 to 2048^2 elements, on one
-# and two threads. Of small tensors Adam went 3.7 to 4.2 times as fast, SGD with momentum 2.9 to 4.7, without 1.4 to 5
-# times; of large ones Adam 2.3 to 4.2 times, SGD with momentum 1.3 to 2.8 times, without not at all. In a training
-# loop Adam over 1200 small tensors went 5.3 times as fast.
+# Speed-up of the optimizer. On CPU: measured with 10 to 1200 tensors of 32^2 to 2048^2 elements, on one and two
+# threads. With small tensors, Adam became 3.7 to 4.2 times as fast, SGD with momentum 2.9 to 4.7 times, SGD without
+# momentum 1.4 to 5 times. With large tensors, Adam became 2.3 to 4.2 times as fast, SGD with momentum 1.3 to 2.8 times,
+# SGD without momentum no faster. In a training loop, Adam over 1200 small tensors became 5.3 times as fast.
 ADAM_SMALL: Triple = (3.0, 4.5, 7.0)
 ADAM_LARGE: Triple = (2.3, 3.4, 4.5)
 MOMENTUM_SMALL: Triple = (2.3, 3.5, 4.8)
 MOMENTUM_LARGE: Triple = (1.2, 1.7, 2.8)
 PLAIN_SMALL: Triple = (1.3, 2.5, 5.0)
 
-# Of the optimizer's time on a CPU, what the passes gain in addition: less of their data is evicted from the caches.
-# Measured in that loop: 8 ms of 60, a fifth of the passes; so never more than so much of them (assumption).
+# Time that forward and backward save in addition, as a share of the optimizer's time on a CPU, because less of their
+# data is evicted from the caches. Measured in that loop: 8 ms of 60, a fifth of the two passes; so the saving is
+# limited to a share of them (assumption).
 EVICTED: Triple = (0.0, 0.12, 0.25)
 MOST_EVICTED = 0.3
 
-# On CUDA, against foreach, practitioners report the low end (assumption).
+# Speed-up over foreach on CUDA; practitioners report the low end (assumption).
 ON_CUDA: Triple = (1.3, 2.0, 4.0)
 ON_CUDA_BASIS = "The optimizer becomes {}, {} or {} times as fast; the rest of the step stays the same.".format(
     *map(digits, ON_CUDA)
 )
-# Of the speed-up by what a fused kernel moves (assumption): kernels of small tensors do not fill the GPU.
+# Share of the speed-up that a fused kernel's bytes allow (assumption): kernels of small tensors do not fill the GPU.
 OF_BYTES: Triple = (0.4, 0.7, 1.0)
 MOST_SPEEDUP = 20.0
 RISK = "Low: the same update, rounded in another order."

@@ -43,7 +43,7 @@ def update(parameter):
 
 for parameter in optimizers:
     parameter.register_post_accumulate_grad_hook(update)
-# in the loop: loss.backward() alone; a scheduler must set the learning rate of every one of them
+# in the loop: only loss.backward(); a scheduler must set the learning rate of every optimizer
 """
 
 

@@ -31,13 +31,13 @@ MIN_WASTE_OF_PAIRS = Threshold(
 
 MUCH_ATTENTION = Threshold(0.30, "Above this share, most of the cost of padding is in attention (assumption).")
 
-# Padding that is left in batches of like lengths, over real tokens: pools of a hundred batches keep 2 to 5 %.
+# Padded over real tokens in batches of similar lengths: pools of a hundred batches keep 2 to 5 % of padding.
 LEFT = 1.05
 
-# Share of attention in the computing where no kernels were recorded (assumption).
+# Share of the computation in attention if no kernels were recorded (assumption).
 ATTENTION = 0.2
 
-# Below that, batches are filled up to their longest already.
+# Below this share, batches are already padded only to their longest sequence.
 TO_THE_LONGEST = 0.02
 
 COLLATE = """\
@@ -76,7 +76,7 @@ class LikeLengths:
         return iter(batches)
 
 
-# lengths: of each sequence in the data set; in place of batch_size, shuffle and sampler:
+# lengths: the length of each sequence in the data set; instead of batch_size, shuffle and sampler:
 # DataLoader(dataset, batch_sampler=LikeLengths(lengths, {size}), collate_fn=collate)
 """
 
@@ -105,7 +105,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     attention_share = m.get(attention.attention_share)
     known = "as measured" if attention_share is not None else "assumed"
     attention_share = ATTENTION if attention_share is None else attention_share
-    # Needed is what batches of similar lengths have, at most what the batches have now.
+    # The needed work is that of batches of similar lengths, at most that of the present batches.
     fact = m[padding.padding]
     tokens = fact.padded / min(fact.real * LEFT, fact.padded)
     pairs = fact.padded_pairs / min(fact.real_pairs * LEFT**2, fact.padded_pairs)
@@ -123,7 +123,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 def speedup(tokens: float, pairs: float, attention: float) -> Triple:
-    """Return how many times as fast a step is that computes only what is needed: low, expected, high.
+    """Return the speed-up of a step that computes only the needed work: low, expected, high.
 
     `tokens` and `pairs` are padded over needed work, and `attention` is the share of the present time that grows with
     pairs. The ends are a step that depends only on tokens and one that depends only on pairs (Krell et al. measure both

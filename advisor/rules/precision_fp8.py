@@ -5,7 +5,7 @@ trained at 1.34 to 1.5 times the speed on clusters. Blackwell has scales for eac
 4-bit floats (NVFP4). For small matmuls, the conversion costs as much as fp8 saves.
 
 Wrong when: you have not compared the loss over a long run (fp8 has only 3 bits of mantissa), or the model is not
-compiled: the conversions are then kernels of their own.
+compiled: the conversions then run as separate kernels.
 
 Source: torchao: pre-training with float8, https://docs.pytorch.org/ao/stable/pretraining.html
 Source: NVIDIA Transformer Engine: recipes, https://docs.nvidia.com/deeplearning/transformer-engine/user-guide/api/common.html
@@ -20,7 +20,7 @@ from advisor.units import share
 
 RULE = Rule("Try fp8 in large linear layers", Area.PRECISION, Confidence.ROOFLINE, difficulty=3, cap=Severity.INFO)
 
-# Major capability of data centers' Blackwell, the first with scales in hardware.
+# Major compute capability of data-center Blackwell, the first with scales in hardware.
 BLACKWELL = 10
 
 MIN_SHARE = Threshold(0.3, "Share of the step: less gains some 10 % at best, too little for the risk (assumption).")

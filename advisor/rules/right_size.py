@@ -95,7 +95,7 @@ def _scales_badly(m: Metrics) -> bool:
     Sharded states may take twice as much of each remaining GPU.
     """
     if m[settings.data_parallel_size] < m[settings.world_size]:
-        return False  # a mesh that the model is spread over: half of it is another program
+        return False  # the model is spread over a mesh: half of it is a different program
     if not sharding.data_parallel(m) or exposed(m) <= m[MAX_EXPOSED] * m[step.step_time_mean]:
         return False
     grown = 0.0 if m[settings.flags].ddp and not m[settings.flags].zero_stage else sharding.states(m).total

@@ -21,7 +21,7 @@ MIN_SHARE = Threshold(
     0.1, "Share of the GPUs' time; starting and ending jobs takes this much in any case (assumption)."
 )
 
-# Of that time, what goes (assumption).
+# Share of that time that is saved (assumption).
 REMOVED: Triple = (0.3, 0.5, 0.8)
 
 SETTINGS = """\

@@ -30,14 +30,14 @@ RULE = Rule(
 
 MIN_SHARE = Threshold(0.10, "A smaller share of the step cannot gain 5 %, even at twice the speed.")
 
-# Attention is divided by this on a GPU (assumption: from memory-efficient on short sequences to flash on long ones).
+# Speed-up of attention on a GPU (assumption: from memory-efficient on short sequences to flash on long ones).
 SPEEDUP: Triple = (1.5, 2.5, 5.0)
 
 # Measured on 2 cores, forward and backward in fp32: 1.2 to 1.7 at 64 to 256 tokens, 1.9 to 4.0 at 1024 and 2048.
 SPEEDUP_CPU: Triple = (1.2, 1.6, 3.5)
 
 CODE = """\
-# in place of softmax(query @ key.transpose(-2, -1) / sqrt(size) + mask) @ value, each (batch, heads, tokens, size)
+# instead of softmax(query @ key.transpose(-2, -1) / sqrt(size) + mask) @ value, each (batch, heads, tokens, size)
 out = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)  # or attn_mask=mask
 # a model of transformers: from_pretrained(..., attn_implementation="sdpa")
 """

@@ -22,10 +22,10 @@ MIN_LENGTH = Threshold(8192, "In shorter sequences, a window of a few thousand t
 
 MIN_SHARE = Threshold(0.40, "With a smaller share in attention, the rest of the model is the bottleneck.")
 
-# Tokens that a token sees, as models with sliding windows have it (Mistral 7B).
+# Number of tokens that a token sees, as in models with sliding windows (Mistral 7B).
 WINDOW = 4096
 
-# Of the work left out, so much is time: blocks at the window's edges are computed as a whole (assumption).
+# Share of the omitted work that saves time: blocks at the window's edges are computed completely (assumption).
 REALIZED = 0.6
 
 CODE = """\

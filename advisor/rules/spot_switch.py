@@ -23,7 +23,7 @@ MAX_RATIO = Threshold(
     0.8, "Share of the on-demand cost; saving less than a fifth does not justify the interruptions (assumption)."
 )
 
-# Seconds from an interruption until training goes on, where it was not declared: a machine, its image, the checkpoint
+# Seconds from an interruption until training continues, if not declared: for a machine, its image and the checkpoint
 # (assumption).
 RESTART = 300.0
 
@@ -83,7 +83,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 def _on_spot(m: Metrics, times: float = 1.0) -> tuple[float, float, float]:
     """Return the best interval between saves, E, and the share of the on-demand cost.
 
-    E is by how much interruptions lengthen the run, at `times` the declared time between them.
+    E is the factor by which interruptions lengthen the run, at `times` the declared time between them.
     """
     discount, save = m[goals.spot_discount], m[between.checkpoint_save_seconds]
     failures, restart = times * m[goals.time_between_failures], m.goals.restart

@@ -42,9 +42,9 @@ FEW_STEPS = Threshold(
     3, "Traces rarely have more steps, and a host that is busy for a while does not make kernels longer."
 )
 
-# By what was measured, what to do about it.
+# What to do, by measured cause.
 _CURES = {
-    "batches": "Give every rank as many samples, or tokens, per step",
+    "batches": "Give every rank the same number of samples, or tokens, per step",
     "gpu": "Check the cooling and the power limit of its GPU",
     "host": "Free its cores from other processes, or give it as many cores as the others have",
     "gc": "Check which objects are kept alive on that rank only",
@@ -54,7 +54,7 @@ _CURES = {
     "copies": "Check its GPU's link, and whether its host pins memory",
 }
 
-# Where nothing that was measured accounts for it: by the phase that is longer, what to look at.
+# What to check if no measurement shows the cause, by the phase that is longer.
 _HINTS = {
     "forward": "its GPU's clocks and temperature, its host's load, and whether its batches are larger or longer",
     "optimizer": "its GPU's clocks and its host's load",
@@ -96,7 +96,7 @@ def when(m: Metrics) -> Evidence | None:
 
 
 def _enough(m: Metrics) -> Threshold:
-    """Return how many steps have to be seen."""
+    """Return the least number of steps, as a threshold."""
     if m[communication.straggler_persistence] < 1:
         return MIN_STEPS
     if m.get(stragglers.slow_gpu) == m[stragglers.slowest_pair].slow.rank:

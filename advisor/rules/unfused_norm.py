@@ -20,8 +20,8 @@ RULE = Rule("Fuse the RMS normalization", Area.KERNELS, Confidence.ROOFLINE)
 
 MIN_SHARE = Threshold(0.03, "Share of the step in forward passes: with the backward pass, saving it gains 5 % or more.")
 
-# With the backward pass, which moves as many bytes again once to twice, these times the forward pass's seconds go
-# (assumption); forward alone, most of what the bytes say.
+# Total saving as multiples of the forward pass's. TRAINED: with a backward pass, which moves once to twice as many
+# bytes again (assumption). ALONE: without one, most of what the bytes predict.
 TRAINED: Triple = (1.0, 2.0, 3.0)
 ALONE: Triple = (0.7, 0.9, 1.0)
 
@@ -42,7 +42,7 @@ def when(m: Metrics) -> Evidence | None:
     part = found.share * m[gpu.gpu_computing_fraction]
     if part < m[MIN_SHARE]:
         return None
-    note = f"{digits(found.operators)} kernels for each of {digits(found.calls)} per step"
+    note = f"{digits(found.operators)} kernels for each of {digits(found.calls)} normalizations per step"
     return Evidence((Measurement(normalization.unfused_norm_share, found.share, m[MIN_SHARE]),), note)
 
 

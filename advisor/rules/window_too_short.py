@@ -74,7 +74,7 @@ def _next(m: Metrics) -> str:
     """Return what to do; advise more steps only if they settle it in reasonable time."""
     steady, uncertainty = m[step.steady_step_count], m.get(step.typical_step_uncertainty) or 0.0
     recorded, cores = m.get(step.recording), m.get(host.core_use)
-    # Enough steady steps, or an interval narrow enough; in two digits, as the estimate is no more precise than that.
+    # Enough steady steps and a narrow enough interval, in two digits because the estimate is not more precise.
     wanted = max(m[MIN_STEPS], steady * (uncertainty / m[MAX_UNCERTAINTY]) ** 2)
     number = recorded.needed(wanted) if recorded else 1 + step.WARM_UP + math.ceil(wanted)
     unit: int = 10 ** max(0, len(str(number)) - 2)

@@ -23,7 +23,7 @@ MIN_SHARE = Threshold(
     0.35, "Below this share of the peak, sharding states frees too little to change what fits (assumption)."
 )
 
-# They look at all of a tensor, or of the model, at once: parts of it are other updates.
+# Optimizers whose update uses a whole tensor or the whole model: on shards, it would be a different update.
 NOT_BY_ELEMENT = ("LBFGS", "Muon", "SparseAdam")
 
 

@@ -33,9 +33,9 @@ MIN_EXPOSED = Threshold(
     "the noise (assumption).",
 )
 
-# Of the exposed communication, what goes: a third of it is the second gathering of the weights.
+# Share of the exposed communication that is saved: the second gathering of the weights is a third of it.
 REGATHERED = (0.2, 0.33, 0.5)
-# Of the update, what goes where it returns to the GPU.
+# Share of the update's time that is saved when it returns to the GPU.
 UPDATED = (0.7, 0.9, 1.0)
 
 # Bytes per parameter that return with an offloaded optimizer in addition to its state: at most weights and gradients
@@ -95,7 +95,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 def _filled(m: Metrics) -> float | None:
-    """Return the share of the device that the step would fill one step down; None if there is none."""
+    """Return the share of GPU memory in use without offloading or at stage 2; None if neither change applies."""
     if sharding.offloaded(m):
         fact = m[settings.optimizer]
         back = fact.state_bytes + RETURNED * fact.parameters

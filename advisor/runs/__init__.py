@@ -1,1 +1,1 @@
-"""Runs and traces as data: read, merged, put on one clock."""
+"""Read and merge runs and traces, and align their clocks."""

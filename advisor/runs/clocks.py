@@ -23,7 +23,7 @@ DRIFTS = 0.5
 """A drift is kept only if it at least halves the scatter around a constant offset (assumption)."""
 
 LEAST_SECONDS = 10.0
-"""Fewest seconds for a drift. Clocks drift by some millionths: over less time, by less than steps scatter."""
+"""Minimum seconds to measure a drift. Clocks drift by a few ppm: over less time, by less than steps scatter."""
 
 TOO_FAR = 0.5
 """Largest scatter, as a share of the median step. Ranks beyond it do not train in lockstep (assumption)."""
@@ -33,7 +33,7 @@ TOO_FAR = 0.5
 class Clock:
     """How far a recording's clock is ahead of the reference's.
 
-    It is `offset` seconds at 0, and `drift` more each second.
+    That is `offset` seconds at 0, and `drift` seconds more per second.
     """
 
     offset: float = 0.0
@@ -81,7 +81,7 @@ class Reference:
 
 
 def _updates(steps: Sequence[Step]) -> Mapping[tuple[int, int], float]:
-    """Return when the gradients of the step before each row had been reduced: its end, less its update."""
+    """Return when the gradients of the step before each row had been reduced: its end minus its update."""
     found = {}
     for before, step in pairwise(steps):
         if before.index + before.count == step.index:

@@ -16,7 +16,7 @@ Environment = Mapping[str, Mapping[str, Scalar]]
 MOST = 16
 """Largest number of groups for one kind of thing."""
 
-# Of each group, what says something about the environment; ids and clocks of one recording do not.
+# Fields of each group that describe the environment; IDs and clocks of one recording do not.
 SHOWN: dict[str, tuple[str, ...]] = {
     "machine": ("host", "platform", "cpu_model", "cores", "cores_total", "memory_total", "version"),
     "software": ("python", "torch", "cuda", "hip", "world_size"),

@@ -25,22 +25,22 @@ FEW_RANKS = 16
 """Largest number of ranks that are read in full; a node has no more."""
 
 MOST_STEPS = 2**17
-"""Most step rows that are read of all non-primary ranks together: 100 MB."""
+"""Maximum step rows that are read for all non-primary ranks together: 100 MB."""
 
 MOST_SAMPLES = 2**15
-"""Most GPU sample rows that are read of all ranks together."""
+"""Maximum GPU sample rows that are read for all ranks together."""
 
 NEWEST = 1.0
-"""Last seconds of an ongoing run whose samples are all read: `watch` shows the present."""
+"""Final seconds of a run in progress whose samples are all read: `watch` shows the current state."""
 
 OWN_TABLES = ("steps", "memory_samples", "windows", "kernels", "operators", "syncs", "stacks")
-"""Tables of which a rank has the rows of its own process, not those of its workers."""
+"""Tables from which a rank gets the rows of its own process only, not of its workers."""
 
 _HINTS = [(name, hint) for name, hint in get_type_hints(Rank).items() if {*get_args(hint)} & {*schema.FACTS.values()}]
 SEVERAL_FACTS: dict[str, type] = {name: get_args(hint)[0] for name, hint in _HINTS if get_origin(hint) is tuple}
-"""The kind of facts that each field of a rank holds."""
+"""Class of the facts in each field of a rank that holds several."""
 SINGLE_FACTS: dict[str, type] = {name: get_args(hint)[0] for name, hint in _HINTS if get_origin(hint) is not tuple}
-"""The same of the fields that hold one or None."""
+"""Class of the fact in each field of a rank that holds one or None."""
 
 
 @contextmanager
@@ -57,12 +57,12 @@ def _without_collector() -> Iterator[None]:
 
 @_without_collector()
 def load(folder: Path) -> Profile:
-    """Return the run recorded in `folder`, whatever it ended in.
+    """Return the run recorded in `folder`, however it ended.
 
     If one node's file cannot be read but another's can, the profile reports a problem.
 
     Raises:
-        ProfilerError: no node's file can be read, or none says what was run.
+        ProfilerError: no node's file can be read, or none contains the command.
     """
     paths = store.find(folder)
     thinned, stretches = _thinned(paths)
@@ -117,9 +117,9 @@ def _side_by_side(ranks: Sequence[Rank]) -> list[Rank]:
 
 
 def _that_matter(node: Tables, stepped: Sequence[Rank]) -> Iterable[schema.Problem]:
-    """Return the problems without those of processes that made no step, if others did.
+    """Return the problems, without "steps" problems of processes that made no step if others did.
 
-    Such a process may evaluate what the others train.
+    Such a process may evaluate the model that the others train.
     """
     pids = {step.pid for step in node.steps}
     return (each for each in node.problems if each.source != "steps" or not stepped or each.pid in pids)
@@ -154,7 +154,7 @@ def _each(function: Callable[..., T], *arguments: Sequence[object]) -> list[T | 
 
 
 def _thinned(paths: Sequence[Path]) -> tuple[list[store.Conditions | None], store.Stretches | None]:
-    """Return what of each node to read, and the stretches of its steps; None if few ranks are read in full."""
+    """Return the conditions for reading each node, and the stretches of steps; None if few ranks are read in full."""
     surveys = [store.Survey() if isinstance(one, ProfilerError) else one for one in _each(store.survey, paths)]
     heads = [process for one in surveys for process in one.processes if process.role == "rank" and process.events]
     if len(heads) <= FEW_RANKS:
@@ -181,7 +181,7 @@ def _stretches(tables: Sequence[store.Extent], ranks: int, most: int) -> store.S
 
 
 def _seen_by_torch(node: Tables) -> Tables:
-    """Drop the GPUs that no process saw, on a node with different GPUs, where the recorder samples all of them."""
+    """Drop the GPUs that no process saw if a node has different GPUs, because the recorder samples all of them."""
     if len({gpu.name for gpu in node.gpus}) < 2:
         return node
     facts = (store.decode_fact(fact) for fact in node.facts if fact.kind == "device")
@@ -221,7 +221,7 @@ def _rank(process: schema.Process, rows: dict[str, Any], facts: Mapping[int, Seq
 
 
 def _latest(facts: Iterable[schema.Fact]) -> list[object]:
-    """Return the latest of each fact, in the order of first sight."""
+    """Return the latest version of each fact, in order of first occurrence."""
     latest: dict[tuple[str, object], object] = {}
     for fact in sorted(facts, key=lambda fact: fact.time):
         if (decoded := store.decode_fact(fact)) is not None:

@@ -29,27 +29,30 @@ class RecorderFile:
 
 
 def merge(folders: Sequence[Path], out: Path) -> list[RecorderFile]:
-    """Copy the recordings in `folders` into the new folder `out`, and return its parts as they lie in `folders`.
+    """Copy the recordings in `folders` into the new folder `out`, and return its parts as found in `folders`.
 
     Raises:
         ProfilerError: the folders are not of one job, or one is still being recorded. Nothing is left of `out`.
     """
     if len({folder.resolve() for folder in folders}) < max(2, len(folders)):
-        raise ProfilerError("There is nothing to join.", "Name two different run folders: profile-train merge A B")
+        raise ProfilerError("There is nothing to merge.", "Name two different run folders: profile-train merge A B")
     if os.path.lexists(out) and (not out.is_dir() or any(out.iterdir())):
         raise ProfilerError(f"{out} exists already.", "Choose a new folder with --out.")
     parts = [part for folder in folders for part in _parts(folder)]
     for one, other in combinations(parts, 2):
         _check(one, other)
     out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))  # of mode 0700, as a run's folder
+    temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))  # mode 0700, like a run's folder
     try:
         for part, name in zip(parts, _names(parts), strict=True):
             _copy(part.path, temporary / name)
         (temporary / place.JOB).write_text(next((run.job for part in parts for run in part.node.runs if run.job), ""))
         os.replace(temporary, out)
     except OSError as error:
-        raise ProfilerError(f"{out} could not be written: {error.strerror or error}.", "Make room.") from error
+        raise ProfilerError(
+            f"{out} could not be written: {error.strerror or error}.",
+            "Free some disk space, or choose another folder with --out.",
+        ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return parts
@@ -58,7 +61,7 @@ def merge(folders: Sequence[Path], out: Path) -> list[RecorderFile]:
 def _parts(folder: Path) -> list[RecorderFile]:
     paths = find(folder)
     if place.is_running(folder):
-        raise ProfilerError(f"{folder} is still being recorded.", "Wait until the recording ends, then join it.")
+        raise ProfilerError(f"{folder} is still being recorded.", "Wait until the recording ends, then merge it.")
     finish_orphan(folder)
     nodes = [read(path) for path in paths]
     return [RecorderFile(path, node, rank_numbers(node)) for path, node in zip(paths, nodes, strict=True)]
@@ -77,22 +80,22 @@ def _check(one: RecorderFile, other: RecorderFile) -> None:
         raise ProfilerError(f"The recording in {torn} is damaged: it does not contain the command.", "Leave it out.")
     if common(first.command) != common(second.command):
         commands = " and ".join(repr(" ".join(run.command)) for run in (first, second))
-        raise ProfilerError(f"{mismatch}: their commands are {commands}.", "Join only recordings of one command.")
+        raise ProfilerError(f"{mismatch}: their commands are {commands}.", "Merge only recordings of the same command.")
     worlds = [{p.world_size for p in part.node.processes if p.role == "rank"} for part in (one, other)]
     if worlds[0] and worlds[1] and worlds[0] != worlds[1]:
         sizes = " and ".join("/".join(map(str, sorted(each))) for each in worlds)
-        raise ProfilerError(f"{mismatch}: their world sizes are {sizes}.", "Join only recordings of one start.")
+        raise ProfilerError(f"{mismatch}: their world sizes are {sizes}.", "Merge only recordings of the same launch.")
     if one.path.parent != other.path.parent and (twice := one.ranks & other.ranks):
         rank = f"rank {min(twice)}" if len(twice) == 1 else f"ranks {', '.join(map(str, sorted(twice)))}"
         raise ProfilerError(
-            f"{mismatch}: both hold {rank}.",
+            f"{mismatch}: both contain {rank}.",
             "Leave one of them out; ranks that torch.distributed does not know need RANK and WORLD_SIZE.",
         )
     begins = sorted((run.started_at, run.started_at + (run.duration or 0.0)) for run in (first, second))
     if begins[1][0] - begins[0][1] > HOUR:
         hours = (begins[1][0] - begins[0][1]) / HOUR
         raise ProfilerError(
-            f"{mismatch}: one began {hours:.0f} h after the other had ended.", "Join only recordings of one job."
+            f"{mismatch}: one began {hours:.0f} h after the other had ended.", "Merge only recordings of one job."
         )
 
 
@@ -107,7 +110,7 @@ def _names(parts: Sequence[RecorderFile]) -> list[str]:
 
 
 def _copy(path: Path, to: Path) -> None:
-    """Copy a recording, with the log of one whose recorder was killed; only the owner may read the copies."""
+    """Copy a recording, with the log that a killed recorder leaves; only the owner may read the copies."""
     for suffix in ("", "-wal", "-journal"):
         if (original := path.with_name(path.name + suffix)).exists():
             target = to.with_name(to.name + suffix)

@@ -13,7 +13,7 @@ MOST_NAMED = 8
 """Most ranks that a sentence names one by one."""
 
 NOTABLE = 0.1
-"""Largest difference between hosts' clocks, in seconds, that needs no remark: what NTP keeps over a poor network."""
+"""Largest difference between hosts' clocks, in seconds, that needs no remark: what NTP achieves over a poor network."""
 
 SUMS = ("cpu", "cpu_workers", "rss", "processes", "read", "write")
 """Fields of a HostSample that belong to the program, not to the machine."""
@@ -25,7 +25,7 @@ def rank_numbers(node: Tables) -> set[int]:
 
 
 def in_order(nodes: Iterable[Tables]) -> list[Tables]:
-    """Return the nodes ordered by their lowest rank. What is said of one node is said of the first."""
+    """Return the nodes ordered by their lowest rank. Statements about a single node are about the first."""
     return sorted(nodes, key=lambda node: min(rank_numbers(node), default=1 << 62))
 
 
@@ -53,7 +53,7 @@ def numbered(nodes: Sequence[Tables]) -> list[Tables]:
 
 
 def with_gpus(node: Tables, numbers: Mapping[int, int]) -> Tables:
-    """Return a node with only the GPUs that have a number here, under that number."""
+    """Return a node with only the GPUs in `numbers`, renumbered accordingly."""
     samples = [sample for sample in node.gpu_samples if sample.gpu in numbers]
     return replace(
         node,
@@ -78,7 +78,7 @@ def _steps(node: Tables) -> list[Step]:
 
 
 def _ahead(first: Tables, node: Tables) -> float:
-    """Return how far the node's clock is ahead by the hosts' clocks: a later start shows less at the same moment."""
+    """Return how far the node's clock is ahead by the hosts' clocks: a clock that started later shows less."""
     return first.runs[0].started_at - node.runs[0].started_at if first.runs and node.runs else 0.0
 
 
@@ -98,9 +98,9 @@ def on_one_clock(node: Tables, clock: Clock) -> Tables:
 
 
 def ended(nodes: Sequence[Tables]) -> Run | None:
-    """Return the run whose end is the job's: one that was killed or failed, else the first; None if there is none.
+    """Return the run whose outcome is the job's: one that was killed or failed, else the first; None if there is none.
 
-    Of a rank that was started again, only the last start counts.
+    For a rank that was restarted, only the last start counts.
     """
     last: dict[int, tuple[float, Run]] = {}
     for node in nodes:
@@ -162,8 +162,8 @@ def _missing(nodes: Sequence[Tables]) -> str:
     if not absent:
         return ""
     return (
-        f"Of {world} ranks, {_named(absent)} not recorded. If another node runs them, record it with the same command "
-        "and the same --out, or join its recording: profile-train merge A B --out C"
+        f"{_named(absent)} not recorded (the job has {world} ranks). If another node runs missing ranks, record it "
+        "with the same command and the same --out, or merge its recording: profile-train merge A B --out C"
     )
 
 
@@ -176,7 +176,7 @@ def _named(numbers: Sequence[int]) -> str:
             stretches.append([number, number])
     words = [str(low) if low == high else f"{low}-{high}" for low, high in stretches[:MOST_NAMED]]
     more = ["..."] if len(stretches) > MOST_NAMED else []
-    return f"rank {words[0]} was" if len(numbers) == 1 else f"ranks {', '.join(words + more)} were"
+    return f"Rank {words[0]} was" if len(numbers) == 1 else f"Ranks {', '.join(words + more)} were"
 
 
 def _unfinished(nodes: Sequence[Tables]) -> str:
@@ -186,28 +186,28 @@ def _unfinished(nodes: Sequence[Tables]) -> str:
     names = [str(number) for node in going for number in sorted(rank_numbers(node))] or ["?"]
     more = ", ..." if len(names) > MOST_NAMED else ""
     return (
-        f"{len(going)} of {len(nodes)} recordings have not ended: those of rank "
-        f"{', '.join(names[:MOST_NAMED])}{more}. This report is renewed when they end, unless their nodes are gone."
+        f"Still running: {len(going)} of {len(nodes)} recordings (ranks: {', '.join(names[:MOST_NAMED])}{more}). This "
+        "report is updated when a recording ends, unless its node is gone."
     )
 
 
 def _apart(nodes: Sequence[Tables], compared: Sequence[Clock]) -> Iterable[str]:
-    """Yield how the clocks were aligned, if that moves anything, with the largest differences."""
+    """Yield remarks on how the clocks were aligned, with the largest differences, if notable."""
     moved = list(zip(compared[1:], nodes[1:], strict=True))
     by_steps = [clock.residual for clock, _ in moved if clock.residual is not None]
     if by_steps:
         apart = max(abs(clock.offset + _ahead(node, nodes[0])) for clock, node in moved if clock.residual is not None)
         drift = max(abs(clock.drift) for clock, _ in moved)
-        drifting = f", and drift by up to {drift * 1e6:.0f} millionths" if drift else ""
+        drifting = f", and drift by up to {drift * 1e6:.0f} ppm" if drift else ""
         if apart > NOTABLE or drift:
             yield (
-                f"The clocks of {len(nodes)} recordings are aligned by their common steps, to within "
-                f"{seconds(max(by_steps))}: the hosts' own clocks differ by up to {seconds(apart)}{drifting}."
+                f"The clocks of {len(nodes)} recordings were aligned by their common steps, to within "
+                f"{seconds(max(by_steps))}; the hosts' own clocks differ by up to {seconds(apart)}{drifting}."
             )
     # Recordings of one host have one clock.
     by_hosts = [node for clock, node in moved if clock.residual is None and _host(node) != _host(nodes[0])]
     if by_hosts:
         yield (
-            f"{len(by_hosts)} of {len(nodes)} recordings have too few steps in common with the first one, or their "
-            "ranks do not train in step, so their times in joint views come from their hosts' clocks."
+            f"{len(by_hosts)} of {len(nodes)} recordings cannot be aligned with the first one by steps: too few steps "
+            "in common, or ranks that do not train in lockstep. Combined views use the hosts' clocks instead."
         )

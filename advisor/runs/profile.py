@@ -23,7 +23,7 @@ class Rank:
     operators: tuple[schema.Operator, ...] = ()
     syncs: tuple[schema.Sync, ...] = ()
     stacks: tuple[schema.Stack, ...] = ()
-    """Sampled stacks of the process and of its workers; empty if nobody looked."""
+    """Sampled stacks of the process and of its workers; empty if none were sampled."""
     traces: tuple[schema.TraceFact, ...] = ()
     sketches: tuple[schema.Sketch, ...] = ()
     loaders: tuple[schema.LoaderFact, ...] = ()
@@ -78,9 +78,9 @@ class Profile:
     gpu_samples: tuple[schema.GpuSample, ...] = ()
     host_samples: tuple[schema.HostSample, ...] = ()
     stretches: Stretches | None = None
-    """The stretches of steps that were read of the non-primary ranks; None: all.
+    """The stretches of steps that were read of the non-primary ranks; None if all were.
 
-    Of many ranks, only what is needed to compare them is known.
+    If there are many ranks, only what is needed to compare them is read.
     """
     problems: tuple[schema.Problem, ...] = ()
 

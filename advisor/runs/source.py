@@ -11,7 +11,7 @@ MOST_BYTES = 1 << 20
 
 
 def is_cell(path: str) -> bool:
-    """Return whether ipykernel compiles a notebook's cell under that name. Which cell, only the program knows."""
+    """Return whether this is a name under which ipykernel compiles a notebook cell; it does not show which cell."""
     return PurePath(path).parent.name.startswith("ipykernel_")
 
 
@@ -22,7 +22,7 @@ def source(path: str, since: float) -> list[str] | None:
 
 
 def to_parse(path: str, since: float) -> list[str] | None:
-    """Return the same lines with their secrets, only to be parsed: what hides secrets may leave no valid Python.
+    """Return the same lines with their secrets, only for parsing: redacted lines may not be valid Python.
 
     A run may come from anybody, so it may name any file: only Python source is read.
     """

@@ -1,4 +1,4 @@
-"""Say what the source around a line shows: a Python loop, a pass without gradients, a generator."""
+"""Find what the source around a line shows: a Python loop, a pass without gradients, a generator."""
 
 import ast
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ class Syntax:
     loop: bool = False
     """Whether the line is repeated by a loop or a comprehension."""
     recurrent: bool = False
-    """Whether a turn of such a loop needs what the one before computed, as a recurrent cell does; a sum does not."""
+    """Whether an iteration of such a loop needs the result of the one before, as in a recurrent cell; not for a sum."""
     no_grad: bool = False
     """Whether it runs without gradients."""
     generator: bool = False
@@ -26,9 +26,9 @@ class Syntax:
     statement_loop: bool = False
     """Whether a `for` or `while` statement repeats it, not only a comprehension."""
     parameters: bool = False
-    """Whether the innermost loop is one over a model's parameters, their gradients or its state."""
+    """Whether the innermost loop iterates over a model's parameters, their gradients or its state."""
     calls: frozenset[str] = frozenset()
-    """Names of the functions and methods that the line calls; of a module's or object's with its name, too."""
+    """Names of the functions and methods that the line calls; for an attribute, also `base.name`."""
     one_row: bool = False
     """Whether the function adds a batch dimension of one: unsqueeze(0) or [None]."""
 
@@ -74,7 +74,7 @@ def _around(tree: ast.AST, number: int) -> Iterator[ast.AST]:
             for child in ast.iter_child_nodes(node)
             if getattr(child, "lineno", number + 1) <= number <= (getattr(child, "end_lineno", 0) or 0)
         )
-        # Of several on one line a comprehension matters most.
+        # If a line holds several nodes, one that contains a loop or comprehension matters most.
         node = max(held, key=lambda child: any(isinstance(one, _LOOPS) for one in ast.walk(child)), default=None)
 
 
@@ -94,7 +94,7 @@ def _iterated(loop: ast.AST) -> Iterator[ast.Call]:
 
 
 def _recurs(loop: ast.AST) -> bool:
-    """Return whether a statement of the loop's body computes a variable from its own value, other than a sum of it."""
+    """Return whether a statement of the loop's body computes a variable from its own value, other than by a sum."""
     for node in _within(loop):
         if isinstance(node, ast.Assign):
             names = {name for target in node.targets for name in _assigned(target)}
@@ -104,7 +104,7 @@ def _recurs(loop: ast.AST) -> bool:
 
 
 def _assigned(target: ast.AST) -> Iterator[str]:
-    """Yield the variables that a target of an assignment changes; of `x[i]` that is x, not i."""
+    """Yield the variables that a target of an assignment changes; for `x[i]`, x but not i."""
     if isinstance(target, ast.Name):
         yield target.id
     elif isinstance(target, (ast.Subscript, ast.Attribute, ast.Starred)):
@@ -115,7 +115,7 @@ def _assigned(target: ast.AST) -> Iterator[str]:
 
 
 def _factors(value: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of an expression, without the plain names that it is a sum of."""
+    """Yield the nodes of an expression, without plain names that are terms of its sum."""
     for part in _parts(value):
         if not isinstance(part, ast.Name):
             yield from ast.walk(part)

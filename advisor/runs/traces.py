@@ -1,4 +1,4 @@
-"""Read traces of torch.profiler, one file per rank, as a profile with what they show beyond one."""
+"""Read traces of torch.profiler, one file per rank, as a profile, and what they show beyond it."""
 
 import re
 import zlib
@@ -17,21 +17,21 @@ from profiler.importers.several import analyze_all
 from profiler.schema import Exchange, Problem, Process, TraceFact
 
 PARTS = {
-    "compute": ("forward", "Computing", "Some kernel computed."),
+    "compute": ("forward", "Computing", "A kernel computed."),
     "communication_exposed": ("communication", "Communication", "A collective ran while nothing computed."),
     "memory_exposed": ("h2d", "Moving memory", "Only a copy or a fill ran."),
     "idle_data": ("data_wait", "Idle: host fetches a batch", "The GPU was idle while the host was in next(loader)."),
     "idle_sync": (
         "sync",
-        "Idle: host had waited for it",
+        "Idle: after the host waited for the GPU",
         "The host waited for the GPU (.item(), .cpu(), a print), so the GPU had no queued work afterwards.",
     ),
     "idle_launch": ("loader_overhead", "Idle: launch came late", "The host launched the next kernel too late."),
     "idle_queued": (
         "other",
         "Idle: queued",
-        "The next work was launched in time, but waited for another stream, or for work that the trace does not "
-        "show, such as that of another process on this GPU.",
+        "The next work was launched in time but waited for another stream, or for work that the trace does not "
+        "show, such as work of another process on this GPU.",
     ),
 }
 """The color, label and meaning of each part of a breakdown."""
@@ -48,7 +48,7 @@ LINKS = {
 }
 
 LONG_GAP = 0.01
-"""Seconds from which one gap may be most of the idle time: shorter ones say nothing of a program's start."""
+"""Minimum seconds of a gap reported as most of the idle time: shorter ones do not indicate a program's start."""
 
 _BY_THEIR_NAME = re.compile(r"\.pt\.trace\.json(\.gz)?$")
 _OF_A_WORKER = re.compile(r"(.+)\.(\d{10,})\.pt\.trace\.json(?:\.gz)?$")
@@ -72,7 +72,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traced:
-    """What one trace shows, whether imported or a window of ours. What it lacks is None or empty."""
+    """What one trace shows, whether imported or our own window. Missing values are None or empty."""
 
     rank: int
     fact: TraceFact
@@ -80,7 +80,7 @@ class Traced:
     idle: float | None
     """Share of the time that the GPU is idle."""
     single_gap: float | None
-    """Seconds of the gap that is most of the idle time; None if there is none."""
+    """Seconds of the one gap that is most of the idle time; None if there is none."""
     critical: tuple[Share, ...]
     """Critical path of the step of median length."""
     kinds: tuple[Share, ...]
@@ -99,7 +99,8 @@ def in_folder(folder: Path) -> tuple[tuple[Path, ...], str]:
         named = [path for path in sorted(folder.iterdir()) if path.name.endswith((".json", ".json.gz"))]
     except OSError as error:
         raise ProfilerError(
-            f"The folder {folder} cannot be read: {error.strerror or error}.", "Give one that you may read."
+            f"The folder {folder} cannot be read: {error.strerror or error}.",
+            "Check your read permission, or name another folder.",
         ) from error
     files = [path for path in named if _is_trace(path)]
     if not files:
@@ -138,7 +139,7 @@ def _is_trace(path: Path) -> bool:
 
 
 def load(paths: Sequence[Path]) -> Profile:
-    """Read the traces at `paths`, by rank. One that cannot be read is a problem as long as there is another.
+    """Read the traces at `paths`, by rank. One that cannot be read becomes a problem of the profile if another can be.
 
     Raises:
         ProfilerError: none of them can be read.
@@ -162,7 +163,7 @@ def load(paths: Sequence[Path]) -> Profile:
 
 
 def _numbers(found: Sequence[Analysis]) -> tuple[list[int], list[str]]:
-    """Return the ranks that the traces name, or their order if two name the same one or one names none.
+    """Return the ranks that the traces contain, or their order if two have the same rank or one has none.
 
     A note explains the latter.
     """
@@ -189,9 +190,9 @@ def _rank(number: int, found: Analysis, files: int, known: tuple[Exchange, ...])
 
 
 def traced(rank: Rank) -> Traced | None:
-    """Return what the trace of a rank shows; None without any.
+    """Return what the trace of a rank shows; None if it has none.
 
-    Of several windows, it is the longest that did not record shapes.
+    If there are several windows, it is the longest, preferably one that did not record shapes.
     """
     if not rank.traces:
         return None

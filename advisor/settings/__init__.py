@@ -1,1 +1,1 @@
-"""What the user declares: goals, thresholds and rules of their own."""
+"""Read what the user declares: goals, thresholds and their own rules."""

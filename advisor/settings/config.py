@@ -64,9 +64,9 @@ def configure(
     Args:
         file: None for the defaults.
         own_rules: A rule file, or a folder of them.
-        found: The file was found, not named. Then other users must not be able to write to it, nor to the code it
-            names.
-        judging: Rules are needed. If not, their code is not run.
+        found: Whether the file was found, not named. If so, other users must not be able to write to it, nor to the
+            code it names.
+        judging: Whether rules are needed. If not, their code is not run.
 
     Raises:
         ProfilerError: the file cannot be read or trusted, or something in it is unknown or of a wrong type.
@@ -81,7 +81,7 @@ def configure(
     rules_path = None if named is None else file.parent / named
     if own_rules is None and rules_path is not None and not rules_path.exists():
         raise top.wrong(
-            "rules_path", f"names {named!r}, but there is no {rules_path}", "Give a path relative to that file."
+            "rules_path", f"is {named!r}, but {rules_path} does not exist", "Give a path relative to that file."
         )
     declared = top.table("goals")
     declared.knows([each.name for each in fields(Goals)])
@@ -124,7 +124,7 @@ class _Table:
         for key in self.values:
             if key not in names:
                 meant = _meant(key, names, elsewhere or {})
-                raise self.wrong(key, "is not known", meant or all_of_them or f"Known: {', '.join(names)}.")
+                raise self.wrong(key, "is not a known key", meant or all_of_them or f"Known: {', '.join(names)}.")
 
     def table(self, key: str) -> _Table:
         """Return the table under a key, empty if there is none."""
@@ -144,7 +144,7 @@ EXAMPLES = {
     "a table": "[{path}]",
     "a string": '{key} = "..."',
     "true or false": "{key} = true or {key} = false",
-    "a number": "{key} = 0.1, or what it should be",
+    "a number": "{key} = 0.1",
     "a list of strings": '{key} = ["..."]',
 }
 """How a value of each kind is written."""
@@ -161,11 +161,13 @@ def _read(file: Path) -> _Table:
     whole = _Table(file, (), values)
     if file.name != PYPROJECT:
         if "tool" in values and whole.table("tool").table("profile-train").values:
-            raise whole.wrong("tool", "is not known", "Drop the prefix tool.profile-train: [goals], [rules.NAME].")
+            raise whole.wrong(
+                "tool", "is not a known key", "Remove the prefix tool.profile-train: write [goals], [rules.NAME]."
+            )
         return whole
     ours = whole.table("tool").table("profile-train")
     if not ours.values:
-        raise ProfilerError(f"{file} has no [tool.profile-train].", "Write one, or give another file.")
+        raise ProfilerError(f"{file} has no settings in [tool.profile-train].", "Add some, or name another file.")
     return ours
 
 
@@ -181,18 +183,20 @@ def _goal(table: _Table, name: str) -> object:
         return READERS[name](str(value))
     except ValueError as error:
         what, _, remedy = str(error).partition(". ")
-        raise table.wrong(name, f"is wrong: {what.rstrip('.')}", remedy) from error
+        raise table.wrong(name, f"is invalid: {what.rstrip('.')}", remedy) from error
 
 
 def _configured(rules: tuple[Rule, ...], top: _Table) -> tuple[Rule, ...]:
     ids = [rule.id for rule in rules]
     tables, opted_in = top.table("rules"), top.get("opt_in", "a list of strings") or []
     elsewhere = _meanings(rules)
-    tables.knows(ids, "List them: profile-train rules", elsewhere)
+    tables.knows(ids, "To list the rules: profile-train rules", elsewhere)
     for name in opted_in:
         if name not in ids:
             raise top.wrong(
-                "opt_in", f"names {name!r}, which is not a rule", _meant(name, ids) or "List: profile-train rules"
+                "opt_in",
+                f"names {name!r}, which is not a rule",
+                _meant(name, ids) or "To list the rules: profile-train rules",
             )
     return tuple(
         _with_settings(

@@ -47,10 +47,12 @@ def load(path: Path | None = None) -> RuleSet:
             found = importlib.import_module(module)
             rule = replace(rule_of(found), origin=found.__file__ or origin)
             if rule.id in rules:
-                raise TypeError(f"there is a rule {rule.id} already")
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever is wrong with it, the others are not
+                raise TypeError(f"a rule {rule.id} already exists")
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a broken rule must not affect the others
             reason = str(error) if type(error) is TypeError else f"{type(error).__name__}: {error}"
-            broken.append(f"The rule {module.rpartition('.')[2]} of {origin} is left out: {' '.join(reason.split())}.")
+            broken.append(
+                f"The rule {module.rpartition('.')[2]} from {origin} was skipped: {' '.join(reason.split())}."
+            )
         else:
             rules[rule.id] = rule
     return RuleSet(in_order(rules.values()), tuple(broken))
@@ -62,7 +64,7 @@ def _installed() -> Iterator[tuple[str, str]]:
         origin = f"the installed {entry.dist.name}" if entry.dist else "an installed package"
         try:
             found = importlib.util.find_spec(entry.module)
-        except Exception:  # noqa: BLE001 - of a package it lies in; importing it shows what is wrong
+        except Exception:  # noqa: BLE001 - from its parent package; importing it shows what is wrong
             found = None
         folders = found.submodule_search_locations if found else None
         for module in [entry.module] if folders is None else _modules(entry.module, list(folders)):

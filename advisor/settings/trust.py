@@ -3,7 +3,7 @@
 Settings follow Git's rule for repositories (safe.directory, CVE-2022-24765): the file and its folder belong to the
 user or to root. Code follows OpenSSH's rule for its own files (StrictModes, with Debian's exception for user private
 groups): in addition nobody else may write there, neither everybody nor a group with other members. A lab's folder with
-group write (setgid) therefore gives settings, but no code.
+group write (setgid) is therefore trusted for settings, but not for code.
 """
 
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 def doubt(path: Path, *, code: bool = False) -> str | None:
     """Return why a file, or a folder with everything in it, is not trusted; None if it is.
 
-    With `code`, it will be run.
+    `code` means that it will be run.
 
     Raises:
         OSError: it cannot be examined.
@@ -26,7 +26,7 @@ def doubt(path: Path, *, code: bool = False) -> str | None:
         if status.st_uid not in (os.geteuid(), 0):
             return f"{each} belongs to another user"
         if each == path.parent and status.st_mode & stat.S_ISVTX:
-            continue  # others cannot replace what is ours in it
+            continue  # others cannot replace our files in it
         if status.st_mode & stat.S_IWOTH:
             return f"everybody can write into {each}"
         if code and status.st_mode & stat.S_IWGRP and not _is_our_own(status.st_gid):

@@ -11,10 +11,10 @@ from statistics import fmean
 
 from advisor.stats.significance import DRAWS, block_length, mean_interval
 
-# Losses that differ by less are the same to any reader of a curve.
+# Minimum margin: a smaller relative difference of losses is not visible on a curve.
 LEAST_MARGIN = 0.005
 
-# A change may do twice what a second run of the same program does.
+# Margin as a multiple of the difference between two runs of the same program.
 NOISE_MARGIN = 2.0
 
 # Two one-sided tests at 5 % each: the 90 % interval lies within the margin (Schuirmann, "A comparison of the two
@@ -69,14 +69,16 @@ def equivalence(
             two blocks of steps have a loss in both.
     """
     if len(unchanged) != len(changed) or spread < 0:
-        raise ValueError(f"{len(unchanged)} and {len(changed)} losses, spread {spread}: not steps of the same runs")
+        raise ValueError(
+            f"{len(unchanged)} and {len(changed)} losses, spread {spread}: these are not the same steps of two runs"
+        )
     pairs = [
         (before, after)
         for before, after in zip(unchanged, changed, strict=True)
         if before is not None and after is not None and math.isfinite(before) and math.isfinite(after)
     ]
     if any(loss <= 0 for pair in pairs for loss in pair):
-        raise ValueError("losses of zero or less have no ratio: compare another quantity of these runs")
+        raise ValueError("losses of zero or less have no ratio: compare another quantity")
     block = block_length(len(pairs))
     if len(pairs) < 2 * block:
         raise ValueError(f"{len(pairs)} steps with a loss in both runs are fewer than two blocks of {block}")

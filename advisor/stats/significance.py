@@ -21,17 +21,17 @@ TWO_SIDED = NormalDist().inv_cdf(1 - (1 - LEVEL) / 2)
 # Two-sided 5 % and a power of 80 %.
 DETECTION = TWO_SIDED + NormalDist().inv_cdf(0.8)
 
-# Left out at either end, so that a stall of the machine is not taken for the program's.
+# Share left out at each end, so that a stall of the machine is not attributed to the program.
 TRIMMED = 0.1
 
-# The 2.5 % tails then rest on 50 draws each.
+# Number of bootstrap draws: each 2.5 % tail contains 50.
 DRAWS = 2000
 
-# Steps that resemble one another, at least.
+# Minimum length of a block, in steps that resemble one another.
 LEAST_BLOCK = 5
 
 
-# A speed-up that cannot be as much as this is none.
+# A speed-up that cannot reach this ratio counts as none.
 NO_SPEEDUP = 1.01
 
 Estimator = Callable[[Sequence[float]], float]
@@ -55,7 +55,7 @@ def steps_per_arm(cv: float, effect: float) -> int:
         ValueError: the spread is negative, or the effect is not positive.
     """
     if cv < 0 or effect <= 0:
-        raise ValueError(f"no number of steps finds an effect of {effect} at a spread of {cv}")
+        raise ValueError(f"no number of steps can detect an effect of {effect} with a spread of {cv}")
     needed = 2 * (DETECTION * cv / effect) ** 2
     return max(1, math.ceil(needed))
 
@@ -74,7 +74,7 @@ def block_length(number: int, together: int = 0) -> int:
     """Return max(5, n^(1/3), together), the length of a block of steps.
 
     `together` is a number of steps that depend on one another, such as the batches in flight (workers x prefetch
-    factor) or those of a period. The cube root is the growth of the best length for an estimate's variance (Hall,
+    factor) or the steps of a period. The best length for an estimate's variance grows with the cube root (Hall,
     Horowitz and Jing, "On blocking rules for the bootstrap with dependent data", 1995).
     """
     return max(LEAST_BLOCK, math.ceil(math.pow(number, 1 / 3) - 1e-9), together)
@@ -98,7 +98,7 @@ def mean_interval(
 
 
 def resampled(values: Sequence[float], block: int, random: np.random.Generator) -> list[float]:
-    """Return as many values, drawn in whole blocks of neighbors with replacement."""
+    """Return the same number of values, drawn with replacement in whole blocks of neighbors."""
     (starts,) = _starts(len(values), block, random, 1).tolist()
     return [value for start in starts for value in values[start : start + block]][: len(values)]
 
@@ -113,8 +113,8 @@ def speedup(
 ) -> Interval:
     """Return the speed-up T0/T1 of two series of step times in seconds.
 
-    If a change targets stalls, epoch starts or checkpoints, pass `mean=statistics.fmean`: trimming would leave out what
-    it is about.
+    If a change targets stalls, epoch starts or checkpoints, pass `mean=statistics.fmean`: trimming would remove its
+    effect.
 
     Raises:
         ValueError: a time is not positive, or there are fewer than two blocks of them.
@@ -143,9 +143,9 @@ def central(values: Sequence[float], level: float = LEVEL) -> tuple[float, float
 def widened(measured: Interval, noise: float) -> Interval:
     """Return the interval, at least as wide as the scatter of comparing a program with itself.
 
-    `noise` is the standard deviation of the log of such ratios. Of 500 simulated comparisons of a program with itself
-    (60 steps per arm, each correlated with the one before by 0.4, 2 % stalls), the 95 % interval left out 1 in 11 %;
-    widened, in 4 %.
+    `noise` is the standard deviation of the log of such ratios. In 500 simulated comparisons of a program with itself
+    (60 steps per arm, each correlated with the one before by 0.4, 2 % stalls), 11 % of the 95 % intervals missed 1;
+    widened, 4 % did.
 
     Raises:
         ValueError: the noise is negative, or the interval is not positive.
@@ -159,7 +159,7 @@ def widened(measured: Interval, noise: float) -> Interval:
 
 
 def _starts(number: int, block: int, random: np.random.Generator, draws: int) -> npt.NDArray[np.int64]:
-    """Return the starts of the blocks, one row per draw: as many as cover a series of that length."""
+    """Return the starts of the blocks, one row per draw: enough to cover a series of that length."""
     return random.integers(number - block + 1, size=(draws, math.ceil(number / block)))
 
 

@@ -16,16 +16,17 @@ from advisor.units import count
 from profiler.errors import ProfilerError
 from profiler.schema import TAG_COMPILE, TAG_EPOCH_START, TAG_FIRST, TAG_UNREACHED, Step
 
-# What launchers say of a child that has failed, after all that it said itself.
+# Errors that launchers print for a failed child, after the child's own output.
 _OF_LAUNCHERS = ("ChildFailedError", "CalledProcessError")
 _ERROR = re.compile(r"(?:\[rank\d+\]: )?([\w.]+(?:Error|Exception|Interrupt): \S.*)")
 
-# torch's caches fill, the allocator settles; changes to a model are made after its third step, and compiling follows.
+# Steps before the measurement: torch's caches fill, and the allocator settles. Models are changed after their third
+# step, and compilation follows.
 WARM_UP = 15
 
 
 class TrialFailed(Exception):
-    """A process of a trial that shows nothing about the change; its message says why in a sentence."""
+    """A trial process that shows nothing about the change; the message gives the reason in a sentence."""
 
     def __init__(self, why: str, *, by_chance: bool = False) -> None:
         super().__init__(why)
@@ -38,14 +39,14 @@ class Arm:
     """Measurements of one process, with or without the change."""
 
     times: tuple[float, ...]
-    """Seconds that each step cost, with what fell between it and the one before.
+    """Seconds of each step, including the time between it and the one before.
 
-    That is evaluation, checkpoints and starts of epochs.
+    That time is evaluation, checkpointing and epoch starts.
     """
     between: float
-    """Share of that time which fell between steps."""
+    """Share of these seconds that lies between steps."""
     period: int = 1
-    """Median steps from one such event to the next; 1 if there were fewer than two."""
+    """Median number of steps from one event between steps to the next; 1 if there were fewer than two."""
     losses: tuple[float | None, ...]
     """Losses of each backward pass of rank 0 in the first epoch; None if not finite.
 
@@ -74,7 +75,7 @@ def read(folder: Path, log: Path) -> Arm:
     if Metrics(profile)[ran_out_of_memory]:
         when = f"after {count(taken, 'step')}" if taken else "in its first step"
         raise TrialFailed(f"It ran out of memory {when}.")
-    # Not, if the program just came to its end: the same would come again.
+    # False if the program completed: another attempt would end the same way.
     by_chance = profile.runs[0].outcome != "completed"
     if rank is None or rank.trial is None or not taken:
         raise TrialFailed(f"The program ended before its first step: {_last_line(log)}", by_chance=by_chance)
@@ -94,7 +95,7 @@ def read(folder: Path, log: Path) -> Arm:
 
 
 def _after_warm_up(steps: list[Step]) -> int:
-    """Return how many rows hold the warm-up."""
+    """Return the number of rows that contain the warm-up."""
     passed = 0
     for row, step in enumerate(steps):
         if passed >= WARM_UP:
@@ -127,7 +128,7 @@ def _peak(profile: Profile) -> int | None:
 def _last_line(log: Path) -> str:
     """Return the last line of the program's output: most often its error.
 
-    A launcher adds lines of its own after it, which are skipped.
+    Lines that a launcher adds after it are skipped.
     """
     try:
         text = log.read_text(errors="replace")

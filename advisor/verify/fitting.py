@@ -1,10 +1,10 @@
 """Find the smallest set of changes that lets an out-of-memory program finish its steps.
 
-Of the smallest sets that fit, it is the one with the lowest predicted cost in time, and among equals the least risky.
-As in a tuning, recordings are the only state: an interrupted fitting continues where it was.
+If several of the smallest sets fit, the one with the lowest predicted cost in time wins, and among equals the least
+risky. As in a tuning, recordings are the only state: an interrupted fitting continues where it stopped.
 
-Nothing of it goes to the calibration. A program that failed has no peak to compare a prediction with, and what several
-changes free together cannot be attributed to each.
+Results are not added to the calibration. A program that failed has no peak to compare a prediction with, and memory
+that several changes free together cannot be attributed to each of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ from advisor.verify.tuning import PROFILE_PATIENCE, KeptChange, claim
 from profiler.errors import ProfilerError
 from profiler.trial import Program
 
-# That a program takes: its memory has reached its peak by then, unless lengths vary or something leaks (assumption).
+# Steps to run: memory has reached its peak by then, unless lengths vary or something leaks (assumption).
 STEPS = 60
 
 Remedies = tuple[Finding, ...]
@@ -72,7 +72,7 @@ class Fitted:
 
 
 def fit(program: Program, folder: Path, how: TrialChoices, watcher: Watcher) -> Fitted | None:
-    """Make the program fit; None if it takes its steps as it is.
+    """Make the program fit, and return how; None if it completes its steps unchanged.
 
     Raises:
         ProfilerError: it fails for another reason than lack of memory, or `folder` belongs to another program.
@@ -136,7 +136,7 @@ def fit(program: Program, folder: Path, how: TrialChoices, watcher: Watcher) -> 
 def smallest(known: Sequence[Ladder], fits: Callable[[Remedies], bool]) -> Remedies:
     """Return the best set that `fits`; empty if none does.
 
-    What frees more is assumed to fit wherever what frees less does.
+    A change that frees more is assumed to fit wherever one that frees less does.
     """
     for number in range(1, len(known) + 1):
         if number == 2 and not fits(tuple(ladder[-1] for ladder in known)):
@@ -168,7 +168,7 @@ def _eased(chosen: Sequence[Ladder], fits: Callable[[Remedies], bool]) -> Remedi
 
 
 def _least(chosen: Sequence[Ladder]) -> tuple[float, int]:
-    """Return the weight of the cheapest changes of each together."""
+    """Return the weight of the cheapest change of each ladder, combined."""
     return _weight([ladder[0] for ladder in chosen])
 
 
@@ -178,7 +178,7 @@ def _weight(chosen: Sequence[Finding]) -> tuple[float, int]:
 
 
 def _sorted_out(known: Sequence[Ladder], allowed: Sequence[Safety]) -> tuple[list[Ladder], tuple[str, ...]]:
-    """Return what may be tried of each ladder, and why the rest may not, one sentence per rule."""
+    """Return the allowed changes of each ladder, and why the others are not allowed, one sentence per rule."""
     left_out: dict[str, str] = {}
     found = []
     for ladder in known:
@@ -192,7 +192,7 @@ def _that_can_be_made(ladder: Ladder, attempt: Callable[[Remedies], Ending]) -> 
     """Return the ladder, without its strongest change if that cannot be made.
 
     This applies if the strongest change belongs to another rule than the weaker ones and fails for a reason other than
-    memory: else the weaker ones would never be tried.
+    memory. Otherwise, the weaker ones would never be tried.
     """
     weaker = tuple(remedy for remedy in ladder if remedy.rule is not ladder[-1].rule)
     if not weaker:

@@ -13,19 +13,19 @@ from advisor.verify.kept import Verified
 from advisor.verify.longer import longer
 from advisor.verify.losses import likeness
 
-# If so much of a step's cost falls between steps in either arm, trimming would leave out what the change is about.
+# Share of a step's cost between steps, in either arm, above which trimming would leave out the effect of the change.
 SPIKY = 0.01
 
-# Width of the 95 % interval over the gain from which a trial confirms no prediction: a gain of 45 % that may as well be
-# 3 or 69 % overlaps any (assumption).
+# Width of the 95 % interval divided by the gain, above which a trial does not confirm a prediction: a gain of 45 % that
+# could also be 3 or 69 % overlaps any prediction (assumption).
 WIDEST = 1.0
 
-# 97.5 % quantile of Student's t over that of the normal distribution, by degrees of freedom: with three processes an
-# arm, what they differ by is known from four (Student, "The Probable Error of a Mean", 1908).
+# 97.5 % quantile of Student's t divided by the normal distribution's, by degrees of freedom: three processes per arm
+# give four degrees of freedom (Student, "The Probable Error of a Mean", 1908).
 _T = {1: 6.48, 2: 2.20, 3: 1.62, 4: 1.42, 5: 1.31, 6: 1.25, 8: 1.18, 10: 1.14}
 
-# Of the memory that was to be freed: less than the first is nothing, less than the second is less than predicted, more
-# than the third is more (assumption: what is estimated is right to a factor of one and a half or so).
+# Measured share of the predicted saving. Below the first: no effect; below the second: less than predicted; above the
+# third: more than predicted (assumption: estimates are right to a factor of about one and a half).
 FREED = (0.05, 0.5, 1.5)
 
 
@@ -44,11 +44,11 @@ def judged(
     Args:
         before: The processes without the change.
         after: The processes with it.
-        predicted: The share that was to go; None: anything faster is confirmed.
-        same_losses: The change must train alike.
-        memory: Bytes that the change was to add (negative) if it is made to free memory.
+        predicted: The predicted removed share; None: anything faster is confirmed.
+        same_losses: Whether the losses must stay the same.
+        memory: Predicted additional bytes (negative), if the purpose of the change is to free memory.
         rule: The rule that advises it.
-        leaves: What of the advice was not tried.
+        leaves: The part of the advice that was not tried.
 
     Raises:
         ValueError: there are too few steps.
@@ -56,7 +56,7 @@ def judged(
     spiky = max(arm.between for arm in (*before, *after)) > SPIKY
     mean = fmean if spiky else trimmed_mean
     times = [[time for arm in arms for time in arm.times] for arms in (before, after)]
-    # Drawn in blocks of a whole period, each of which has its epoch's start: how many there were is no chance.
+    # Draw blocks of a whole period, each with its epoch start: the number of epoch starts is not random.
     period = max(arm.period for arm in (*before, *after)) if spiky else 1
     drawn = speedup(*times, mean=mean, together=min(period, min(map(len, times)) // 2))
     process, freedom = _process_noise(before, after, mean)
@@ -107,7 +107,7 @@ def _of_time(measured: Interval, predicted: Triple | None, p90_ratio: float) -> 
 
 
 def _slower_tenth(before: Sequence[Arm], after: Sequence[Arm]) -> float:
-    """Return the 90th percentile after/before, at its low end.
+    """Return the low end of the ratio of 90th percentiles, after/before.
 
     The low end allows for the differences between processes of one arm.
     """
@@ -118,7 +118,7 @@ def _slower_tenth(before: Sequence[Arm], after: Sequence[Arm]) -> float:
 
 
 def _least(removed: float, predicted: Triple | None) -> float:
-    """Return the gain that a longer trial should find: the lesser of the observed and the promised one."""
+    """Return the gain that a longer trial should find: the smaller of the observed and the predicted one."""
     return min(abs(removed), predicted[0]) if predicted and predicted[0] > 0 else abs(removed)
 
 

@@ -33,15 +33,15 @@ class Verified(Tried):
     why: str = ""
     """Why it failed, what the harm is, or how much longer a trial should be."""
     leaves: str = ""
-    """What of the advice was not tried, as it follows "without"."""
+    """The part of the advice that was not tried, worded to follow "without"."""
     applied: bool = False
     """Whether the recording next to it was made with the change."""
 
     def __post_init__(self) -> None:
-        Tried.__post_init__(self)  # which no super() finds where there are slots
-        fit = all(abs(number) < 2**63 for number in (self.steps, self.processes, self.memory or 0))  # into a column
+        Tried.__post_init__(self)  # super() without arguments fails with slots=True
+        fit = all(abs(number) < 2**63 for number in (self.steps, self.processes, self.memory or 0))  # in 64-bit columns
         if not fit or (self.seconds is not None and min(self.seconds) <= 0):
-            raise ValueError(f"the trial of {self.rule!r} makes no sense")
+            raise ValueError(f"the trial of {self.rule!r} contains impossible values")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def read(folder: Path) -> dict[str, Verified]:
 
 
 def write(folder: Path, trials: dict[str, Verified]) -> None:
-    """Write all trials in one atomic move; a later recording into the folder takes the file away with its run."""
+    """Write all trials in one atomic move; a later recording into the folder removes the file with its run."""
     found = asdict(_File(SCHEMA, list(trials.values())))
     atomic_write.write(folder / FILE, json.dumps(found, indent=2, allow_nan=False, default=lambda of: of.value) + "\n")
     ours.add(folder / FILE)

@@ -6,28 +6,29 @@ from advisor.stats.significance import DETECTION, NO_SPEEDUP, steps_per_arm
 from advisor.units import share
 from advisor.verify.arm import WARM_UP
 
-# Smaller gains are not looked for: they would take hundreds of steps at an ordinary spread.
+# Least gain to look for: smaller ones would take hundreds of steps at an ordinary spread.
 LEAST_EFFECT = 0.03
 
-# Processes whose steps vary differ by that as well, and from a few of them it is known no better.
+# Factor on the step noise up to which varying steps explain why processes differ; a few processes do not show more.
 BY_CHANCE = 1.5
 
-# Times the steps, where by rights as many should have been enough.
+# Least factor on the number of steps, even if that number should have been enough.
 LEAST_MORE = 1.5
 
-# The command line takes no more.
+# Limit of the command line.
 MOST_PROCESSES = 20
 
 
 def longer(effect: float, *, steps: int, steps_noise: float, processes: int, process_noise: float) -> str:
-    """Return what would find a gain of `effect` 8 times in 10, in a sentence.
+    """Return how to find a gain of `effect` 8 times in 10, in a sentence.
 
-    `steps` were measured in each of the `processes` of an arm. Noise is the standard deviation of the log of the ratio
-    of two arms, as varying steps within processes and the differences of one process from others contribute to it.
+    `steps` were measured in each of the `processes` of an arm. `steps_noise` is the part of the standard deviation of
+    the log of the ratio of two arms that comes from varying steps. `process_noise` is the standard deviation of the log
+    of one process's time.
     """
     effect = max(LEAST_EFFECT, effect)
     goal = f"to find a gain of {share(effect)},"
-    effect -= NO_SPEEDUP - 1  # by so much it has to differ from none
+    effect -= NO_SPEEDUP - 1  # speed-ups below NO_SPEEDUP count as none
     if process_noise * math.sqrt(2 / processes) <= BY_CHANCE * steps_noise:
         needed = WARM_UP + math.ceil(steps * max(LEAST_MORE, (steps_noise * DETECTION / effect) ** 2))
         return f"Step times vary: {goal} use --steps {needed}."

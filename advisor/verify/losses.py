@@ -20,10 +20,10 @@ def likeness(before: Sequence[Arm], after: Sequence[Arm]) -> tuple[bool | None, 
     number = min(len(arm.losses) for arm in (*before, *after))
     unchanged, changed = before[0].losses[:number], after[0].losses[:number]
     if _lost(changed) > _lost(unchanged) + MAX_LOST:
-        return False, f"{share(_lost(changed))} of them are not finite."
+        return False, f"{share(_lost(changed))} of the losses are not finite."
     try:
         found = equivalence(unchanged, changed, spread=_spread(unchanged, before[-1].losses[:number]))
-    except (ValueError, ArithmeticError):  # too few, or of zero or less
+    except (ValueError, ArithmeticError):  # too few losses, or some of zero or less
         return None, ""
     if found.losses_agree:
         return True, ""
@@ -42,4 +42,4 @@ def _spread(losses: Losses, again: Losses) -> float:
 
 def _by_how_much(found: Equivalence) -> str:
     ratio = math.exp(found.difference)
-    return f"They are {share(abs(ratio - 1))} {'higher' if ratio > 1 else 'lower'}."
+    return f"The losses are {share(abs(ratio - 1))} {'higher' if ratio > 1 else 'lower'}."

@@ -16,19 +16,19 @@ from advisor.verify.longer import LEAST_EFFECT
 from profiler.errors import ProfilerError
 from profiler.schema import TAG_FIRST
 
-# Measured in each process.
+# Least and largest number of steps measured in each process.
 LEAST_STEPS, MOST_STEPS = 40, 400
 
-# What comes now and then - an epoch, an evaluation, a save - is waited for so often.
+# Number of occasional events (epoch start, evaluation, checkpoint) that each process must reach.
 TIMES = 2
 
-# Seconds that a process of a trial takes in addition to the program's own: the sandbox, our start, the store's last
-# pages. On two shared cores it was 0.8 to 1.3 s.
+# Seconds that a trial process takes in addition to the program: the sandbox, our start, the store's last pages.
+# Measured on two shared cores: 0.8 to 1.3 s.
 AROUND = 1.0
 
 
-# Times what a recording suggests that trials take: 2 to 3 were measured on two shared cores. Each process starts cold,
-# and the sandbox lies between it and its files.
+# Factor on the duration of trials that a recording suggests: 2 to 3 were measured on two shared cores. Each process
+# starts cold, and the sandbox lies between it and its files.
 LONGER = 2.0
 
 
@@ -37,9 +37,9 @@ class Pace:
     """The recorded pace of the program's steps."""
 
     step_time: float
-    """Mean seconds per step, with what falls between steps."""
+    """Mean seconds per step, including the time between steps."""
     cv: float
-    """Spread of the step time over its mean."""
+    """Spread of the step time, divided by its mean."""
     period: int = 1
     """Steps from one evaluation, checkpoint or epoch start to the next; 1 if these cost next to nothing."""
     last: int | None = None
@@ -51,7 +51,7 @@ class Pace:
     def duration(self, processes: int, steps: int, change: Triple | None = None) -> float:
         """Return the approximate seconds of a trial.
 
-        It runs so many processes of so many steps each way, of which `change` removes its share.
+        Each arm has `processes` processes of `steps` steps; `change` is the share of the step time that it removes.
         """
         expected = change[1] if change else 0.0
         return LONGER * processes * (2 * (AROUND + self.start_up) + (2 - expected) * steps * self.step_time)
@@ -83,7 +83,7 @@ def pace_of(m: Metrics) -> Pace:
 
 
 def steps_needed(pace: Pace, finding: Finding, processes: int) -> int:
-    """Return the steps per process that find the cautious end of the prediction 8 times in 10."""
+    """Return the steps per process that find the low end of the prediction 8 times in 10."""
     effect = max(LEAST_EFFECT, finding.alone.low if finding.alone else 0.0)
     measured = max(LEAST_STEPS, math.ceil(steps_per_arm(pace.cv, effect) / processes), TIMES * pace.period)
     needed = WARM_UP + (measured if _is_between_steps(finding) else min(measured, MOST_STEPS))

@@ -26,7 +26,7 @@ threads (assumption).
 MIN_DURATION = 20.0
 """Shortest run in seconds that is worth a trial.
 
-The trial takes 5 s, mostly to import torch, which is a quarter of that (measured: 0.9 to 8 s on a busy machine).
+The trial takes 5 s, a quarter of that, mostly to import torch (measured: 0.9 to 8 s on a busy machine).
 """
 
 
@@ -63,7 +63,7 @@ def _is_worth_it(m: Metrics) -> bool:
     """Return whether a trial can matter.
 
     Raises:
-        Missing: what decides it was not measured.
+        Missing: a deciding metric was not measured.
     """
     if len(m.profile.runs) > 1 or m[run].outcome != "completed" or (m[run].duration or 0.0) < MIN_DURATION:
         return False
@@ -76,8 +76,8 @@ def _is_worth_it(m: Metrics) -> bool:
 def _result(seconds: Mapping[int, float], now: int) -> str:
     best = min(seconds, key=lambda number: (seconds[number], number))
     if now not in seconds or best == now:
-        return f"{count(best, 'thread')} compute the largest matmul fastest, as in this run."
+        return f"The largest matmul is fastest with {count(best, 'thread')}, as in this run."
     return (
-        f"{count(best, 'thread')} compute the largest matmul {seconds[now] / seconds[best]:.2g} times as fast as the "
-        f"{now} of this run."
+        f"The largest matmul is {seconds[now] / seconds[best]:.2g} times as fast with {count(best, 'thread')} as with "
+        f"the {now} of this run."
     )

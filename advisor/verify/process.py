@@ -17,8 +17,8 @@ from profiler.trial import Program, TrialProcess, run
 ENDED = "ended"
 """File in a recording's folder that marks a completed process."""
 
-# Seconds that a trial which lost its caller has to end itself; if it was killed, too, its recorder's last sign of life
-# counts for SILENT seconds.
+# Seconds for a trial that lost its caller to end. If the trial was killed, too, its recorder's last sign of life counts
+# for SILENT seconds.
 PARTING = GRACE + SILENT + 5.0
 
 
@@ -32,7 +32,9 @@ def run_once(
     windows: bool = False,
     nudged: bool = False,
 ) -> None:
-    """Record the program into `out`, and its output into `out`.log; `nudged` by a rounding error.
+    """Record the program into `out`, and its output into `out`.log.
+
+    `nudged` changes the model's weights by a rounding error.
 
     Raises:
         TrialFailed: it takes longer than `patience` seconds.
@@ -55,12 +57,12 @@ def run_once(
 
 
 def forget(out: Path) -> None:
-    """Mark what was recorded into `out` as invalid, now and when the same is requested again."""
+    """Mark the recording in `out` as invalid: the same request then runs the process again."""
     (out / ENDED).unlink(missing_ok=True)
 
 
 def _forget(out: Path) -> None:
-    """Remove the remains of an interrupted process. If its profile-train was killed, it is just ending."""
+    """Remove the remains of an interrupted process, which may still be ending if its profile-train was killed."""
     end = time.monotonic() + PARTING
     if is_running(out):
         say("Waiting for an earlier trial to end ...")

@@ -1,8 +1,8 @@
 """Collect changes that may make an out-of-memory program fit.
 
-They come from the rules' advice, and from what evidently applies without it. Rules need the memory of a GPU at the peak
-of a step. A run that failed in its first step has none, nor does one on a CPU. But equal blocks in a model, or several
-samples in a batch, are known there too. Trials then show how much they free.
+They come from the rules' advice, and from the program itself where rules have no data. Rules need the GPU memory at the
+peak of a step, which is missing if a run failed in its first step or was on a CPU. Equal blocks in a model, or several
+samples in a batch, are known even then. Trials then show how much memory the changes free.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,22 +23,22 @@ from advisor.rules.base import Advice, Change, Evidence, Intervention, Safety, S
 _RISK = (Safety.EXACT, Safety.MEMORY, Safety.NUMERICS, Safety.TRAJECTORY)
 """Kinds of risk, the least first."""
 
-# Of a batch: in more of them an update takes very long, and hardly less memory.
+# Micro-batches per update: with more of them, an update takes very long and hardly needs less memory.
 PIECES = (2, 4, 8, 16)
 
-# Share of the step that stage 3 takes away: half as much again travels. Where that is exposed, half a fifth of the step
-# is usual, and more where links are slow (assumption).
+# Share of the step that stage 3 removes: it is negative, because stage 3 sends 1.5 times as much. If that is exposed,
+# half of a fifth of the step is usual, and more if links are slow (assumption).
 MORE_TRAFFIC = Estimate(-0.3, -0.1, 0.0)
 
 _TRIED = "The trial showed that the program fits with this change; the freed memory was not predicted."
 
 
 Ladder = tuple[Finding, ...]
-"""Advice of which one piece is followed, from the cheapest to the one that frees most."""
+"""Alternatives of which one is followed, from the cheapest to the one that frees the most memory."""
 
 
 def weight(remedy: Finding) -> tuple[float, int]:
-    """Return the share of the step time that it is predicted to add, and its risk; less is better."""
+    """Return the predicted share of the step time that the remedy adds, and its risk; less is better."""
     return (0.0 if remedy.alone is None else -remedy.alone.expected, _RISK.index(remedy.change.safety))
 
 
@@ -49,7 +49,7 @@ def remedy_name(remedy: Finding) -> str:
 
 
 def ladders(m: Metrics, findings: Sequence[Finding]) -> list[Ladder]:
-    """Return the ladders, each of another kind; `findings` are the rules' findings on the same run."""
+    """Return the ladders, one per kind of change; `findings` are the rules' findings on the same run."""
     found = [ladder for ladder in map(tuple, (_checkpointed(m), _in_pieces(m), _in_half(m), _sharded(m))) if ladder]
     known = {remedy.rule.id for ladder in found for remedy in ladder}
     for finding in findings:
@@ -112,7 +112,7 @@ def _in_half(m: Metrics) -> Iterator[Finding]:
 
 
 def _sharded(m: Metrics) -> Iterator[Finding]:
-    """Yield stage 1 of ZeRO with DistributedDataParallel, and stage 3 in its place: never both at once."""
+    """Yield ZeRO stage 1 with DistributedDataParallel, and stage 3 as the alternative: never both at once."""
     optimizer, everything = zero_1_2.in_one_optimizer(m), zero_3_fsdp.in_place_of_ddp(m)
     if optimizer is not None:
         yield _remedy(

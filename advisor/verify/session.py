@@ -41,9 +41,9 @@ class Session:
     """Rules whose advice is information but could be tried."""
 
     def carry_out(self, watcher: Watcher) -> None:
-        """Try each candidate, and save its outcome with those of the others.
+        """Try each candidate, and save its outcome next to those of the others.
 
-        What was already tried to the end is tried again with new runs: the program may have changed.
+        A candidate that already has a conclusive result is tried again with new runs: the program may have changed.
 
         Raises:
             ProfilerError: another recording replaced this one meanwhile. Nothing is stored next to that one.
@@ -79,21 +79,22 @@ class Session:
 
 
 def prepare(folder: Path, rules: Sequence[str], how: TrialChoices) -> Session:
-    """Prepare the trials of a run's advice, or of these rules'.
+    """Prepare the trials of a run's advice, or only of the advice of these rules.
 
     Raises:
         ProfilerError: the run cannot be run again, or a rule is unknown.
     """
-    runs = _ids(folder)  # first: a recording that replaces this one from here on is noticed
+    runs = _ids(folder)  # first, to notice a recording that replaces this one from here on
     profile = load(folder)
     metrics = Metrics(profile, how.goals)
     judgment = judge(metrics, how.rules, past=how.past)
     _check_names(rules, judgment)
-    before = kept.read(folder).values()  # report a foreign one before anything is run
+    before = kept.read(folder).values()  # reports a foreign file before anything runs
     candidates, left_out, on_demand = list[Finding](), list[str](), list[str]()
     after_trials = judge(metrics, how.rules, past=how.past, tried=kept.tried(before))
     findings = {finding.rule.id: finding for finding in judgment.findings}
-    for finding in after_trials.findings:  # what appears only after other advice was refuted; the rest predicts no more
+    # Add advice that appears only after other advice was refuted. For the rest, trials replaced the predictions.
+    for finding in after_trials.findings:
         findings.setdefault(finding.rule.id, finding)
     for finding in findings.values():
         reason = why_not(finding, how.allowed)
@@ -104,7 +105,9 @@ def prepare(folder: Path, rules: Sequence[str], how: TrialChoices) -> Session:
                 left_out.append(f"{finding.rule.id}: {reason}")
         elif reason is None:
             on_demand.append(finding.rule.id)
-    left_out += [f"{rule}: this run's report does not advise it." for rule in rules if rule not in findings]
+    left_out += [
+        f"{rule}: the report of this run does not contain this advice." for rule in rules if rule not in findings
+    ]
     return Session(
         folder=folder,
         runs=runs,
@@ -122,7 +125,7 @@ def prepare(folder: Path, rules: Sequence[str], how: TrialChoices) -> Session:
 
 
 def _digest(runs: tuple[str, ...]) -> str:
-    """Return a name for a folder; an identifier of a foreign recording may hold anything."""
+    """Return a name for a folder; an identifier of a foreign recording may contain any characters."""
     return hashlib.sha256("\n".join(runs).encode(errors="replace")).hexdigest()[:12]
 
 

@@ -29,10 +29,10 @@ from profiler.errors import ProfilerError
 from profiler.trial import Program
 from profiler.version import __version__
 
-# A process has this many times the time it should take, and seconds to start and to compile.
+# Time limit of a process: a multiple of the time that its steps should take, plus seconds to start and compile.
 PATIENCE, START = 5.0, 300.0
 
-# Of the profile that advice is taken from: thirty steady ones after warm-up are what rules ask for, and epochs show.
+# Steps of the profile that advice is based on: rules need thirty steady steps after warm-up, and epochs must show.
 PROFILE_STEPS = 150
 
 
@@ -98,7 +98,7 @@ class Trials:
             return Verified(rule=finding.rule.id, verdict=Verdict.FAILED, predicted=finding.alone, why=str(failed))
 
     def remember(self, finding: Finding, found: Verified, watcher: Watcher) -> None:
-        """Add the prediction, what it was made from, and its outcome to the calibration file, if there is one.
+        """Add the prediction, its inputs and its outcome to the calibration file, if there is one.
 
         A write error is reported, and trials continue.
         """
@@ -141,7 +141,7 @@ class Trials:
             running("with the change" if treated else "without", done, 2 * processes)
             number = len(arms[treated]) + 1
             out = self._place(finding) / f"{'with' if treated else 'without'}-{number}"
-            # The last unchanged one shows what rounding alone does to the losses.
+            # The last unchanged process shows what rounding alone does to the losses.
             nudged = not treated and number == processes and change.safety is Safety.NUMERICS
             arms[treated].append(self._arm((*self.changes, change) if treated else self.changes, out, steps, nudged))
         running("done", 2 * processes, 2 * processes)
@@ -150,9 +150,9 @@ class Trials:
             return judged(
                 *arms,
                 finding.alone,
-                # Loader workers draw other random numbers for augmentation than the process itself: that is no harm.
+                # Loader workers draw other random numbers for augmentation than the process itself: this is harmless.
                 same_losses=change.safety is not Safety.TRAJECTORY and change.name != "loader",
-                # A fault that is cured by less memory is one of fit; elsewhere memory comes along with speed.
+                # A fault that freed memory fixes is a lack of memory; other advice frees memory as a side effect.
                 memory=freed if finding.advice.fault and freed < 0 else None,
                 rule=finding.rule.id,
                 leaves=change.leaves,
@@ -163,7 +163,7 @@ class Trials:
     def _arm(self, changes: Sequence[Intervention], out: Path, steps: int, nudged: bool, *, again: bool = False) -> Arm:
         """Run one process and return its measurements, with a second attempt if it failed by chance.
 
-        The failed recording does not count later either.
+        A recording that failed by chance is not reused later either.
         """
         patience = START + PATIENCE * steps * self.pace.step_time
         run_once(self.program, changes, out, steps, patience=patience, nudged=nudged)

@@ -1,4 +1,4 @@
-"""Read tuned.toml: the changes that a tuning kept, applied from outside in a run of their own."""
+"""Read tuned.toml: the changes that a tuning kept, applied from outside in a separate run."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ The file may come from anyone, and other variables, such as LD_PRELOAD, run code
 
 
 def keep(file: Path, folder: Path) -> None:
-    """Copy it next to the recording that was made with it."""
+    """Copy the file next to the recording that was made with it."""
     keep_in(folder, FILE, file.read_bytes())
 
 
@@ -67,7 +67,7 @@ class _Tuned(Struct):
 def _change(made: _Change) -> dict[str, Any]:
     settings = made.settings
     if made.name == "environment":
-        # TOML has no null: a variable that is not to be there is an empty one.
+        # TOML has no null: an empty string means that the variable is unset.
         if unknown := sorted(set(settings["variables"]) - VARIABLES):
             raise ValueError(f"it must not set {', '.join(unknown)}")
         settings = {"variables": {key: str(value) or None for key, value in settings["variables"].items()}}

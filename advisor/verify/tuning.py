@@ -28,7 +28,7 @@ from profiler.trial import Program
 NOTE = "tuning.json"
 SCHEMA = "profile-train/tuning@1"
 
-# Seconds that a profile of a program whose pace is not known yet may take.
+# Time limit in seconds of a profile, when the program's pace is not known yet.
 PROFILE_PATIENCE = 1800.0
 
 MOST_ROUNDS = 12
@@ -44,7 +44,7 @@ class KeptChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
-    """The story of a tuning."""
+    """The course and the result of a tuning."""
 
     before: float
     """Seconds per step in the first profile."""
@@ -60,7 +60,7 @@ class Tuned:
 
 
 def tune(program: Program, folder: Path, how: TrialChoices, watcher: Watcher) -> Tuned:
-    """Tune a program, and return the story.
+    """Tune a program, and return its course and result.
 
     Raises:
         ProfilerError: the program cannot be profiled, `folder` belongs to another program, or advice still comes after
@@ -84,7 +84,7 @@ def tune(program: Program, folder: Path, how: TrialChoices, watcher: Watcher) ->
         )
         before = tries.pace.step_time if before is None else before
         while True:
-            # Judged again after each change that was not worth it: rules that it superseded speak then.
+            # Judge again after each change that was not worth it, because rules that it superseded may then fire.
             judgment = judge(metrics, how.rules, past=how.past, tried=kept.tried(given_up))
             candidates, by_hand = _sorted_out(judgment.findings, how.allowed, done, given_up)
             if not candidates:
@@ -115,7 +115,7 @@ def _profile(program: Program, changes: Sequence[Intervention], out: Path, how: 
     try:
         run_once(program, changes, out, how.profile_steps, patience=PROFILE_PATIENCE, windows=True)
         if new:
-            with contextlib.suppress(Exception):  # without it, rules say what was not tried
+            with contextlib.suppress(Exception):  # without it, rules report what was not tried
                 probe(out, how.rules or all_rules(), lambda text: None)
         return Metrics(load(out), how.goals)
     except TrialFailed as failed:
@@ -134,7 +134,7 @@ def _pace(metrics: Metrics, profile: Path) -> Pace:
 def _sorted_out(
     findings: Sequence[Finding], allowed: Sequence[Safety], done: Sequence[KeptChange], given_up: Sequence[Verified]
 ) -> tuple[list[Finding], list[Finding]]:
-    """Return what to try, in the order of the plan, and what can only be changed by hand."""
+    """Return the advice to try, in the order of the plan, and the advice that cannot be tried."""
     over = {each.finding.rule.id for each in done} | {each.rule for each in given_up}
     candidates, by_hand = list[Finding](), list[Finding]()
     for finding in findings:

@@ -23,15 +23,15 @@ from profiler.errors import ProfilerError
 from profiler.store import Tables, find, newest_rows, read
 
 ROWS = 1 << 14
-"""Most rows of steps, and of samples, that are read for an answer: some tenths of a second."""
+"""Most rows of steps, and of samples, to read for an answer, which takes some tenths of a second."""
 
 
 def newest_steps(folder: Path, pid: int) -> Iterator[dict[str, Any]]:
-    """Yield, each time, the figures of a process's steps since the last time.
+    """Yield the figures of a process's steps since the previous ones were yielded.
 
     Empty if there are none, or if the run cannot be read at the moment.
     """
-    known: Path | None = None  # the file that holds the steps; those of other nodes are not read again
+    known: Path | None = None  # the file that holds the steps; other nodes' files are not read again
     since = -1.0
     while True:
         newest = {}
@@ -46,7 +46,7 @@ def newest_steps(folder: Path, pid: int) -> Iterator[dict[str, Any]]:
 
 
 def figures(node: Tables, pid: int) -> dict[str, Any]:
-    """Return the figures of all its ordinary steps, warm-up included.
+    """Return the figures of all ordinary steps of a process, warm-up included.
 
     Raises:
         Missing: no step time was measured.

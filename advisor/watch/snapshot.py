@@ -18,16 +18,16 @@ from profiler.schema import BETWEEN, PHASES, TAG_FIRST, GpuSample, Outcome, Stac
 SCHEMA = "profile-train/watch@1"
 
 RECENT = 30.0
-"""Seconds over which the present step rate and phases are measured."""
+"""Seconds over which the current step rate and phases are measured."""
 
 SPAN = 120
-"""Seconds that curves reach back, one value each; None is not measured."""
+"""Length of curves in seconds, with one value per second; None is not measured."""
 
 MOST_LINES = 3
 """Hot lines kept of the newest stacks."""
 
 OF_A_LINE = ("name", "file", "line", "phase", "share", "samples")
-"""What JSON has of a hot line."""
+"""Fields of a hot line in JSON."""
 
 MOST_GPUS = 64
 """Most GPUs shown, the first ones: more than a terminal has lines."""
@@ -116,11 +116,11 @@ class Snapshot:
 def snapshot(
     profile: Profile, folder: str, advice: Advised | None = None, stacks: Sequence[Stack] | None = None
 ) -> Snapshot:
-    """Return the snapshot of a profile as it stands; lines by `stacks` if given, else by all of the run."""
+    """Return the snapshot of a profile; hot lines come from `stacks` if given, else from the whole run."""
     run = profile.runs[0]
     m = Metrics(profile)
     rank = m.get(primary_rank)
-    # A store may come from anybody: what has no place in time has none here.
+    # A store is not trusted: steps without a finite end are dropped.
     steps = [step for step in rank.steps if math.isfinite(_end(step)) and step.count > 0] if rank else []
     times = (*map(_end, steps[-1:]), *(one.time for one in profile.host_samples[-1:]))
     now = max(filter(math.isfinite, times), default=0.0)
@@ -162,7 +162,7 @@ def advised(judgment: Judgment) -> Advised | None:
 
 
 def newest(stacks: Sequence[Stack], before: Sequence[Stack]) -> tuple[Stack, ...]:
-    """Return what was added to sums of stacks since they were those of `before`."""
+    """Return what was added to the sums of stacks since they were `before`."""
     old = {row.id: row for row in before}
     added = []
     for row in stacks:
@@ -183,7 +183,7 @@ def _lines(m: Metrics) -> tuple[HotPlace, ...]:
 def _steps(steps: Sequence[Step], now: float) -> StepsNow:
     shown = [step for step in steps if _end(step) > now - RECENT and not step.tags & TAG_FIRST]
     number = sum(step.count for step in shown)
-    first = _end(steps[0]) if steps[0].tags & TAG_FIRST else steps[0].start  # the first has no start of its own
+    first = _end(steps[0]) if steps[0].tags & TAG_FIRST else steps[0].start  # the first step has no defined start
     since = max(now - RECENT, first)
     done = sum(_share(step, since, now) * step.count for step in shown)
     return StepsNow(
@@ -227,7 +227,7 @@ def _rates(steps: Sequence[Step], now: float) -> Curve:
 
 
 def _gauge(samples: Iterable[Any], now: float, value: Callable[[Any], float | None], of: float | None) -> Gauge:
-    """Return the means of each second. The present value is the latest one in the last three seconds."""
+    """Return the mean of each second; the current value is the latest of the last three seconds."""
     start = now - SPAN
     seconds: list[list[float]] = [[] for _ in range(SPAN)]
     for sample in samples:

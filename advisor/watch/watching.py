@@ -1,4 +1,4 @@
-"""Look at a run again and again, using no more than a tenth of a core."""
+"""Look at a run repeatedly, using no more than a tenth of a core."""
 
 import time
 from contextlib import suppress
@@ -17,7 +17,7 @@ from profiler.recorder import folder as place
 from profiler.schema import Stack
 
 EVERY = 1.0
-"""Least seconds from one look to the next."""
+"""Least seconds between two looks."""
 
 SHARE = 0.1
 """Largest share of one core. Reading a long run takes time, and the training may need the core."""
@@ -27,7 +27,7 @@ JUDGED_EVERY = 10.0
 
 
 def latest(runs: Path = Path(place.DEFAULT)) -> Path:
-    """Return the run that was written to last, preferring those that still go on.
+    """Return the run that was written to last, preferring those that are still running.
 
     Raises:
         ProfilerError: there is no run.
@@ -58,12 +58,12 @@ class LiveRun:
         self._advice: Advised | None = None
         self._judge_at = 0.0
         self._stacks: tuple[Stack, ...] = ()
-        """The sums as they were last read."""
+        """The sums of stacks as of `_newest`."""
         self._newest: tuple[Stack, ...] | None = None
-        """What was last added to them; None before anything was."""
+        """What was last added to the sums; None before anything was."""
 
     def look(self) -> Snapshot:
-        """Return the run as it stands.
+        """Return the current state of the run.
 
         Raises:
             ProfilerError: the run cannot be read.
@@ -81,7 +81,7 @@ class LiveRun:
         return seen
 
     def _note(self, profile: Profile) -> None:
-        """Keep the newest stacks apart from earlier ones, once there are enough of them."""
+        """Separate the newest stacks from earlier ones, once there are enough of them."""
         rank = Metrics(profile).get(primary_rank)
         stacks = rank.stacks if rank else ()
         added = newest(stacks, self._stacks)

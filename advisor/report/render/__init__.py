@@ -1,1 +1,1 @@
-"""Render a report, one file per form. Each sees only a `Report`."""
+"""Render a report, one file per form. Each uses only a `Report`."""

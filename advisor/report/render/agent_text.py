@@ -13,11 +13,11 @@ from advisor.report.wording import busy, counsel, diagnosis, prospect, remarks
 from advisor.units import seconds, share, size
 
 LONGEST = 6000
-"""Bytes of a summary. A token is three or more of them in such text, so it has at most 2,000."""
+"""Most bytes of a summary. A token has three or more bytes in such text, so a summary has at most 2,000 tokens."""
 LONGEST_SECTION = 24_000
 LONGEST_LINE = 600
 RESERVE = 40
-"""Bytes for the line that says how many are left out."""
+"""Bytes for the line that tells how many lines are left out."""
 
 MOST_ADVICE = 5
 MOST_PROBLEMS = 3
@@ -37,7 +37,7 @@ def section(report: Report, name: str) -> str:
 
 
 def _within(lines: list[str], longest: int, ends: list[str] | None = None) -> str:
-    """Return as many of the lines as fit, fenced, and say how many were left out."""
+    """Return as many of the lines as fit, fenced, and how many were left out."""
     kept = list[str]()
     room = longest - len(fenced(ends or ()).encode()) - RESERVE
     for line in lines:

@@ -1,6 +1,6 @@
 """Prepare the charts for `templates/charts.js`: numbers, names and colors.
 
-Numbers have no more digits than can be seen.
+Numbers have no more digits than are visible.
 """
 
 import math
@@ -15,19 +15,19 @@ WAIT = "#d9542b"
 UNITS = {"s": "ms", "1": "%", "cores": "cores", "B": "GiB"}
 SCALES = {"s": 1e3, "1": 100.0, "cores": 1.0, "B": 1 / 1024**3}
 TOPS = {"1": 102.0}
-"""Upper limit of a chart with a fixed one; the others end above what they show."""
+"""Fixed upper limits, by unit; other charts end just above their highest value."""
 
 ABOVE = 1.3
 """Multiple of the highest line above which single points are drawn as triangles.
 
-Otherwise one slow first step would press the curves flat.
+Otherwise one slow first step would flatten the curves.
 """
 
 FAR = 4
-"""Factor by which a limit may exceed the curves and still be drawn. A higher one would press them flat."""
+"""Factor by which a limit may exceed the curves and still be drawn. A higher limit would flatten them."""
 
 FINEST = 1e6
-"""Fewest time ticks per run. A thousandth of the run, the most that can be zoomed to, then still has a thousand."""
+"""Fewest time ticks per run. A thousandth of the run, the closest zoom, then still has a thousand."""
 
 DIGITS = 5
 """Significant digits of a value: 12,345 ms, 123.45 GiB. A chart is not 1,000 pixels high."""
@@ -36,7 +36,7 @@ DIGITS = 5
 def item(charts: tuple[Chart, ...]) -> dict[str, object]:
     """Return what the page draws.
 
-    Times are whole ticks, each relative to the one before; curves of the same times share them.
+    Times are whole ticks, each relative to the one before; curves with the same times share them.
     """
     curves = [curve for chart in charts for curve in chart.curves]
     end = max((time for curve in curves for time, _ in _points(curve)), default=0.0)
@@ -48,7 +48,7 @@ def item(charts: tuple[Chart, ...]) -> dict[str, object]:
 
 
 def _points(curve: Curve) -> list[tuple[float, float | None]]:
-    """Return times and values; None is a gap, and so is a value that is not finite."""
+    """Return times and values; None is a gap, and replaces values that are not finite."""
     return [
         (time, value if value is not None and math.isfinite(value) else None)
         for time, value in zip(curve.times, curve.values, strict=True)
@@ -88,7 +88,7 @@ def _curve(
 def _limit(chart: Chart) -> tuple[str, float | None]:
     """Return the title and the limit.
 
-    The limit is drawn if the curves come near it, and else only mentioned in the title.
+    The limit is drawn if the curves come near it; otherwise, it is only mentioned in the title.
     """
     if chart.limit is None:
         return chart.title, None

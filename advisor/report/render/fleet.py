@@ -1,4 +1,4 @@
-"""Render fleet.html, one file that holds everything it needs, and fleet.json: bounded whatever the number of runs.
+"""Render fleet.html, a self-contained file, and fleet.json; their size is bounded for any number of runs.
 
 The schema of the JSON is docs/fleet.schema.json.
 """
@@ -18,7 +18,7 @@ from advisor.units import digits, inline, money, share
 SCHEMA = "profile-train/fleet@1"
 
 WEEKS = 26
-"""Weeks of the trend that are shown."""
+"""Most weeks of the trend that are shown."""
 
 NAMELESS = "not recorded"
 
@@ -37,7 +37,7 @@ def page(fleet: Fleet, command: str) -> str:
 
 
 def cells(fleet: Fleet) -> dict[str, object]:
-    """Return what the page's filters add up: names once, and the cells as rows of numbers."""
+    """Return the data that the page's filters add up: each name once, and the cells as rows of numbers."""
     names: dict[str, dict[str | None, int]] = {name: {} for name in DIMENSIONS}
 
     def number(dimension: str, name: str | None) -> int:
@@ -118,7 +118,7 @@ class FleetView:
         return found
 
     def lost_share(self, part: FleetPart) -> str | None:
-        """Return the lost hours as a share of those in which it was measured."""
+        """Return the lost hours as a share of the hours of runs that measured them."""
         return share(min(1.0, part.lost_hours / part.measured)) if part.measured else None
 
     def hours(self, value: float | None) -> str:
@@ -126,7 +126,7 @@ class FleetView:
         return "not measured" if value is None else digits(value)
 
     def worst(self, lost: FleetPart | Look) -> str:
-        """Return the label of the cause that most hours are lost to."""
+        """Return the label of the cause of most lost hours."""
         causes = {cause: hours for cause, hours in lost.lost.items() if hours}
         return CAUSES[max(causes, key=lambda cause: causes[cause])] if causes else ""
 
@@ -138,12 +138,12 @@ class FleetView:
         return f"{share(lost / run.hours) if run.hours else '?'} lost, mostly to {self.worst(run).lower()}"
 
     def name(self, commit: str) -> str:
-        """Return a commit as people write it; other names as they are."""
+        """Return a commit hash shortened; other names unchanged."""
         return commit[:10] if len(commit) in (40, 64) and commit.isalnum() else commit
 
 
 def as_json(fleet: Fleet) -> str:
-    """Return fleet.json, which scripts read: what the page shows, and no more rows. It is ASCII."""
+    """Return fleet.json, for scripts: the content of the page, with no more rows than it has. It is ASCII."""
     made = {
         "schema": SCHEMA,
         "unit": f"{fleet.unit}-hours",

@@ -1,4 +1,4 @@
-"""Render report.html: one file that holds everything it needs and makes no network requests."""
+"""Render report.html: one self-contained file that makes no network requests."""
 
 import base64
 import hashlib
@@ -18,7 +18,7 @@ from profiler.version import __version__
 
 
 def render(report: Report, compared: Comparison | None = None) -> str:
-    """Return the whole page, with what a comparison found if there is one."""
+    """Return the whole page, with the findings of a comparison if there is one."""
     data: dict[str, object] = {}
     if report.charts:
         data["charts"] = charts.item(report.charts)
@@ -65,7 +65,7 @@ def filled(
 ) -> str:
     """Return a page with these style sheets, these scripts and the data that they read, by name.
 
-    Its content security policy allows its own scripts and style sheet, known by their hashes, and nothing else: no
+    Its content security policy allows its own scripts and style sheet, by their hashes, and nothing else: no
     eval, no handler, no request, no image, no string that becomes HTML. Style attributes may be inline, because they
     set the widths of the bars' parts, with or without scripts; without requests they can leak nothing.
     """
@@ -105,7 +105,7 @@ def _steps(found: OneStep) -> dict[str, object]:
 
 
 def _script(name: str) -> str:
-    """Return a script; what others wrote has its license before it, as every copy must, and each page is one."""
+    """Return a script; a third-party script comes after its license, which every copy must include."""
     text = _text_of(name)
     return f"/*\n{_text_of('vendor/LICENSE')}*/\n{text}" if name.startswith("vendor/") else text
 

@@ -13,10 +13,10 @@ from advisor.report.render.templates import environment
 from advisor.report.report import Report
 from profiler.printable import printable
 
-# What opens markup in the middle of a line; an underscore inside a word does not.
+# Characters that start markup within a line; an underscore inside a word does not.
 _SPECIAL = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 
-# Code between single backticks. A table would be split at a bar inside, so that is escaped instead.
+# Code between single backticks, without a bar: a bar would split a table, so such text is escaped instead.
 _SPAN = re.compile(r"(?<!`)`([^`|]+)`(?!`)")
 
 
@@ -27,7 +27,7 @@ def render(report: Report, compared: Comparison | None = None) -> str:
 
 
 def render_sections(sections: Sequence[Section]) -> str:
-    """Return the sections of a plan or a comparison in the same way."""
+    """Return the sections of a plan or a comparison as the same kind of Markdown."""
     return _template("sections.md").render(sections=sections)
 
 
@@ -44,7 +44,7 @@ def text(value: object) -> Markup:
 
 
 def paragraph(value: str) -> Markup:
-    """Return the same with an empty line after it; nothing if there is no text."""
+    """Return the text on one line, with an empty line after it; nothing if there is no text."""
     return Markup(f"{text(value)}\n\n") if value else Markup()
 
 

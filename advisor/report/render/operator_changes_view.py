@@ -46,7 +46,7 @@ def headline(found: OperatorChanges) -> str:
     per = "a step" if found.marked else "in all"
     change = found.after / found.before - 1
     amount = "no difference" if abs(change) < LEAST else f"{share(abs(change))} {'more' if change > 0 else 'less'}"
-    return f"The GPU works {seconds(found.after)} {per} in B, {seconds(found.before)} in A: {amount}."
+    return f"GPU work takes {seconds(found.after)} {per} in B, {seconds(found.before)} in A: {amount}."
 
 
 def _sentences(found: OperatorChanges) -> Iterable[str]:

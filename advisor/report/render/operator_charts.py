@@ -16,9 +16,9 @@ from advisor.units import seconds, share
 WIDTH, HEIGHT = 720, 380
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 16, 42
 SMALLEST_SHARE = 1e-3
-"""Share of the time of the smallest operator that is drawn."""
+"""Share of the time from which an operator is drawn."""
 SMALLEST, LARGEST = 3.0, 20.0
-"""Radius of a point, by the square root of its share of the time."""
+"""Smallest radius of a point, and the radius at a share of 1; it grows with the square root of the share."""
 COLORS = {
     "matmul": "#3b82c4",
     "attention": "#b565a7",
@@ -32,19 +32,19 @@ COLORS = {
 OTHER = "#7a869a"
 
 LEVEL = 18
-"""Height of a level of the icicle."""
+"""Height of a level of the icicle, in pixels."""
 NARROWEST = 2.0
-"""Width of a part from which it is drawn."""
+"""Width from which a part is drawn, in pixels."""
 LETTER = 6.2
 DEEPEST = 12
-"""Levels at most: of a deeper path the outermost."""
+"""Most levels of a path that are drawn, the outermost ones."""
 PLACE = "#8b9bb0"
-"""Color of a phase or module; an operator has that of its kind."""
+"""Color of a phase or module; an operator has the color of its kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A logarithmic axis: from a value to its place in pixels."""
+    """A logarithmic axis: maps a value to its place in pixels."""
 
     low: float
     high: float
@@ -58,7 +58,7 @@ class Axis:
 
     @property
     def powers(self) -> list[float]:
-        """Return the powers of ten, which have a tick."""
+        """Return the powers of ten, where the ticks are."""
         first, last = (round(math.log10(each)) for each in (self.low, self.high))
         return [10.0**power for power in range(first, last + 1)]
 
@@ -143,7 +143,7 @@ class Rectangle:
 
 @dataclass(frozen=True, slots=True)
 class Icicle:
-    """The rectangles of a chart, and the size of all of it in pixels."""
+    """The rectangles of a chart, and its size in pixels."""
 
     height: float
     parts: tuple[Rectangle, ...]
@@ -159,7 +159,7 @@ class _Node:
 
 
 def icicle(table: OperatorTable) -> Icicle | None:
-    """Return phase, modules, operator and kernel, each below what it is a part of.
+    """Return the icicle of phases, modules, operators and kernels, each below the one that contains it.
 
     None if no operator is inside a module or a named range.
     """

@@ -1,6 +1,6 @@
 """Render a plan for scripts: sizes in bytes, times in seconds, shares of 1.
 
-null is not known or not given.
+null means not known or not given.
 """
 
 import json

@@ -104,7 +104,7 @@ def _batches(plan: MemoryPlan, choice: Choice | None) -> Table:
         ("States", *(way.name for way in ways), f"{plan.batch} fits with"),
         tuple(rows),
         chosen=next((i for i, one in enumerate(accounts) if choice and one == choice.account), None),
-        note="0: not even one sample fits. -: with any checkpointing, it does not fit"
+        note="0: not even one sample fits. -: does not fit with any checkpointing"
         + (" the GPU or the host." if plan.cluster.host is not None else "."),
     )
 

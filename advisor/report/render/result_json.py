@@ -26,7 +26,7 @@ SCHEMA = "profile-train/result@1"
 def render(report: Report, compared: Comparison | None = None) -> str:
     """Return the result as JSON; its schema is docs/result.schema.json.
 
-    It is ASCII, so characters that a terminal would obey, or an encoder refuse, are escaped.
+    It is ASCII: control characters, and characters that an encoder may reject, are escaped.
     """
     made = result(report) | ({"against": compared.result()} if compared else {})
     return json.dumps(made, indent=2, allow_nan=False) + "\n"
@@ -208,5 +208,5 @@ def _traced(one: Traced) -> dict[str, Any]:
 
 
 def _nanoseconds(seconds: float | None) -> float | None:
-    """Return seconds to the nanosecond: with many ranks, more digits are most of the file."""
+    """Return seconds to the nanosecond: with many ranks, more digits would be most of the file."""
     return None if seconds is None else round(seconds, 9)

@@ -36,7 +36,7 @@ class BarPart:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What fills a GPU or a step. `width` is its share of the longest bar."""
+    """A stacked bar of what fills a GPU or a step. `width` is its share of the longest bar."""
 
     label: str
     parts: tuple[BarPart, ...]

@@ -14,7 +14,7 @@ from advisor.report.render.section import Section, Table
 from profiler.printable import printable
 
 LONG = 36
-"""Characters of a row's name from which it breaks into lines, not its numbers."""
+"""Characters of a row's name above which names are wrapped, and numbers are not."""
 
 _MARKS = {"better": "green", "worse": "red"}
 

@@ -42,14 +42,14 @@ def _options(text: str) -> Markup:
 
 
 def _prose(text: str) -> Markup:
-    """Return the same, with text between backticks as code."""
+    """Return the text escaped in the same way, with text between backticks as code."""
     return Markup(_CODE.sub(r"<code>\1</code>", str(_options(text))))
 
 
 class _Compiled(FileSystemBytecodeCache):
-    """Compiled templates, next to their sources, as Python keeps compiled modules; none where that is read-only.
+    """A cache of compiled templates next to their sources, like Python's compiled modules; none if that is read-only.
 
-    Compiling them takes longer than all else that a report on a small trace does.
+    Compiling them takes longer than everything else in a report on a small trace.
     """
 
     def get_source_checksum(self, source: str) -> str:
@@ -77,7 +77,7 @@ GLOSSARY = {
     "Calls": "Launches per step.",
     "Tensor cores": "Units of the GPU for matmuls in 16 bits or less; several times as fast as FP32.",
 }
-"""Less common words; metrics explain themselves."""
+"""Meanings of less common words; metrics have their own."""
 
 SEVERITIES = {"action": "Do this", "suggest": "Worth a try", "info": "For information"}
 
@@ -86,13 +86,12 @@ SEVERITIES = {"action": "Do this", "suggest": "Worth a try", "info": "For inform
 def environment() -> Environment:
     """Return the template environment.
 
-    Everything is escaped, and characters that would mislead the reader's eye become visible. An unknown name is an
-    error.
+    Everything is escaped, and misleading characters are made visible. An unknown name is an error.
     """
     made = Environment(
         loader=FileSystemLoader(folder()),
         bytecode_cache=_Compiled(str(folder() / "__pycache__")),
-        optimized=False,  # what filters return for constants changes with their own code
+        optimized=False,  # else the cache would keep the results of filters for constants
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_visible,

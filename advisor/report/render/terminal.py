@@ -1,4 +1,4 @@
-"""The summary at the end of a run, on stderr: what was found, and where to read on."""
+"""The summary at the end of a run, on stderr: what was found, and where to read more."""
 
 import re
 from collections.abc import Iterable
@@ -24,10 +24,10 @@ from profiler import ours
 from profiler.printable import printable
 
 GOAL_UNDEFINED = "goal-undefined"
-"""Advice of every run without goals: the report has it, the summary its first words only."""
+"""Advice that every run without goals gets: the report shows it, the summary does not."""
 
 SEVERAL = 2
-"""Stops of a plan of one change: now, and after it."""
+"""Number of stops of a plan with one change: now, and after it."""
 
 INDENT = 3
 MOST_ADVICE = 3
@@ -41,9 +41,9 @@ STYLES = {"action": "bold red", "suggest": "yellow", "info": "cyan"}
 
 
 def summarize(report: Report, folder: Path, console: Console | None = None, compared: Comparison | None = None) -> None:
-    """Print the summary, with what a comparison found if there is one.
+    """Print the summary, with the findings of a comparison if there is one.
 
-    Whatever comes from outside is text, never markup.
+    External text is text, never markup.
     """
     console = console or Console(stderr=True, highlight=False)
     if console.is_terminal:
@@ -77,7 +77,7 @@ def _summarize(report: Report, folder: Path, console: Console, compared: Compari
         *filter(None, (lines, slow, look, view.regions_text(report), view.between_text(report), *_ranks(report)))
     ]:
         console.print()
-        for note in notes:  # each on a line of its own: within one, printable() makes a line end a blank
+        for note in notes:  # printed one by one: printable() turns line ends into blanks
             console.print(Padding(Text(printable(note)), (0, 0, 0, 2)))
     if advice := _worth_a_line(report):
         console.print()
@@ -121,14 +121,14 @@ def _ranks(report: Report) -> list[str]:
 
 
 def _look(report: Report) -> str:
-    """Return how to look into everything else, where that is most of the step or nothing better is known to do."""
+    """Return how to look into the phase "other", if that is the largest or if there is nothing better to do."""
     largest = report.largest_phase
     most = largest is not None and largest.name == "other"
     return inside_other(report) if most or conclude(report).kind in ("nothing", "too_noisy") else ""
 
 
 def _worth_a_line(report: Report) -> list[Recommendation]:
-    """Return the advice without what every run gets, and without what the warning of a busy machine has said."""
+    """Return the advice without what every run gets, and without what the warning of a busy machine covers."""
     said = {GOAL_UNDEFINED, *([WINDOW_TOO_SHORT] if busy(report) and is_scattered(report) else [])}
     return [item for item in report.advice if item.rule not in said]
 

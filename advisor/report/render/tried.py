@@ -21,13 +21,13 @@ WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """From a share of the step time to a place, in percent of the scale's width."""
+    """A map from a share of the step time to a place, in percent of the scale's width."""
 
     least: float
     most: float
 
     def __call__(self, value: float) -> float:
-        """Return the place of a share; of one beyond the scale, its end."""
+        """Return the place of a share; for a share beyond the scale, the end of the scale."""
         return round(100 * (min(max(value, self.least), self.most) - self.least) / (self.most - self.least), 2)
 
 
@@ -69,7 +69,7 @@ def change(removed: Triple) -> str:
 
 
 def _bounds(removed: Triple, direction: str) -> str:
-    """Return the same without the word for the direction, if that has been said already."""
+    """Return the same as `change`, without the direction if it is `direction`."""
     return change(removed).removesuffix(f" {direction}") if removed[0] * removed[2] >= 0 else change(removed)
 
 

@@ -21,7 +21,7 @@ BAR = 30
 
 
 def story(tuned: Tuned | Fitted) -> list[str]:
-    """Return lines on what each change brought, with what was predicted, or which changes the program needs to fit."""
+    """Return lines on each change's measured and predicted gain, or on the changes that the program needs to fit."""
     lines = _fitted(tuned) if isinstance(tuned, Fitted) else _tuned(tuned)
     return [printable(line) for line in lines]
 
@@ -108,7 +108,7 @@ def _assigned(values: Mapping[str, object]) -> list[str]:
 
 
 def _value(value: object) -> str:
-    """Return a value as TOML. It has no null, so a variable to be unset becomes an empty one."""
+    """Return a value as TOML. It has no null, so a variable to unset becomes an empty string."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{_value(name)} = {_value(each)}" for name, each in value.items()) + " }"
     if isinstance(value, str):
@@ -121,7 +121,7 @@ def _bar(name: str, time: float, longest: float) -> str:
 
 
 def as_json(note: Mapping[str, object], tuned: Tuned | Fitted) -> str:
-    """Return the file: the note on the tuned program, by which a resumed tuning is recognized, and the result."""
+    """Return the file: the note that identifies the tuned program when tuning resumes, and the result."""
     return json.dumps({**note, "result": result(tuned)}, indent=2, allow_nan=False) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Draw a run that goes on, on a terminal of any size: as many lines as there is room for."""
+"""Draw a live run on a terminal of any size, with as many lines as fit."""
 
 import shlex
 import textwrap
@@ -25,7 +25,7 @@ NOTICEABLE = 0.005
 """Share of a step below which a phase has no line."""
 
 SILENT = 10.0
-"""Seconds without a step after which that is mentioned, if steps take less."""
+"""Seconds without a step after which that is mentioned, if steps are shorter."""
 
 WAITS = ("data_wait", "loader_overhead", "h2d", "communication", "sync", "gc")
 
@@ -118,7 +118,7 @@ def _gauge(name: str, gauge: Gauge, value: str, width: int, marks: str) -> Text:
 
 
 def sparkline(curve: Curve, top: float | None, width: int, marks: str = BLOCKS) -> str:
-    """Return the newest `width` seconds of a curve; a blank is not measured, which is not zero."""
+    """Return the newest `width` seconds of a curve; a blank means not measured, which is not zero."""
     shown = curve[-width:] if width else ()
     highest = top or max((value for value in shown if value is not None), default=0.0)
     return "".join(" " if value is None else _mark(value, highest, marks) for value in shown)

@@ -14,7 +14,7 @@ class Accelerate(OwnLoop):
     configured_by = "Accelerator"
 
     def copy_ahead(self) -> tuple[Change, ...]:
-        """Return a non-blocking setting: the prepared DataLoader is what copies batches."""
+        """Return the non-blocking setting of the prepared DataLoader, which copies the batches."""
         code = (
             "from accelerate.utils import DataLoaderConfiguration\n\n"
             "Accelerator(..., dataloader_config=DataLoaderConfiguration(non_blocking=True))\n"

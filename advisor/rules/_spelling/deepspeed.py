@@ -1,6 +1,6 @@
 """Changes for DeepSpeed, made in its JSON configuration.
 
-The DataLoader, and an optimizer that the program passes in, stay the program's own.
+The program keeps its own DataLoader, and any optimizer that it passes to DeepSpeed.
 """
 
 import json
@@ -24,7 +24,7 @@ class DeepSpeed(OwnLoop):
     def compile(self, mode: str | None = None) -> tuple[Change, ...]:
         """Return code that lets the engine compile the model it wraps."""
         how = f'compile_kwargs={{"mode": "{mode}"}}' if mode else ""
-        code = f"engine.compile({how})  # the engine that deepspeed.initialize gave back\n"
+        code = f"engine.compile({how})  # the engine that deepspeed.initialize returned\n"
         return (python(code, self._place),)
 
     def fused(self) -> tuple[Change, ...]:

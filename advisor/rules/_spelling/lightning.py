@@ -1,6 +1,6 @@
 """Changes for Lightning, as arguments of its Trainer or of Fabric.
 
-The DataLoader and the optimizer stay the program's own.
+The program keeps its own DataLoader and optimizer.
 """
 
 from dataclasses import replace
@@ -18,12 +18,15 @@ class Lightning(OwnLoop):
     configured_by = "Trainer"
 
     def loader(self, **settings: object) -> tuple[Change, ...]:
-        """Return the loader's change; if Lightning makes the loader (from_datasets), where the data is handed over."""
+        """Return the loader's change.
+
+        If Lightning creates the loader (from_datasets), the change is placed where the program passes the data.
+        """
         (change,) = super().loader(**settings)
         place = self.m[loader].place
         if change.file is not None or place is None:
             return (change,)
-        code = f"# of the DataLoader or DataModule that this line takes:\n{change.code}"
+        code = f"# arguments of the DataLoader or DataModule that is passed on this line:\n{change.code}"
         return (replace(change, code=code, file=place.file, line=place.line),)
 
     def copy_ahead(self) -> tuple[Change, ...]:
@@ -60,7 +63,7 @@ class Lightning(OwnLoop):
         return (python(code, self._place),)
 
     def evaluate_every(self, k: int) -> tuple[Change, ...]:
-        """Return an argument in epochs; a validation within epochs has another."""
+        """Return the interval in epochs; if validation runs within epochs, return plain PyTorch code."""
         within = self.call is not None and "val_check_interval" in self.call.settings
         return super().evaluate_every(k) if within else self._arguments({"check_val_every_n_epoch": k})
 

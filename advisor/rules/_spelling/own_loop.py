@@ -115,7 +115,7 @@ class OwnLoop:
         if fact is None or fact.lr is None:
             return ()
         rate = fact.lr * factor
-        name = fact.name if fact.name.isidentifier() else "Optimizer"  # it is to be copied
+        name = fact.name if fact.name.isidentifier() else "Optimizer"  # users copy this code
         code = f"torch.optim.{name}(..., lr={rate:.3g})  # was {fact.lr:.3g}; {why}\n"
         return (python(code, _of_program(fact), [CodeDifference("lr", f"{fact.lr:.3g}", f"{rate:.3g}")]),)
 
@@ -130,7 +130,7 @@ class OwnLoop:
         """
         held, last = self._reduced_once()
         passes = [f"loss = loss_function({self.model}(inputs), targets) / accumulate", "loss.backward()"]
-        if held:  # the forward pass too: it is there that DDP looks whether this pass reduces gradients
+        if held:  # includes the forward pass, in which DDP decides whether to reduce gradients
             passes = [held, *(f"    {line}" for line in passes)]
         lines = [
             *(["import contextlib", ""] if "contextlib" in held else []),
@@ -143,7 +143,7 @@ class OwnLoop:
             f"        {self.optimizer}.zero_grad(set_to_none=True)",
         ]
         now = self._accumulated
-        difference = [CodeDifference("micro-batches an update", str(now), str(k))] if now and now != k else []
+        difference = [CodeDifference("micro-batches per update", str(now), str(k))] if now and now != k else []
         return (*(self.batch_size(micro) if micro else ()), python("\n".join(lines) + "\n", None, difference))
 
     def checkpoint(self, block: str, every: int) -> tuple[Change, ...]:
@@ -154,7 +154,7 @@ class OwnLoop:
         chosen = f"blocks[::{every}]" if every > 1 else "blocks"
         code = (
             "from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing\n\n"
-            "# before the optimizer and any DDP or FSDP wrapper are made\n"
+            "# before the optimizer and any DDP or FSDP wrapper are created\n"
             f"blocks = [module for module in {self.model}.modules() if type(module).__name__ == {block!r}]\n"
             f"apply_activation_checkpointing({self.model}, check_fn=lambda module: module in {chosen})\n"
         )
@@ -165,7 +165,7 @@ class OwnLoop:
         """Return code that turns activation checkpointing off."""
         code = (
             f"{self.model}.gradient_checkpointing_disable()  # transformers; or gradient_checkpointing=False\n"
-            "# elsewhere: call the block itself in place of torch.utils.checkpoint.checkpoint(block, ...)\n"
+            "# elsewhere: call the block itself instead of torch.utils.checkpoint.checkpoint(block, ...)\n"
         )
         return (python(code),)
 
@@ -173,7 +173,7 @@ class OwnLoop:
         """Return the framework's setting for a ZeRO stage; nothing if it has none."""
         return ()
 
-    # ---- what is done now and then ----
+    # ---- periodic work ----
 
     def log_every(self, k: int) -> tuple[Change, ...]:
         """Return code that logs only at every `k`-th step."""
@@ -197,8 +197,8 @@ class OwnLoop:
         return (python(code, self.m.get(save_place)),)
 
     def evaluate_every(self, k: int) -> tuple[Change, ...]:
-        """Return the code that evaluates at every `k`-th occasion only."""
-        return (python(f"if epoch % {k} == 0:  # or the step, or whatever counts your evaluations\n    evaluate()\n"),)
+        """Return code that runs only every `k`-th evaluation."""
+        return (python(f"if epoch % {k} == 0:  # or the step, or your own counter of evaluations\n    evaluate()\n"),)
 
     # ---- debugging ----
 
@@ -212,7 +212,7 @@ class OwnLoop:
         schedule = "torch.profiler.schedule(wait=100, warmup=1, active=3, repeat=1)"
         return (python(f"torch.profiler.profile(schedule={schedule})\n"),)
 
-    # ---- within ----
+    # ---- internals ----
 
     @property
     def _accumulated(self) -> int | None:
@@ -244,7 +244,7 @@ class OwnLoop:
 
     @property
     def _configuring(self) -> str:
-        """Return the name that the program calls to configure the framework, such as that of a subclass."""
+        """Return the name that the program calls to configure the framework, such as the name of a subclass."""
         return self.call.name if self.call and self.call.name.isidentifier() else self.configured_by
 
     def _at(self, fact: LoaderFact, code: str, before: dict[str, object], settings: dict[str, object]) -> Change:
@@ -270,7 +270,8 @@ class OwnLoop:
         )
 
     def _fp16(self) -> str:
-        # The scale starts at 2^16, halves at an overflow and doubles after 2000 steps without one: its own defaults.
+        # The scale starts at 2^16, halves at an overflow and doubles after 2000 steps without one: GradScaler's
+        # defaults.
         return (
             'scaler = torch.amp.GradScaler("cuda", init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5, '
             "growth_interval=2000)\n\n"
@@ -280,7 +281,7 @@ class OwnLoop:
             f"        loss = loss_function({self.model}(inputs), targets)\n"
             "    scaler.scale(loss).backward()\n"
             f"    scaler.unscale_({self.optimizer})  # before any clipping of gradients\n"
-            f"    scaler.step({self.optimizer})  # leaves the step out if a gradient overflowed\n"
+            f"    scaler.step({self.optimizer})  # skips the step if a gradient overflowed\n"
             "    scaler.update()\n"
         )
 
@@ -302,7 +303,7 @@ class OwnLoop:
         )
 
     def _reduced_once(self) -> tuple[str, str]:
-        """Return what makes only the last micro-batch of an update reduce gradients.
+        """Return code that lets only the last micro-batch of an update reduce gradients.
 
         The first string is a context to put around forward and backward, the second a line to put before them. Either
         is empty if it is not needed.
@@ -322,7 +323,7 @@ class OwnLoop:
 
 
 def _of_program(fact: LoaderFact | OptimizerFact) -> Place | None:
-    """Return where the program itself makes the object; None if a framework does."""
+    """Return where the program itself creates the object; None if a framework does."""
     return fact.place if fact.place and not fact.place.via else None
 
 

@@ -120,7 +120,7 @@ class Transformers(OwnLoop):
         return self._arguments({"save_strategy": "steps", "save_steps": k})
 
     def evaluate_every(self, k: int) -> tuple[Change, ...]:
-        """Return the interval in updates, from those between two evaluations now."""
+        """Return the interval in updates, computed from the present one."""
         recorded, number = self.m.get(recording), self.m.get(evaluations)
         if recorded is None or not number:
             return super().evaluate_every(k)
