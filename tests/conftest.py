@@ -12,25 +12,25 @@ from pathlib import Path
 import pytest
 from programs import COMMAND, TRAINS, Running
 
-# What the tests try says nothing of this machine's programs, and its programs nothing of what is tested.
+# Trials in tests must not affect predictions for programs on this machine, nor the other way around.
 os.environ["PROFILE_TRAIN_CALIBRATION"] = os.devnull
 
-# Tests of the sampler ask for it: sampling takes time of every other recording.
+# Only tests of the sampler turn it on: sampling would cost every other recording time.
 os.environ["PROFILE_TRAIN_STACKS"] = "0"
 
-# Without it each of the hundreds of processes would compile this checkout anew.
+# Without bytecode files, each of the hundreds of processes would compile this checkout again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# A shell without job control starts what is in the background with SIGINT and SIGQUIT ignored, nohup with SIGHUP, and
-# children inherit that. A handler is none of theirs: it ends with exec.
+# A shell without job control starts background processes with SIGINT and SIGQUIT ignored, nohup with SIGHUP, and
+# children inherit that. They do not inherit a handler: it ends with exec.
 for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else lambda *_: None)
 
 TIERS = ("process", "browser", "fake_gpu", "slow", "foreign", "compare", "gpu")
 STARTS = {"start", "tried", "started"}
-"""Fixtures that start processes; others ask for them."""
+"""Fixtures that start processes; other fixtures request them."""
 
 
 def pytest_collection_modifyitems(items):
@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(items):
             item.add_marker("browser")
         if not any(item.get_closest_marker(tier) for tier in TIERS):
             item.add_marker("unit")
-    # Those that take seconds first: the last ones of a worker are then short, and no other waits for it.
+    # Tests that take seconds come first: each worker then ends with short ones, and no other waits for it.
     items.sort(key=lambda item: item.get_closest_marker("unit") is not None)
 
 
@@ -51,7 +51,7 @@ def _units_start_no_process(request, monkeypatch):
     if request.node.get_closest_marker("unit") is None:
         return
 
-    platform.platform()  # starts `uname -p`, and remembers what it said
+    platform.platform()  # starts `uname -p`, and caches its output
 
     def refuse(*_, **__):
         raise AssertionError("a unit test starts no process: use a fixture that does, or mark it `process`")
@@ -64,7 +64,7 @@ def _units_start_no_process(request, monkeypatch):
 
 @pytest.fixture
 def script(tmp_path):
-    """Write a program; gives back its path."""
+    """Write a program; return its path."""
 
     def write(text, name="train.py"):
         path = tmp_path / name
@@ -77,7 +77,7 @@ def script(tmp_path):
 
 @pytest.fixture
 def start(tmp_path):
-    """Start a command line as it stands; with `terminal`, in the foreground of a terminal of its own."""
+    """Start a command line unchanged; with `terminal`, in the foreground of a terminal of its own."""
     started = []
 
     def begin(*words, cwd=tmp_path, env=None, stdin=b"", terminal=False, folder=None):
@@ -138,7 +138,7 @@ def run_profiled(start_profiled):
 
 @pytest.fixture
 def run_both(start_plain, start_profiled):
-    """Run a script plainly and, beside it, under profile-train."""
+    """Run a script plain and, at the same time, under profile-train."""
 
     def run(*words, **how):
         plain, profiled = start_plain(*words, **how), start_profiled(*words, **how)
@@ -155,7 +155,7 @@ def report(start):
 
 @pytest.fixture
 def training(tmp_path):
-    """A program that has `torch`, `model`, `optimizer` and `train(steps, pause)`, and does `rest` with them."""
+    """Write a program that has `torch`, `model`, `optimizer` and `train(steps, pause)`, and does `rest` with them."""
 
     def write(rest):
         path = tmp_path / "train.py"

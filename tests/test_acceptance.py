@@ -1,4 +1,4 @@
-"""The acceptance run of benchmarks/gpu, where there is no GPU: it says so, and leaves its files."""
+"""The acceptance run of benchmarks/gpu on a machine without a GPU: it says so, and writes its files."""
 
 import json
 import os
@@ -13,12 +13,12 @@ from programs import ROOT
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what a machine without a GPU shows")
-def test_what_fails_without_us_is_not_held_against_us(start, tmp_path):
+def test_item_that_also_fails_without_us_gets_no_verdict(start, tmp_path):
     command = (sys.executable, ROOT / "benchmarks" / "gpu" / "accept.py", "--out", tmp_path / "out")
     ran = start(*command, "--dry", "--only", "graph").finish()
     assert ran.status == 0
     found = json.loads((tmp_path / "out" / "accept.json").read_text())
-    assert [row["verdict"] for row in found["rows"]] == ["-"]  # plain, it fails as well: nothing of ours
+    assert [row["verdict"] for row in found["rows"]] == ["-"]  # it also fails without us
     assert (tmp_path / "out" / "table.md").is_file()
     assert (tmp_path / "out" / "runs.tar.gz").is_file()
 
@@ -33,7 +33,7 @@ def accept():
             signal.signal(number, handler)
 
 
-def test_what_was_measured_before_a_failure_or_a_signal_is_kept(accept, monkeypatch, tmp_path):
+def test_results_before_a_failure_or_signal_are_kept(accept, monkeypatch, tmp_path):
     def fails(bench):
         (bench.runs / "one").mkdir()
         (bench.runs / "one" / "result.json").write_text("{}")
@@ -56,5 +56,5 @@ def test_what_was_measured_before_a_failure_or_a_signal_is_kept(accept, monkeypa
     assert [(row["item"], row["verdict"]) for row in found["rows"]] == [
         ("first", "pass"), ("a", "FAIL"), ("second", "-"), ("b", "-"),
     ]  # fmt: skip
-    # All that a borrowed machine is to carry back: recordings lie elsewhere, packed into one file.
+    # Everything to carry back from a borrowed machine: recordings are elsewhere, packed into one file.
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["accept.json", "runs.tar.gz", "table.md"]

@@ -1,4 +1,4 @@
-"""The benchmarks run and print what they should; what they measure is no test's business."""
+"""The benchmarks run and print what they should; their measurements are not tested."""
 
 import json
 import os
@@ -17,7 +17,7 @@ def ours():
 
 
 def measured(tmp_path, *options):
-    """The JSON of the shortest measurement with these options."""
+    """Return the JSON of the shortest measurement with these options."""
     path = tmp_path / "result.json"
     least = ["--rounds", "1", "--turns", "1", "--pairs", "1", "--json", path]
     line = [sys.executable, BENCHMARKS / "overhead.py", *options, *least]
@@ -36,7 +36,7 @@ def measured(tmp_path, *options):
 
 
 @pytest.mark.slow
-def test_two_programs_side_by_side_are_measured(tmp_path):
+def test_side_by_side_benchmark_prints_its_rows(tmp_path):
     rows = measured(tmp_path, "--case", "50 us step()")
 
     assert {row["way"] for row in rows.values()} == {"profile-train"}
@@ -49,7 +49,7 @@ def test_two_programs_side_by_side_are_measured(tmp_path):
 
 
 @pytest.mark.slow
-def test_one_process_is_measured_with_the_agent_in_it_and_without(tmp_path):
+def test_in_process_benchmark_prints_its_rows(tmp_path):
     rows = measured(tmp_path, "--in-process", "--case", "50 us")
 
     assert rows["events a step"]["median"] == pytest.approx(2, abs=0.1)  # backward and optimizer
@@ -61,17 +61,17 @@ def test_one_process_is_measured_with_the_agent_in_it_and_without(tmp_path):
     ("values", "verdict"),
     [([1, 1, 1], "ok"), ([3, 3, 3], "above"), ([1, 2, 3], "unclear"), ([1, 1], "unclear")],
 )
-def test_a_bar_is_held_or_not_only_where_the_whole_interval_says_so(ours, values, verdict):
+def test_verdict_needs_the_whole_interval_on_one_side_of_the_bar(ours, values, verdict):
     row = ours("rows").row("way", "case", "what", [values], "s", 1.5)
     assert row.verdict == verdict
 
 
-def test_the_interval_of_two_processes_is_as_wide_as_they_differ(ours):
+def test_interval_of_two_processes_spans_their_difference(ours):
     assert ours("intervals").interval([[1.0] * 50, [3.0] * 50])[1:] == (1.0, 3.0)
 
 
 @pytest.mark.process
-def test_what_is_not_measured_says_why_and_has_no_figure(ours, tmp_path):
+def test_unmeasured_row_has_a_reason_and_no_figure(ours, tmp_path):
     ways, loops, plan = ours("ways"), ours("loops").LOOPS, ours("bench").Plan(rounds=1, turns=1, short=1)
     early, late = ours("bench").Bench(tmp_path), ours("bench").Bench(tmp_path, until=0)
     early.start_and_end(ways.torch_profiler(), plan)
@@ -93,7 +93,7 @@ def test_what_is_not_measured_says_why_and_has_no_figure(ours, tmp_path):
         ([("partial",), *[()] * 18], 1, False),
     ],
 )
-def test_a_round_with_any_gain_or_harm_is_false(ours, verdicts, false, within):
+def test_round_with_any_gain_or_harm_is_a_false_positive(ours, verdicts, false, within):
     benchmark = ours("false_positives")
     tally = benchmark.Tally("A/A", tuple(tuple(map(benchmark.Verdict, each)) for each in verdicts))
 
@@ -102,13 +102,13 @@ def test_a_round_with_any_gain_or_harm_is_false(ours, verdicts, false, within):
     assert f"{false} of {len(verdicts)} rounds false" in str(tally)
 
 
-def test_no_module_bears_a_name_of_the_standard_library():
-    """They lie in the script's folder: torch would import them."""
+def test_no_module_is_named_like_a_standard_library_module():
+    """They are in the script's folder: torch would import them."""
     assert not {path.stem for path in BENCHMARKS.glob("*.py")} & sys.stdlib_module_names
 
 
 @pytest.mark.process
-def test_traces_are_read_beside_the_least_it_takes(tmp_path):
+def test_trace_benchmark_reports_time_and_memory(tmp_path):
     path = tmp_path / "result.json"
     line = [sys.executable, BENCHMARKS / "traces.py", "--rounds", "1", "--events", "2000", "--json", path]
     environment = {name: value for name, value in os.environ.items() if name != "PROFILE_TRAIN_HTA"}

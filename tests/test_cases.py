@@ -62,14 +62,14 @@ def test_rule(rule: Rule, subtests: pytest.Subtests):
 
 
 def can_be_made(rule: Rule, case: Case) -> None:
-    """Check that the intervention exists, takes these settings, and that they survive JSON."""
+    """Check that the intervention exists and accepts these settings, and that they survive JSON."""
     if isinstance(case, Fires) and (found := judged(rule, case.metrics)) and (change := found[1].intervention):
         assert json.loads(json.dumps(change.settings)) == change.settings
         inspect.signature(interventions.change_of(change.name)).bind(None, **change.settings)
 
 
-def test_every_limit_a_rule_reads_can_be_set(subtests: pytest.Subtests, monkeypatch: pytest.MonkeyPatch):
-    """For it, or for a rule that it asks in turn: a limit that only a module of shared things has is out of reach."""
+def test_every_threshold_read_by_a_rule_can_be_set(subtests: pytest.Subtests, monkeypatch: pytest.MonkeyPatch):
+    """For this rule, or for a rule that it asks in turn: a limit that only a shared module has cannot be set."""
     read: set[Threshold] = set()
     get = Metrics.__getitem__
 
@@ -114,7 +114,7 @@ def test_every_case_file_belongs_to_a_rule():
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout that has the templates of a rule and of its cases, as the current folder."""
+    """Enter a checkout that has the templates of a rule and of its cases."""
     for template in (RULE_TEMPLATE, CASES_TEMPLATE):
         (tmp_path / template).parent.mkdir(parents=True)
         shutil.copyfile(CASES.parents[1] / template, tmp_path / template)
@@ -122,7 +122,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_new_rule_is_whole_but_for_what_its_author_knows(checkout: Path):
+def test_new_rule_template_is_complete(checkout: Path):
     assert main(["rules", "new", "my-rule"]) == 0
 
     (rule,) = (one for one in own_rules.load(checkout / "advisor/rules/my_rule.py").rules if one.id == "my-rule")
@@ -137,7 +137,7 @@ def test_a_new_rule_is_whole_but_for_what_its_author_knows(checkout: Path):
 
 
 @pytest.mark.parametrize("name", ["my-rule", "base", "_private", "My rule", "../escape"])
-def test_a_new_rule_replaces_no_file_and_has_a_module_s_name(checkout: Path, name: str):
+def test_new_rule_with_taken_or_invalid_name_is_refused(checkout: Path, name: str):
     for taken in ("my_rule", "base"):
         (checkout / f"advisor/rules/{taken}.py").touch()
     before = sorted(checkout.rglob("*"))

@@ -17,7 +17,7 @@ def test_a_unit_test_starts_no_process():
 
 
 @pytest.mark.process
-def test_no_id_depends_on_clock_hash_seed_or_process(request):
+def test_ids_do_not_depend_on_clock_hash_seed_or_process(request):
     """Collect the files of this session again, with another hash seed and another clock."""
     here = {item.nodeid for item in request.session.items}
     files = sorted({node.partition("::")[0] for node in here})

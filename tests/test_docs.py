@@ -1,4 +1,4 @@
-"""The documents: what is linked is there, what is shown works."""
+"""The documents: links have targets, and what is shown works."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def without_code(text: str) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """Of its headings, as GitHub makes them."""
+    """Return the anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_every_link_leads_somewhere(subtests: pytest.Subtests) -> None:
+def test_every_link_has_a_target(subtests: pytest.Subtests) -> None:
     for page in PAGES:
         for link in LINK.findall(without_code(page.read_text(encoding="utf-8"))):
             if link.startswith(("https://", "http://", "mailto:")):
@@ -67,7 +67,7 @@ def test_the_readme_stays_short() -> None:
     assert max(map(len, lines)) <= 200
 
 
-def test_the_rule_that_is_shown_is_one(tmp_path: Path) -> None:
+def test_documented_example_rule_loads(tmp_path: Path) -> None:
     (code,) = re.findall(
         r"```python\n(.*?)```", (DOCS / "configuration.md").read_text(encoding="utf-8"), flags=re.DOTALL
     )
@@ -77,17 +77,17 @@ def test_the_rule_that_is_shown_is_one(tmp_path: Path) -> None:
     assert rule.thresholds["most"].value == 0.01
 
 
-def test_the_citation_is_of_this_version() -> None:
+def test_citation_file_has_this_version() -> None:
     assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
 def shown() -> list[str]:
-    """Command lines of ours in blocks of code."""
+    """Return our command lines in blocks of code."""
     blocks = re.findall(r"```(?:sh|console)\n(.*?)```", "\n".join(page.read_text() for page in PAGES), flags=re.DOTALL)
     return sorted(set(re.findall(r"^(?:\$ )?profile-train (\S.*)$", "\n".join(blocks), flags=re.MULTILINE)))
 
 
-def test_the_commands_that_are_shown_can_be_given(subtests: pytest.Subtests) -> None:
+def test_documented_commands_parse(subtests: pytest.Subtests) -> None:
     for line in shown():
         with subtests.test(line):
             words = shlex.split(line, comments=True)

@@ -1,4 +1,4 @@
-"""The files of docs/examples: what docs/containers.md shows, and in a form that their programs read."""
+"""The files of docs/examples: docs/containers.md shows them unchanged, and their programs can read them."""
 
 import re
 import shlex
@@ -15,7 +15,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 EXAMPLES = DOCS / "examples"
 
 
-def test_the_page_shows_the_files_as_they_are():
+def test_containers_page_shows_the_example_files_unchanged():
     blocks = re.findall(r"```\w+\n(.*?)```", (DOCS / "containers.md").read_text(), re.DOTALL)
 
     assert blocks == [
@@ -24,7 +24,7 @@ def test_the_page_shows_the_files_as_they_are():
     ]
 
 
-def test_the_job_writes_only_into_its_volumes_and_as_a_user():
+def test_job_runs_unprivileged_and_writes_only_to_its_volumes():
     claim, job = yaml.safe_load_all((EXAMPLES / "job.yaml").read_text())
     pod = job["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -52,7 +52,7 @@ def test_every_pod_mounts_its_volumes(name):
 
 
 def pod_specs(node):
-    """Every mapping that has containers."""
+    """Yield every mapping that has containers."""
     children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
     for child in children:
         yield from pod_specs(child)
@@ -61,13 +61,13 @@ def pod_specs(node):
 
 
 def instructions():
-    """Of the Dockerfile: name and words, with continued lines joined."""
+    """Return the Dockerfile's instructions: name and words, with continued lines joined."""
     text = (EXAMPLES / "Dockerfile").read_text().replace("\\\n", " ")
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     return [(line.split()[0], line.split(maxsplit=1)[1]) for line in lines]
 
 
-def test_the_image_ends_as_an_unprivileged_user_with_a_command_in_exec_form():
+def test_image_runs_as_unprivileged_user_with_exec_form_commands():
     found = instructions()
 
     assert [words for name, words in found if name == "USER"] == ["trainer"]
@@ -98,8 +98,8 @@ def command_lines():
 
 
 @pytest.mark.parametrize("name", command_lines())
-def test_options_are_ours(name):
-    """A wrong option ends with 2 before the help is shown."""
+def test_example_command_lines_use_existing_options(name):
+    """A wrong option exits with status 2 before the help is shown."""
     command, *words = command_lines()[name]
     program = next(index for index, word in enumerate(words) if word in ("torchrun", "train.py"))
     shown = CliRunner().invoke(group, ["run", *words[:program], "--help"])

@@ -1,4 +1,4 @@
-"""Who may import whom. This table is the architecture: a part of ours sees the parts behind its name, and itself."""
+"""Who may import whom. This table is the architecture: a part may import the parts after its name, and itself."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMANDS = "advisor.compare advisor.doctor advisor.export advisor.watch"
 FLEET = "advisor.fleet"
 JUDGED = ("advisor.judging", "advisor.metrics", "advisor.runs")
 
-# One row per part: its packages and modules, and what of other parts they may import.
+# One row per part: its packages and modules, and the other parts that they may import.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # profiler: records
     "profiler": (WAYS_IN, COMMON),  # the public names
@@ -100,7 +100,7 @@ def source(module: str) -> Path:
 
 @cache
 def imports(module: str, *, late: bool = True) -> set[str]:
-    """The modules that `module` imports, relative ones resolved; without `late`, only those at its top."""
+    """Return the modules that `module` imports, relative ones resolved; without `late`, only those at its top."""
     path = source(module)
     tree = ast.parse(path.read_text(encoding="utf-8"))
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
@@ -122,12 +122,12 @@ def is_ours(module: str) -> bool:
 
 
 def is_in(module: str, part: str) -> bool:
-    """Whether the module is, or lies under, one of the part's names; a root's own name stands for its __init__."""
+    """Return whether the module is, or is under, one of the part's names; a root's own name stands for its __init__."""
     return any(module == name or ("." in name and module.startswith(name + ".")) for name in part.split())
 
 
 def part(module: str) -> str | None:
-    """The row of the longest name that the module is, or lies under."""
+    """Return the row of the longest name that the module is, or is under."""
     names = {name: row for row in MAY_IMPORT for name in row.split() if is_in(module, name)}
     return names[max(names, key=len)] if names else None
 
@@ -139,14 +139,14 @@ def test_a_module_imports_only_what_its_part_may(subtests: pytest.Subtests) -> N
             assert mine, f"{module} belongs to no part: say in MAY_IMPORT where it stands"
             for imported in filter(is_ours, imports(module)):
                 theirs = part(imported)
-                # "profiler.agent.redact" opens that module alone.
+                # "profiler.agent.redact" allows that module only.
                 open_to_it = theirs == mine or any(
                     theirs == door or (door not in MAY_IMPORT and is_in(imported, door)) for door in MAY_IMPORT[mine]
                 )
                 assert open_to_it, f"{module} imports {imported}, but {mine} may see only: {MAY_IMPORT[mine]}"
 
 
-def test_the_agent_needs_nothing_but_the_standard_library_and_the_programs_own_torch(
+def test_agent_imports_only_the_standard_library_and_torch(
     subtests: pytest.Subtests,
 ) -> None:
     ours = {"profiler", "_profile_train_agent"}
@@ -157,7 +157,7 @@ def test_the_agent_needs_nothing_but_the_standard_library_and_the_programs_own_t
             assert "torch" not in at_the_top, "the program imports torch first; we only use it from inside a hook"
 
 
-# What runs where the program does may use what the program does.
+# Parts that run in the program's process may import what the program imports.
 BESIDE_TORCH = ("profiler.agent", "profiler.integrations")
 
 
@@ -167,11 +167,11 @@ def test_nothing_outside_the_agent_imports_torch(subtests: pytest.Subtests) -> N
             assert "torch" not in {imported.split(".")[0] for imported in imports(module)}
 
 
-def test_the_table_names_no_part_that_is_gone() -> None:
+def test_every_part_in_the_import_table_exists() -> None:
     assert all(source(name).exists() for row in MAY_IMPORT for name in row.split())
 
 
-def test_the_table_opens_no_door_that_nobody_goes_through(subtests: pytest.Subtests) -> None:
+def test_every_import_allowed_by_the_table_is_used(subtests: pytest.Subtests) -> None:
     seen: dict[str | None, set[str]] = {}
     for module in modules():
         seen.setdefault(part(module), set()).update(imports(module))
@@ -180,10 +180,10 @@ def test_the_table_opens_no_door_that_nobody_goes_through(subtests: pytest.Subte
             assert not [door for door in doors if not any(is_in(used, door) for used in seen.get(mine, ()))]
 
 
-def test_the_table_has_no_way_up_again() -> None:
-    """The parts form floors: nothing sees, through others, itself."""
+def test_import_table_has_no_cycles() -> None:
+    """The parts form floors: no part sees itself through others."""
     below = {row: {part(door.split()[0]) for door in doors} for row, doors in MAY_IMPORT.items()}
-    # The public names of `profiler` lead to the session; what others take from there is its version.
+    # The public names of `profiler` import the session; other parts only take its version.
     below["profiler"] = set()
     resolved: set[str] = set()
     while rest := {row for row in below if row not in resolved}:

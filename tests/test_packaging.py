@@ -1,4 +1,4 @@
-"""What is shipped: the wheel's files, and that they work where there is no checkout."""
+"""The package: the wheel's files, and that they work without a checkout."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ print("trained")
 
 
 def run(*command: object, cwd: Path) -> str:
-    """stdout; a failure shows stderr. Nothing of this checkout is on the path."""
+    """Run a command and return its stdout; a failure shows stderr. Nothing of this checkout is on the path."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     words = [str(word) for word in command]
     done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=PATIENCE)
@@ -46,7 +46,7 @@ def run(*command: object, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the sdist, and with the wheel made from it."""
+    """Build the sdist, and the wheel from it; return their folder."""
     folder = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT, cwd=folder)
     return folder
@@ -73,7 +73,7 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def required(requirements: list[str]) -> list[metadata.Distribution]:
-    """Return the distributions of this environment that these ask for, and those that they ask for."""
+    """Return the distributions of this environment that these require, directly or indirectly."""
     found = {}
     waiting = [Requirement(one) for one in requirements]
     while waiting:
@@ -84,7 +84,7 @@ def required(requirements: list[str]) -> list[metadata.Distribution]:
     return list(found.values())
 
 
-# Other Pythons for the tool alone, without torch; the program trains on this environment's.
+# Other Pythons for the tool only, without torch; the program trains on this environment's.
 TOOL_PYTHONS = [path for path in os.environ.get("PROFILE_TRAIN_TOOL_PYTHONS", "").split(os.pathsep) if path]
 
 
@@ -93,7 +93,7 @@ def sources(folder: str, pattern: str) -> set[str]:
     return {path.relative_to(ROOT).as_posix() for path in found if path.is_file() and "__pycache__" not in path.parts}
 
 
-def test_the_wheel_holds_the_two_packages_and_the_templates_and_nothing_else(built: Path) -> None:
+def test_wheel_contains_only_the_packages_and_templates(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
@@ -106,7 +106,7 @@ def test_the_wheel_holds_the_two_packages_and_the_templates_and_nothing_else(bui
     assert {name for name in names if name.startswith("advisor/templates/")} == templates
 
 
-def test_the_sdist_holds_what_its_reader_needs(built: Path) -> None:
+def test_sdist_contains_documents_tests_and_samples(built: Path) -> None:
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
@@ -114,14 +114,14 @@ def test_the_sdist_holds_what_its_reader_needs(built: Path) -> None:
     assert sources("samples", "*.py") | sources("templates", "*") <= names
 
 
-def test_the_installed_command_answers(installed: Path, tmp_path: Path) -> None:
+def test_installed_command_prints_version_and_rules(installed: Path, tmp_path: Path) -> None:
     with (ROOT / "pyproject.toml").open() as project:
         version = next(line.split('"')[1] for line in project if line.startswith("version"))
     assert version in run(installed / "profile-train", "--version", cwd=tmp_path)
     assert "optimizer-fused" in run(installed / "profile-train", "rules", cwd=tmp_path)
 
 
-def test_the_installed_pytest_has_the_fixture_and_none_of_our_packages(installed: Path, tmp_path: Path) -> None:
+def test_pytest_fixture_is_installed_without_importing_our_packages(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         "import sys\n\n"
         "def test_it(assert_training_performance):\n"
@@ -130,7 +130,7 @@ def test_the_installed_pytest_has_the_fixture_and_none_of_our_packages(installed
     assert "1 passed" in run(installed / "python", "-m", "pytest", "-p", "no:cacheprovider", "test_it.py", cwd=tmp_path)
 
 
-def test_the_installed_command_needs_no_torch_of_its_own(
+def test_installed_command_works_without_torch(
     installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The way into the program and the templates are files that only the wheel could have brought."""
@@ -158,7 +158,7 @@ def test_the_installed_command_needs_no_torch_of_its_own(
         run(installed / "profile-train", *words.split(), cwd=tmp_path)
 
 
-def test_a_program_without_torch_is_told_which_python_lacks_it(installed: Path, tmp_path: Path) -> None:
+def test_error_names_the_python_that_lacks_torch(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
     environment = {"PATH": str(installed), "HOME": str(tmp_path)}
     command = [installed / "profile-train", "--no-report", "train.py"]
@@ -169,7 +169,7 @@ def test_a_program_without_torch_is_told_which_python_lacks_it(installed: Path, 
 
 @pytest.mark.skipif(not TOOL_PYTHONS, reason="PROFILE_TRAIN_TOOL_PYTHONS names no other Python")
 @pytest.mark.parametrize("python", TOOL_PYTHONS or ["none"])
-def test_the_tool_alone_works_on_another_python(
+def test_installed_tool_works_on_another_python(
     python: str, built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(python, "-m", "venv", tmp_path / "tool", cwd=tmp_path)

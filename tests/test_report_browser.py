@@ -1,4 +1,4 @@
-"""The page in a real browser: it draws, it answers, it asks the network for nothing."""
+"""The page in a real browser: it draws, it responds, and it requests nothing from the network."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from profiler.schema import HostSample, LoaderFact
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not installed"),
-    # selenium's own sockets to the driver are closed by its garbage
+    # selenium's own sockets to the driver are closed only by garbage collection
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
@@ -65,7 +65,7 @@ PLAN += ("--sequence", "4096", "--vocabulary", "128256", "--target-batch", "512"
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """Where each report lies as a file."""
+    """Write each report to a file; return their addresses."""
     folder = tmp_path_factory.mktemp("pages")
     step_time = golden().charts[0]
     several = tuple(replace(step_time.curves[0], label=f"GPU {i}: used on the GPU") for i in range(6))
@@ -96,7 +96,7 @@ PAGE = Page(
 
 
 def comparison():
-    """Of a run with one whose steps are shorter, on fewer cores, with other settings."""
+    """Compare a run with one whose steps are shorter, on fewer cores, with other settings."""
 
     def of(step, workers, cores):
         made = steps(*(step * (1 + 0.01 * (i % 3 - 1)) for i in range(90)), forward=0.04, data_wait=step - 0.05)
@@ -109,12 +109,12 @@ def comparison():
 
 @pytest.fixture
 def page(browser, pages):
-    """The golden report, charts drawn, at desktop width."""
+    """Open the golden report, charts drawn, at desktop width."""
     return opened(browser, pages["golden"])
 
 
 def canvases(browser):
-    """How many canvases hold a pixel that is not transparent."""
+    """Return how many canvases have a pixel that is not transparent."""
     return browser.execute_script("""
         return [...document.querySelectorAll("canvas")].filter((c) => c.width && c.height
           && c.getContext("2d").getImageData(0, 0, c.width, c.height).data.some((v) => v !== 0)).length;
@@ -122,7 +122,7 @@ def canvases(browser):
 
 
 def plot(browser, number):
-    """The middle of a chart in the viewport, after scrolling there."""
+    """Return the middle of a chart in the viewport, after scrolling there."""
     return browser.execute_script(
         """
         const { over } = uPlot.sync("time").plots[arguments[0]];
@@ -145,7 +145,7 @@ def time_range(browser, number):
 
 
 @pytest.mark.parametrize("name", ["golden", "tried", "empty", "hostile", "plan", "comparison"])
-def test_the_console_stays_quiet_and_the_network_silent(browser, pages, name):
+def test_page_logs_nothing_and_requests_nothing_from_the_network(browser, pages, name):
     opened(browser, pages[name], charts=name not in CHARTLESS)
 
     assert [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
@@ -154,7 +154,7 @@ def test_the_console_stays_quiet_and_the_network_silent(browser, pages, name):
     assert [request for request in requests if '"url":"http' in request or '"url":"ws' in request] == []
 
 
-def test_text_from_outside_runs_nothing(browser, pages):
+def test_hostile_text_runs_nothing(browser, pages):
     opened(browser, pages["hostile"])
 
     assert browser.execute_script("return window.owned") is None
@@ -162,7 +162,7 @@ def test_text_from_outside_runs_nothing(browser, pages):
 
 
 @pytest.mark.parametrize("name", ["golden", "plan", "comparison"])
-def test_the_policy_forbids_other_scripts_and_requests(browser, pages, name):
+def test_csp_blocks_other_scripts_and_requests(browser, pages, name):
     page = opened(browser, pages[name], charts=name not in CHARTLESS)
     page.execute_script(
         "window.refused = []; addEventListener('securitypolicyviolation', (e) => refused.push(e.violatedDirective))"
@@ -188,7 +188,7 @@ def test_the_policy_forbids_other_scripts_and_requests(browser, pages, name):
         "style.textContent = 'body { color: rgb(1, 2, 3) }'; document.body.append(style)",
     ],
 )
-def test_the_policy_lets_no_string_become_script_handler_html_or_style(page, attack):
+def test_csp_blocks_injected_scripts_handlers_html_and_styles(page, attack):
     page.execute_script(f"""
         window.refused = 0;
         addEventListener("securitypolicyviolation", () => {{ refused += 1; }});
@@ -206,7 +206,7 @@ def test_every_chart_is_drawn(page):
     until(lambda: canvases(page) >= len(golden().charts))
 
 
-def test_hovering_tells_the_values_and_their_time(page):
+def test_hovering_shows_values_and_their_time(page):
     x, y, width = plot(page, 0)
     for place in (x + 30, x + 0.5):  # step 500 of 1,000
         mouse(page, "mouseMoved", place, y)
@@ -224,7 +224,7 @@ def test_hovering_tells_the_values_and_their_time(page):
     until(lambda: not page.find_element("css selector", ".reading").is_displayed())
 
 
-def test_nothing_is_told_in_a_gap(page):
+def test_hovering_over_a_gap_shows_nothing(page):
     x, y, width = plot(page, 1)
 
     def is_shown(share):
@@ -237,7 +237,7 @@ def test_nothing_is_told_in_a_gap(page):
     assert not is_shown(0.315)
 
 
-def test_dragging_zooms_all_charts_and_the_button_takes_it_back(page):
+def test_dragging_zooms_all_charts_and_the_button_resets_them(page):
     x, y, width = plot(page, 0)
     whole = time_range(page, 3)
     mouse(page, "mousePressed", x - width / 4, y, button="left", clickCount=1)
@@ -267,7 +267,7 @@ def test_the_wheel_zooms_with_ctrl_held_down_and_scrolls_without(page):
     assert time_range(page, 0) == [low, high]
 
 
-def test_a_part_of_the_bar_and_its_row_light_up_together(page):
+def test_hovering_a_bar_segment_highlights_its_row(page):
     page.execute_script("document.querySelector('#step').scrollIntoView({ behavior: 'instant' })")
     box = page.find_element("css selector", "#step .stacked .backward").rect
     top = page.execute_script("return scrollY")
@@ -302,7 +302,7 @@ def test_the_copy_button_copies_the_code(page):
     assert copied == golden().advice[0].finding.advice.changes[0].code
 
 
-def test_metrics_are_searched_and_unmeasured_ones_are_apart(page):
+def test_metrics_can_be_searched_and_unmeasured_ones_are_separate(page):
     page.execute_script("document.querySelector('#metrics').closest('details').open = true")
     field = page.find_element("css selector", "#metric-search")
 
@@ -325,14 +325,14 @@ def test_operators_are_sorted_searched_and_filtered(page):
     buttons["Calls"].click()
     assert names() == ["my::operator", "(rest)", "aten::addmm", "aten::native_layer_norm"]
     buttons["Roofline"].click()
-    assert names()[2:] == ["my::operator", "(rest)"]  # without a value last
+    assert names()[2:] == ["my::operator", "(rest)"]  # rows without a value come last
     page.find_element("css selector", "#operators-search").send_keys("layer 8192x4096")
     assert sorted(names()) == ["aten::addmm", "aten::native_layer_norm"]
     page.find_element("css selector", ".operator-tools select[data-column='kind']").send_keys("matmul")
     assert names() == ["aten::addmm"]
 
 
-def test_calls_are_searched_and_own_code_is_shown_apart(browser, pages):
+def test_calls_can_be_searched_and_filtered_to_own_code(browser, pages):
     from selenium.webdriver.common.keys import Keys
 
     def shown():
@@ -357,7 +357,7 @@ def test_calls_are_searched_and_own_code_is_shown_apart(browser, pages):
     assert shown() == ["main", "normalize", "mean", "batch"], "as it was"
 
 
-def test_without_scripts_all_calls_are_there_and_no_search(pages):
+def test_without_scripts_all_calls_are_listed_and_search_is_hidden(pages):
     with urlopen(pages["code"]) as file:
         page = file.read().decode()
     assert re.search(r'class="code-tools" hidden', page)
@@ -368,7 +368,7 @@ def test_predicted_and_measured_are_drawn_on_one_scale(browser, pages):
     opened(browser, pages["tried"])
 
     def drawn(rule):
-        """Left and right end of each band, and where zero is, in shares of the lane."""
+        """Return the left and right end of each band, and the position of zero, as shares of the lane."""
         return browser.execute_script(
             """
             return [...document.querySelectorAll(`#${arguments[0]} .two-bands .gain-bar`)].map((lane) => {
@@ -389,7 +389,7 @@ def test_predicted_and_measured_are_drawn_on_one_scale(browser, pages):
 
 @pytest.mark.parametrize("name", ["golden", "tried", "empty", "long", "plan", "comparison"])
 @pytest.mark.parametrize("width", [390, 320])
-def test_a_phone_scrolls_only_up_and_down(browser, pages, name, width):
+def test_page_does_not_scroll_sideways_on_a_phone(browser, pages, name, width):
     opened(browser, pages[name], width=width, charts=name not in CHARTLESS)
 
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
@@ -413,7 +413,7 @@ def test_legends_and_code_fit_on_a_phone(browser, pages, width):
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_what_is_assumed_keeps_its_distance_from_the_first_card(browser, pages, width):
+def test_assumptions_are_spaced_from_the_first_card(browser, pages, width):
     opened(browser, pages["golden"], width=width)
 
     between = browser.execute_script("""
@@ -423,7 +423,7 @@ def test_what_is_assumed_keeps_its_distance_from_the_first_card(browser, pages, 
     assert between >= 12
 
 
-def test_on_a_phone_a_gain_is_not_broken_and_a_kernel_has_a_name(browser, pages):
+def test_gains_and_kernel_names_fit_on_a_phone(browser, pages):
     opened(browser, pages["golden"], width=390)
 
     heights, names = browser.execute_script("""
@@ -437,13 +437,13 @@ def test_on_a_phone_a_gain_is_not_broken_and_a_kernel_has_a_name(browser, pages)
     assert min(names) >= 90
 
 
-def test_a_drag_up_a_chart_scrolls_the_page_on_a_phone(browser, pages):
+def test_vertical_drag_on_a_chart_scrolls_the_page_on_a_phone(browser, pages):
     opened(browser, pages["golden"], width=390)
 
     assert browser.execute_script("return getComputedStyle(uPlot.sync('time').plots[0].over).touchAction") == "pan-y"
 
 
-def test_a_finger_across_a_chart_zooms_on_a_phone(browser, pages):
+def test_horizontal_swipe_on_a_chart_zooms_on_a_phone(browser, pages):
     opened(browser, pages["golden"], width=390)
     browser.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": True})
     try:
@@ -490,7 +490,7 @@ def test_the_page_and_its_charts_follow_the_color_scheme(browser, pages):
 
 
 def darkest(browser):
-    """How red the darkest of what is written beside the first chart is, of 255."""
+    """Return the red value, of 255, of the darkest text next to the first chart."""
     return browser.execute_script("""
         const { ctx } = uPlot.sync("time").plots[0];
         const { data } = ctx.getImageData(0, 0, 60, ctx.canvas.height);
@@ -498,7 +498,7 @@ def darkest(browser):
     """)
 
 
-def test_paper_leaves_out_what_is_folded_away(browser, pages):
+def test_collapsed_sections_are_not_printed(browser, pages):
     opened(browser, pages["golden"], media="print")
     heights = "return [...document.querySelectorAll('details')].map((one) => [one.open, one.offsetHeight > 0])"
     assert all(is_open == is_seen for is_open, is_seen in browser.execute_script(heights))
@@ -507,7 +507,7 @@ def test_paper_leaves_out_what_is_folded_away(browser, pages):
     assert all(is_seen for _, is_seen in browser.execute_script(heights))
 
 
-def test_on_paper_nothing_is_cut_and_no_card_is_longer_than_a_page(browser, pages):
+def test_printed_content_is_not_cut_and_cards_fit_on_a_page(browser, pages):
     opened(browser, pages["tried"], media="print", scheme="dark", width=PAPER[0])
 
     cards, charts, ends, paper = browser.execute_script("""
@@ -527,10 +527,10 @@ def test_on_paper_nothing_is_cut_and_no_card_is_longer_than_a_page(browser, page
 
 
 PAPER = (703, 958)
-"""Of A4 the width and of Letter the height that the margins leave, in pixels."""
+"""A4's width and Letter's height without margins, in pixels."""
 
 
-def test_only_what_scrolls_is_a_stop_of_the_tabulator(browser, pages):
+def test_only_scrollable_areas_are_tab_stops(browser, pages):
     def stops(width):
         opened(browser, pages["golden"], width=width)
         return browser.execute_script("""
@@ -543,7 +543,7 @@ def test_only_what_scrolls_is_a_stop_of_the_tabulator(browser, pages):
 
 
 @pytest.mark.parametrize("name", ["tried", "plan", "comparison"])
-def test_the_tabulator_goes_from_top_to_bottom_and_shows_where_it_is(browser, pages, name):
+def test_tab_order_is_top_to_bottom_with_visible_focus(browser, pages, name):
     opened(browser, pages[name], charts=name not in CHARTLESS)
 
     def stop():
@@ -565,7 +565,7 @@ def test_the_tabulator_goes_from_top_to_bottom_and_shows_where_it_is(browser, pa
     assert len(stops) >= links > 2
 
 
-def test_a_term_is_explained_where_it_is_pointed_at_and_where_it_is_focused(page):
+def test_term_is_explained_on_hover_and_on_focus(page):
     term = page.find_element("css selector", "#tile-3").find_element("xpath", "preceding-sibling::button")
 
     def is_shown():
@@ -584,7 +584,7 @@ def test_a_term_is_explained_where_it_is_pointed_at_and_where_it_is_focused(page
     until(lambda: not is_shown())
 
 
-def test_the_charts_are_zoomed_and_moved_without_a_mouse_too(page):
+def test_charts_can_be_zoomed_and_moved_by_keyboard(page):
     def pressed(move):
         page.execute_script("document.querySelector(`[data-move=${arguments[0]}]`).focus()", move)
         press(page, "Enter")
@@ -597,7 +597,7 @@ def test_the_charts_are_zoomed_and_moved_without_a_mouse_too(page):
     assert pressed("wider") == pytest.approx([start, end])
 
 
-def test_a_curve_is_hidden_by_the_keyboard_and_the_others_get_its_room(page):
+def test_hiding_a_curve_by_keyboard_rescales_the_others(page):
     def state():
         return page.execute_script("""
             const { series, scales } = uPlot.sync("time").plots[0];
@@ -617,8 +617,8 @@ def test_a_curve_is_hidden_by_the_keyboard_and_the_others_get_its_room(page):
     assert pressed(0) == before
 
 
-def test_lines_go_on_over_another_curves_times_and_break_where_a_value_is_missing(browser, tmp_path):
-    """By the pixels: the columns in which there is any of a curve's color."""
+def test_lines_break_only_where_a_value_is_missing(browser, tmp_path):
+    """Checks pixels: the columns that contain any of a curve's color."""
     broken = Curve(label="a", times=(0.0, 10.0, 20.0, 25.0, 30.0), values=(1.0, 1.0, None, 1.0, 1.0))
     whole = Curve(label="b", times=tuple(i + 0.5 for i in range(30)), values=(2.0,) * 30)
     lone = Curve(label="c", times=(0.0, 12.25, 30.0), values=(None, 3.0, None))
@@ -658,7 +658,7 @@ def press(browser, key):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["tried", "empty", "unmeasured", "plan", "comparison"])
 def test_axe_finds_nothing_serious(browser, pages, name, scheme):
-    """What `axe-core` calls serious or critical, with everything unfolded."""
+    """Covers what `axe-core` calls serious or critical, with everything unfolded."""
     opened(browser, pages[name], charts=name not in CHARTLESS, scheme=scheme)
     axe = distribution("axe-playwright-python").locate_file("axe_playwright_python/axe.min.js")
     browser.execute_script("for (const one of document.querySelectorAll('details')) one.open = true")
@@ -692,7 +692,7 @@ RUNS = (
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_the_page_reckons_memory_as_the_models_do(page, run):
+def test_memory_computed_in_the_page_matches_the_models(page, run):
     known = (None,) if run.now.moments is None else ("adamw", "adamw8bit", "lion", "momentum", "sgd")
     grid = product((1, 3, 64, 257), (0, 1, 2, 3), (1, 2, 8), (None, 1, 2, 6), known, (False, True))
     settings = [
@@ -718,7 +718,7 @@ def numbers(text):
     return [float(number) for number in re.findall(r"\d+(?:\.\d+)?", text)]
 
 
-def test_memory_is_asked_about_by_the_keyboard(page):
+def test_memory_what_if_can_be_used_by_keyboard(page):
     def answer():
         return page.find_element("css selector", "#what-if-answer").text
 
@@ -748,7 +748,7 @@ def test_memory_is_asked_about_by_the_keyboard(page):
     until(lambda: numbers(answer())[0] == 28.6)
 
 
-def test_sharding_needs_somebody_to_share_with(page):
+def test_sharding_on_one_rank_changes_nothing(page):
     def choose(name, value):
         page.execute_script(
             """
@@ -770,7 +770,7 @@ def test_sharding_needs_somebody_to_share_with(page):
 
 @pytest.fixture(scope="module")
 def fleet_page(tmp_path_factory):
-    """The page of eight runs of two users, on four hosts."""
+    """Return the page of eight runs of two users, on four hosts."""
     pytest.importorskip("duckdb", reason="needs the extra `fleet`")
     folder = tmp_path_factory.mktemp("fleet")
     for number in range(8):
@@ -782,7 +782,7 @@ def fleet_page(tmp_path_factory):
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_the_page_of_a_fleet_filters_and_searches(browser, fleet_page, width):
+def test_fleet_page_can_be_filtered_and_searched(browser, fleet_page, width):
     page = opened(browser, fleet_page, width=width, charts=False)
     until(lambda: page.execute_script("return document.documentElement.dataset.fleet === 'ready'"))
 
@@ -802,7 +802,7 @@ def test_the_page_of_a_fleet_filters_and_searches(browser, fleet_page, width):
         )
 
     before = rows("user")
-    choose("select[data-column=project]", "")  # drawn by the script, it reads as the file did
+    choose("select[data-column=project]", "")  # drawn by the script, it reads as in the file
     assert rows("user") == before
     assert [row[0] for row in before] == ["ann", "bob"]
     choose("select[data-column=user]", "bob")

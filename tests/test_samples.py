@@ -15,7 +15,7 @@ from programs import NUMPY_TORCH, PATIENCE
 ROOT = Path(__file__).resolve().parent.parent
 PROFILE_TRAIN = [sys.executable, "-c", "from advisor.cli import main; raise SystemExit(main())"]
 
-# What is wrong with each sample, as the rule that must come first; None: nothing that shows on this device.
+# The rule that must come first for each sample; None: nothing that shows on this device.
 ON_CPU = {
     "anomaly_detection": "debug-apis-on",
     "fp32_transformer": None,
@@ -28,7 +28,7 @@ ON_CPU = {
 ON_GPU = {**ON_CPU, "fp32_transformer": "precision-bf16", "small_batches": "batch-raise"}
 
 STEPS = 50
-"""Enough for each of these findings, on a busy machine too."""
+"""Steps: enough for each of these findings, even on a busy machine."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Recorded:
 
     @property
     def advice(self) -> list[str]:
-        """Rules above info, in the order of the plan."""
+        """Return the rules above info, in the order of the plan."""
         return [advice["rule"] for advice in self.result["advice"] if advice["severity"] != "info"]
 
 
@@ -66,14 +66,14 @@ def record(out: Path, *command: str) -> Recorded:
 
 
 def summary(run: Recorded) -> str:
-    """For a failed assertion: what the report made of the run."""
+    """Return what the report says about the run, for a failed assertion."""
     keys = ("steps", "phases", "advice", "verdicts")
     return json.dumps({key: run.result[key] for key in keys}, indent=1)
 
 
 def assert_first(run: Recorded, rule: str | None) -> None:
-    """The rule leads the advice. A machine that is busy with other things can make a run too noisy to act upon: the
-    report then says that before all else and holds the rest back to info, but leaves its order."""
+    """Check that the rule leads the advice. Other load on the machine can make a run too noisy to act upon: the report
+    then says that before all else and holds the rest back to info, but leaves its order."""
     if rule is None:
         assert run.advice == [], summary(run)
         return

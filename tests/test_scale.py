@@ -1,4 +1,4 @@
-"""Many ranks: a report says which of them stand out, sums up the others, and stays as small as that of a few."""
+"""Many ranks: a report says which ones stand out, sums up the others, and stays as small as a report on a few ranks."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ RANKS = 64
 
 @pytest.fixture(scope="module")
 def scale():
-    """The benchmark that makes such runs."""
+    """Return the benchmark that makes such runs."""
     with imports(".") as name:
         yield name("scale")
 
@@ -58,7 +58,7 @@ def test_a_report_on_many_ranks_names_those_that_stand_out_and_is_small(run, sca
     assert sizes["result.json"] < 1e5
 
 
-def test_of_many_ranks_but_the_primary_one_a_share_of_the_rows_is_read(run, monkeypatch):
+def test_rows_of_many_ranks_are_sampled_except_the_primary_ones(run, monkeypatch):
     whole = load(run)
     monkeypatch.setattr(module, "MOST_STEPS", 64 * RANKS)
     monkeypatch.setattr(module, "MOST_SAMPLES", 64 * RANKS)

@@ -1,4 +1,4 @@
-"""The truth benchmark: its table names rules that there are, and its scores are what they should be."""
+"""The truth benchmark: its table names existing rules, and its scores are correct."""
 
 import json
 import re
@@ -29,7 +29,7 @@ def row(ours):
 
 @pytest.fixture
 def said(ours):
-    """What a run said, by the rules above information."""
+    """Return what a run said, given the rules above information."""
     return lambda *above, **more: ours("seen").Seen(above=above, **more)
 
 
@@ -60,7 +60,7 @@ def test_rows_are_recorded_cured_and_judged(tmp_path):
     assert all(name in done.stdout for name in BARS)
 
 
-def test_every_row_names_a_program_and_rules_that_there_are(ours):
+def test_every_row_names_an_existing_program_and_rules(ours):
     table = ours("table")
 
     assert len({each.id for each in table.ROWS}) == len(table.ROWS)
@@ -71,14 +71,14 @@ def test_every_row_names_a_program_and_rules_that_there_are(ours):
             assert any(fnmatch(rule, pattern) for rule in RULES), f"{each.id}: {pattern}"
 
 
-def test_what_others_say_comes_to_rules_that_there_are(ours):
+def test_findings_of_other_tools_map_to_existing_rules(ours):
     for means in ours("peers").MEANS.values():
         for rules in means.values():
             assert set(rules) <= RULES
 
 
-def test_no_module_bears_a_name_of_the_standard_library():
-    """They lie in their script's folder: torch would import them."""
+def test_no_module_is_named_like_a_standard_library_module():
+    """They are in their script's folder: torch would import them."""
     assert not {path.stem for path in TRUTH.rglob("*.py")} & sys.stdlib_module_names
 
 
@@ -94,7 +94,7 @@ def test_no_module_bears_a_name_of_the_standard_library():
         ("HC1", ("batch-raise",), False),
     ],
 )
-def test_a_row_is_right_if_what_is_wrong_comes_first_and_nothing_where_nothing_is(ours, row, said, name, above, hit):
+def test_row_is_right_if_its_fault_comes_first_or_healthy_run_gets_no_advice(ours, row, said, name, above, hit):
     assert ours("seen").is_hit(row(name), said(*above)) is hit
 
 
@@ -108,7 +108,7 @@ def test_a_row_is_right_if_what_is_wrong_comes_first_and_nothing_where_nothing_i
         ("C03", {"above": ("data-workers-zero",), "workers": 3}, 4, []),
     ],
 )
-def test_what_must_not_be_above_information_is_told(ours, row, name, seen, cores, found):
+def test_forbidden_advice_above_info_is_reported(ours, row, name, seen, cores, found):
     assert ours("seen").forbidden(row(name), ours("seen").Seen(**seen), cores) == found
 
 
@@ -128,7 +128,7 @@ RESULT = {
 }
 
 
-def test_what_only_scattering_steps_hold_back_is_judged_by_its_order(ours, row, said):
+def test_advice_held_back_by_scattered_steps_is_judged_by_order(ours, row, said):
     is_hit, below = ours("seen").is_hit, {"below": ("data-workers-zero",)}
 
     assert is_hit(row("C01"), said(**below, scattered=True))
@@ -137,7 +137,7 @@ def test_what_only_scattering_steps_hold_back_is_judged_by_its_order(ours, row, 
     assert is_hit(row("HC1"), said(**below, scattered=True))
 
 
-def test_a_result_is_read_with_the_numbers_that_the_cure_takes(ours):
+def test_result_is_read_with_the_settings_of_the_cure(ours):
     seen = ours("recording").seen(RESULT)
 
     assert seen.above == ("data-workers-zero", "debug-apis-on")
@@ -148,7 +148,7 @@ def test_a_result_is_read_with_the_numbers_that_the_cure_takes(ours):
     assert seen.workers == 5
 
 
-def test_what_is_removed_is_measured_by_medians_and_held_against_the_first_advice(row_result, said):
+def test_removed_step_time_uses_medians_and_is_compared_with_first_advice(row_result, said):
     run = said("data-workers-zero", gains={"data-workers-zero": (0.5, 0.8, 0.9), "host-logging": (0.0, 0.1, 0.2)})
     each = row_result("C01", run, before=[0.100, 0.110, 0.500], after=[0.011, 0.044, 0.010])
 
@@ -158,7 +158,7 @@ def test_what_is_removed_is_measured_by_medians_and_held_against_the_first_advic
     assert each.record.error == pytest.approx(0.1)
 
 
-def test_wrong_advice_is_no_prediction_of_what_the_right_one_brings(row_result, said):
+def test_wrong_advice_does_not_count_as_a_prediction(row_result, said):
     run = said("host-logging", gains={"host-logging": (0.5, 0.8, 0.9)})
 
     assert row_result("C01", run, before=[0.1], after=[0.01]).record is None
@@ -173,7 +173,7 @@ BARS = (
 )
 
 
-def test_the_bars(ours, row_result, said):
+def test_benchmark_bars_are_computed(ours, row_result, said):
     def right(name, rule, gain, before, after):
         return row_result(name, said(rule, gains={rule: gain}), before=[before], after=[after])
 
@@ -202,7 +202,7 @@ def test_the_bars(ours, row_result, said):
     )
 
 
-def test_every_row_has_its_turn_before_any_has_its_second(ours, row, said, monkeypatch, tmp_path):
+def test_every_row_runs_once_before_any_runs_twice(ours, row, said, monkeypatch, tmp_path):
     truth, turns = ours("truth"), []
     answers = {"C01": said("data-workers-zero", gains={"data-workers-zero": (0.8, 0.85, 0.9)}, cure=("--workers", "5"))}
 
@@ -227,7 +227,7 @@ def test_every_row_has_its_turn_before_any_has_its_second(ours, row, said, monke
     assert bench.results[0].measured == pytest.approx(0.9)
 
 
-def test_what_costs_least_comes_first_from_the_second_turn_on(ours, row, tmp_path):
+def test_cheapest_rows_run_first_from_the_second_turn_on(ours, row, tmp_path):
     truth = ours("truth")
     bench = truth.Bench([row("C09"), row("C01"), row("HC1")], truth.FULL, tmp_path)
     for each, seconds in zip(bench.results, (40.0, 9.0, 5.0), strict=True):
@@ -236,11 +236,11 @@ def test_what_costs_least_comes_first_from_the_second_turn_on(ours, row, tmp_pat
     assert [each.row.id for each in bench._cheap_first()] == ["HC1", "C01", "C09"]
 
 
-def test_models_are_judged_without_the_past_of_this_machine(ours):
+def test_benchmark_ignores_calibration_of_this_machine(ours):
     assert ours("recording").ALONE["PROFILE_TRAIN_CALIBRATION"] == "/dev/null"
 
 
-def test_a_bar_that_nothing_was_held_against_is_not_passed(ours):
+def test_bar_without_data_is_not_measured(ours):
     assert {bar.verdict for bar in ours("scores").bars([])} == {"not measured"}
 
 
@@ -257,7 +257,7 @@ def test_rows_are_chosen_by_patterns(ours, patterns, rows):
     assert [each.id for each in ours("truth").chosen(patterns, quick=False)] == rows
 
 
-def test_coarse_advice_of_others_is_right_if_it_may_come_to_the_rule(ours, row):
+def test_coarse_finding_of_another_tool_is_right_if_it_covers_the_rule(ours, row):
     seen = ours("peers")._seen("traceml-ai", row("C13"), [("INPUT_BOUND", True), ("COMPUTE_BOUND", False)])
     wrong = ours("peers")._seen("traceml-ai", row("C07"), [("INPUT_BOUND", True)])
 
@@ -265,7 +265,7 @@ def test_coarse_advice_of_others_is_right_if_it_may_come_to_the_rule(ours, row):
     assert wrong.above == ("data-workers-zero",)
 
 
-def test_the_gpu_rows_are_those_of_the_tests(ours):
+def test_benchmark_includes_the_gpu_rows_of_the_tests(ours):
     from gpu_truth import ROWS
 
     rows = ours("fixtures").results(cores=2)

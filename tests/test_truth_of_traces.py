@@ -12,13 +12,13 @@ with imports("truth/traces", "truth", ".") as name:
 
 
 @pytest.mark.parametrize("labeled", TABLE, ids=lambda labeled: labeled.name)
-def test_first_advice_on_a_made_trace(labeled, tmp_path):
+def test_first_advice_on_a_synthetic_trace_is_right(labeled, tmp_path):
     first = first_advice(labeled.make().write(tmp_path / "trace.json.gz"))
 
     assert first in (labeled.right or (None,))
 
 
-def test_labels_name_rules():
+def test_labels_name_existing_rules():
     named = {rule for labeled in TABLE for rule in labeled.right} | {
         rule for right, _ in LABELS.values() for rule in right
     }

@@ -1,4 +1,4 @@
-"""Properties of models: their examples are quick, but a busy machine may stall in any of them."""
+"""Settings for property tests of models: their examples are quick, but a busy machine may stall in any of them."""
 
 from hypothesis import settings
 

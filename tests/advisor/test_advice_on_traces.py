@@ -1,4 +1,4 @@
-"""What is advised on a trace: as much as an expert who sees its kernels and gaps would say, and no more."""
+"""Advice on a trace: as much as an expert who sees its kernels and gaps would give, and no more."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def made(distributed=None, gpu=H100) -> Made:
 
 
 def kernels(trace: Made, number: int, *, begin: float = 0, length: float, gap: float, name: str = KERNEL) -> float:
-    """Kernels, each launched when the one before has ended; return the end of the last gap."""
+    """Add kernels, each launched when the one before has ended; return the end of the last gap."""
     for _ in range(number):
         trace.gpu(name, begin + gap, begin + gap + length, (begin + gap - 3, begin + gap - 1))
         begin += gap + length
@@ -33,7 +33,7 @@ def kernels(trace: Made, number: int, *, begin: float = 0, length: float, gap: f
 
 
 def late(number: int = 60, steps: int = 1) -> Made:
-    """Kernels of 4 us, 40 us apart: inference, or a trace without operators."""
+    """Return kernels of 4 us, 40 us apart: inference, or a trace without operators."""
     trace, at = made(), 0.0
     for step in range(steps):
         begin, at = at, kernels(trace, number, begin=at, length=4, gap=40)
@@ -48,7 +48,7 @@ def unmarked(number: int = 60) -> Made:
 
 
 def start_of_a_program() -> Made:
-    """Weights are copied, seconds pass, some kernels run: nothing repeats."""
+    """Return the start of a program: weights are copied, seconds pass, some kernels run; nothing repeats."""
     trace = made()
     trace.gpu(HTOD, 0, 3000, (0, 3001), api="cudaMemcpyAsync")
     at = kernels(trace, 40, begin=9_000_000, length=4, gap=40)
@@ -57,7 +57,7 @@ def start_of_a_program() -> Made:
 
 
 def healthy(steps: int = 3) -> Made:
-    """Products in bf16 that leave no gap, asked for in time; the gradients are reduced meanwhile."""
+    """Return bf16 matmuls without gaps, launched in time; the gradients are reduced meanwhile."""
     trace = made(distributed=True)
     for step in range(steps):
         at = 10_000 * step
@@ -71,7 +71,7 @@ def healthy(steps: int = 3) -> Made:
 
 
 def one_reduction_a_parameter() -> Made:
-    """Nothing computes while gradients are reduced; the host is far ahead."""
+    """Return gradients that are reduced while nothing computes; the host is far ahead."""
     trace = made(distributed=True)
     trace.step(0, 0, 10_000)
     for number in range(50):
@@ -82,7 +82,7 @@ def one_reduction_a_parameter() -> Made:
 
 
 def waiting() -> Made:
-    """After each kernel the host waits for the GPU; no steps are marked."""
+    """Return kernels after which the host waits for the GPU; no steps are marked."""
     trace = made()
     for at in range(0, 60 * 400, 400):
         trace.gpu(GEMM, at + 100, at + 400, (at + 90, at + 95))
@@ -91,7 +91,7 @@ def waiting() -> Made:
 
 
 def pageable() -> Made:
-    """Each step begins with a copy of its batch that nothing hides."""
+    """Return steps that begin with a copy of their batch that nothing hides."""
     trace = made()
     for step in range(4):
         at = 10_000 * step
@@ -104,7 +104,7 @@ def pageable() -> Made:
 
 
 def slow_host(repeated: int = 40) -> Made:
-    """Between batches of kernels the host does something else for 2 ms."""
+    """Return batches of kernels between which the host does something else for 2 ms."""
     trace, at = made(), 0.0
     for _ in range(repeated):
         at = kernels(trace, 5, begin=at + 2000, length=300, gap=10, name=GEMM)
@@ -159,7 +159,7 @@ def test_the_advice_on_a_trace(judged, trace, expected):
     assert said(judged(trace)) == expected
 
 
-def test_steps_that_disagree_make_advice_a_suggestion(judged):
+def test_inconsistent_steps_reduce_advice_to_suggestion(judged):
     trace, at = made(), 0.0
     for step, length in enumerate((4, 4, 60, 4)):
         begin, at = at, kernels(trace, 60, begin=at, length=length, gap=40)
@@ -168,7 +168,7 @@ def test_steps_that_disagree_make_advice_a_suggestion(judged):
     assert said(judged(trace)) == {"launch-bound-graphs": Severity.SUGGEST}
 
 
-def test_a_trace_without_steps_opens_on_its_advice(tmp_path):
+def test_report_on_trace_without_steps_starts_with_advice(tmp_path):
     report = report_of(load_traces([unmarked().write(tmp_path / "t.json")]))
 
     assert report.advice[0].title.lower() in counsel(report).lower()
@@ -176,7 +176,7 @@ def test_a_trace_without_steps_opens_on_its_advice(tmp_path):
 
 
 def computing() -> Made:
-    """Inference with short gaps: no backward pass shows where in a step a kernel is."""
+    """Return inference with short gaps: no backward pass shows where in a step a kernel is."""
     trace = made()
     trace.step(0, -100, 3000)
     for number in range(60):
@@ -187,11 +187,11 @@ def computing() -> Made:
 @pytest.mark.parametrize(
     ("trace", "kind"), [(computing(), "nothing"), (late(29), "unsure"), (start_of_a_program(), "no_steps")]
 )
-def test_what_follows_from_a_trace(tmp_path, trace, kind):
+def test_conclusion_from_trace(tmp_path, trace, kind):
     assert conclude(report_of(load_traces([trace.write(tmp_path / "t.json")]))).kind == kind
 
 
-def test_a_trace_of_few_kernels_opens_on_recording_again(tmp_path):
+def test_trace_of_few_kernels_suggests_recording_again(tmp_path):
     trace = made()
     trace.gpu(KERNEL, 0, 1, (-2, -1))
     report = report_of(load_traces([trace.write(tmp_path / "t.json")]))
@@ -200,7 +200,7 @@ def test_a_trace_of_few_kernels_opens_on_recording_again(tmp_path):
     assert counsel(report) == report.advice[0].finding.advice.then
 
 
-def test_a_gap_of_more_than_a_millisecond_is_the_hosts_own(tmp_path):
+def test_gap_over_one_millisecond_is_host_stall(tmp_path):
     trace = made()
     end = kernels(trace, 50, length=4, gap=6)
     end = kernels(trace, 50, begin=end + 1500, length=4, gap=6)
@@ -214,7 +214,7 @@ def test_a_gap_of_more_than_a_millisecond_is_the_hosts_own(tmp_path):
     assert m[modeled_phases] == {"forward": pytest.approx(whole * 1e-6)}
 
 
-def test_kernels_tell_that_a_traced_model_is_compiled(tmp_path):
+def test_compiled_model_is_recognized_from_kernel_names(tmp_path):
     trace = late()
     assert not Metrics(load([trace.write(tmp_path / "t.json")]))[is_compiled]
 

@@ -1,4 +1,4 @@
-"""Sick and healthy GPU runs, as metrics: which advice comes first, and which must stay away."""
+"""Sick and healthy GPU runs, as metrics: which advice comes first, and which must not appear."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ def test_row(row: Row):
         assert judgment.findings[0].advice.memory == pytest.approx(row.memory)
 
 
-def test_of_a_hot_gpu_that_also_waits_for_the_host_the_heat_comes_first():
+def test_throttling_comes_before_host_waits_on_hot_gpu():
     judgment = judge(gpu_metrics({**HOT, gpu.gpu_busy_fraction: 0.77}, phases=WAITING))
     assert above_information(judgment) == ["gpu-throttled"]
     waiting = next(finding for finding in judgment.findings if finding.rule.id == "host-sync-item")
@@ -58,7 +58,7 @@ def test_precision_then_optimizer():
     assert in_plan.expected > alone.expected, "the same seconds of a shorter step"
 
 
-def test_bf16_is_insisted_on_before_compiling_on_a_geforce():
+def test_bf16_is_an_action_on_geforce():
     judgment = judge(gpu_metrics(RESNET))
     assert {finding.rule.id: finding.severity for finding in judgment.findings}["precision-bf16"] is Severity.ACTION
 
@@ -70,7 +70,7 @@ def test_a_derived_peak_is_trusted_less_than_a_data_sheet():
     assert (sheet, derived) == (Confidence.ROOFLINE, Confidence.EMPIRICAL)
 
 
-def test_what_does_not_fit_comes_before_what_is_slow():
+def test_out_of_memory_advice_comes_before_speed_advice():
     judgment = judge(gpu_metrics({**OUT_OF_MEMORY, **FP32, gpu.device: a_gpu("NVIDIA A10", (8, 6), 24)}))
     assert above_information(judgment)[:2] == ["ckpt-every-n", "precision-bf16"]
 

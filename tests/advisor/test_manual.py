@@ -1,4 +1,4 @@
-"""What is generated is complete, and what lies in the repository is fresh."""
+"""Generated documents are complete, and up to date in the repository."""
 
 from pathlib import Path
 
@@ -13,12 +13,12 @@ DOCUMENTS = documents(ROOT)
 
 
 @pytest.mark.parametrize(("path", "text"), DOCUMENTS.items(), ids=DOCUMENTS)
-def test_what_is_generated_is_up_to_date(path, text):
+def test_generated_documents_are_up_to_date(path, text):
     """If this fails: python -m advisor.manual"""
     assert text == (ROOT / path).read_text(encoding="utf-8")
 
 
-def test_a_cell_keeps_its_bars():
+def test_table_cell_escapes_pipes():
     assert table(["A", "B"], [["a|b", "c"]]) == "| A | B |\n| --- | --- |\n| a\\|b | c |"
 
 
@@ -29,7 +29,7 @@ def test_every_metric_has_a_row():
     assert "## Step" in rows
 
 
-def test_every_field_of_the_store_is_told_by_its_docstring():
+def test_store_fields_are_documented_by_docstrings():
     said = meanings(Run)
     assert said["started_at"]
     assert f"| `started_at` | `float` | {said['started_at']} |" in DOCUMENTS["docs/store.md"]

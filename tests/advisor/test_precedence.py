@@ -1,4 +1,4 @@
-"""Which of the real rules speak where several see their case: the cheaper cure first."""
+"""Which of the real rules fire where several apply: the cheaper cure first."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ def advised(changes, **how):
     return {finding.rule.id for finding in judge(gpu_metrics(changes, **how)).findings}
 
 
-# One sample at a time, blocks checkpointed, moments in 8 bits: only the host's memory is left.
+# One sample at a time, blocks checkpointed, moments in 8 bits: only the host's memory is left to use.
 FULL = {
     gpu.device: a_gpu("NVIDIA A10", (8, 6), 24),
     input.loader: replace(LOADER, batch_size=1),
@@ -35,7 +35,7 @@ FULL = {
     host.local_ranks: 1,
 }
 
-# GPT-3's layers: the scores of attention that is written out are 70 % of the activations.
+# GPT-3's layers: scores of written-out attention are 70 % of the activations.
 SCORES = {
     **FULL,
     settings.flags: FLAGS,
@@ -48,7 +48,7 @@ SCORES = {
 }
 
 
-def test_the_last_resort_speaks_where_nothing_else_is_left():
+def test_offload_is_advised_if_nothing_else_is_left():
     assert "offload-states" in advised(FULL)
 
 
@@ -62,27 +62,27 @@ def test_the_last_resort_speaks_where_nothing_else_is_left():
         ("ckpt-selective", SCORES),
     ],
 )
-def test_whatever_is_cheaper_comes_before_the_last_resort(cheaper, changes):
+def test_cheaper_changes_come_before_offload(cheaper, changes):
     found = advised({**FULL, **changes})
     assert cheaper in found
     assert "offload-states" not in found
 
 
-def test_a_limit_that_silences_the_cheaper_rule_gives_the_last_resort_its_turn():
+def test_offload_is_advised_if_cheaper_rule_is_limited_or_disabled():
     adam = gpu_metrics({**FULL, settings.optimizer: ADAM, memory.mem_optim: 9 * GB})
     cheaper, last = RULES["optimizer-8bit"], RULES["offload-states"]
     for eight_bit in (replace(cheaper, limits={"min_share": 0.5}), replace(cheaper, off="[rules] of here.toml")):
         assert [finding.rule.id for finding in judge(adam, [eight_bit, last]).findings] == ["offload-states"]
 
 
-def test_attention_in_one_kernel_comes_before_recomputing_it():
+def test_fused_attention_comes_before_recomputing_it():
     assert {"sdpa-flash", "ckpt-selective", "ckpt-every-n"} & advised(SCORES) == {"ckpt-selective"}
     slow = {**SCORES, attention.materialized_attention_share: 0.3}
     assert {"sdpa-flash", "ckpt-selective", "ckpt-every-n", "offload-states"} & advised(slow) == {"sdpa-flash"}
 
 
-def test_scores_are_not_kept_whether_or_not_the_batch_can_be_split():
-    """The kernel in their place is faster; smaller batches are not."""
+def test_selective_checkpointing_is_advised_even_if_batch_can_be_split():
+    """The kernel that replaces them is faster; smaller batches are not."""
     assert {"grad-accum", "ckpt-selective"} <= advised({**SCORES, input.loader: replace(LOADER, batch_size=4)})
 
 
@@ -96,7 +96,7 @@ def test_scores_are_not_kept_whether_or_not_the_batch_can_be_split():
         ),
     ],
 )
-def test_shapes_that_vary_are_cured_before_anything_that_wants_one_shape(rule, changes):
+def test_recompilation_is_fixed_before_rules_that_need_static_shapes(rule, changes):
     assert rule in advised({**changes, between.recompiles: 6, between.recompile_share: 0.4})
     found = advised({**changes, between.recompiles: 7, between.recompile_share: 0.4})
     assert "compile-recompiles" in found

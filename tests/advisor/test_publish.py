@@ -32,7 +32,7 @@ SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "result.schema.json").
 
 @pytest.fixture
 def folder(tmp_path):
-    """A run of 50 steps, as the recorder leaves it."""
+    """Write a run of 50 steps, as the recorder leaves it."""
     writer = Writer(tmp_path, "h")
     writer.add(
         Run(
@@ -64,14 +64,14 @@ def test_it_writes_all_three_forms(folder):
     assert sorted(path.name for path in folder.iterdir() if path.name.startswith(".")) == [ours.LIST]
 
 
-def test_every_form_says_what_was_assumed(folder):
+def test_all_formats_state_assumptions(folder):
     report = publish(folder)
 
     for name in ("report.html", "report.md", "result.json"):
         assert assumed(report) in (folder / name).read_text()
 
 
-def test_a_run_that_has_not_ended_keeps_the_contract(folder):
+def test_result_of_unfinished_run_validates_against_schema(folder):
     publish(folder)
 
     result = json.loads((folder / "result.json").read_text())
@@ -79,8 +79,8 @@ def test_a_run_that_has_not_ended_keeps_the_contract(folder):
     assert result["run"]["ended"] == "running"
 
 
-def test_what_was_tried_stands_beside_its_advice(folder):
-    """`goal-undefined` is the advice that any run gets."""
+def test_trial_result_is_shown_with_its_advice(folder):
+    """`goal-undefined` is advice that every run gets."""
     tried = Verified(
         rule="goal-undefined",
         verdict=Verdict.PARTIAL,
@@ -112,7 +112,7 @@ def test_what_was_tried_stands_beside_its_advice(folder):
         assert outcome(tried) in (folder / name).read_text()
 
 
-def test_the_record_of_a_rule_stands_beside_its_advice(folder):
+def test_track_record_of_rule_is_shown_with_its_advice(folder):
     tried = Tried(rule="goal-undefined", verdict=Verdict.PARTIAL, predicted=(0.1, 0.2, 0.3), removed=(0.01, 0.04, 0.07))
     publish(folder, past=Calibration((tried,)))
 
@@ -126,7 +126,7 @@ def test_the_record_of_a_rule_stands_beside_its_advice(folder):
         assert record in (folder / name).read_text()
 
 
-def test_a_file_of_trials_that_is_broken_costs_a_note(folder):
+def test_damaged_trials_file_is_reported_as_a_problem(folder):
     (folder / kept.FILE).write_text("{")
     publish(folder)
 
@@ -141,7 +141,7 @@ def test_a_script_with_a_hostile_name_is_escaped(folder):
     assert "<script>alert(1)" not in (folder / "report.html").read_text()
 
 
-def test_publishing_again_replaces_what_we_wrote_and_nothing_else(folder):
+def test_republishing_replaces_only_own_unmodified_files(folder):
     (folder / "result.json").write_text('{"acc": 0.93}')
     publish(folder)
     first = {name: ours.listed(folder, name) for name in ("result.json", "report.html", "report.md")}
@@ -156,7 +156,7 @@ def test_publishing_again_replaces_what_we_wrote_and_nothing_else(folder):
 
 
 def refuse(monkeypatch, name):
-    """As a full disk does."""
+    """Refuse to replace the file `name`, as a full disk does."""
 
     def replace(source, target):
         if target.name == name:
@@ -166,7 +166,7 @@ def refuse(monkeypatch, name):
     monkeypatch.setattr("advisor.atomic_write.os.replace", replace)
 
 
-def test_what_cannot_be_written_is_said_and_leaves_nothing_behind(folder, monkeypatch):
+def test_write_failure_is_reported_and_leaves_no_temporary_files(folder, monkeypatch):
     refuse(monkeypatch, "report.html")
 
     with pytest.raises(ProfilerError, match=r"report\.html could not be written"):
@@ -174,7 +174,7 @@ def test_what_cannot_be_written_is_said_and_leaves_nothing_behind(folder, monkey
     assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == [ours.LIST]
 
 
-def test_one_that_cannot_be_written_does_not_keep_the_others(folder, monkeypatch):
+def test_unwritable_format_does_not_prevent_others(folder, monkeypatch):
     refuse(monkeypatch, "report.html")
 
     with pytest.raises(ProfilerError, match=r"report\.html") as caught:
@@ -184,7 +184,7 @@ def test_one_that_cannot_be_written_does_not_keep_the_others(folder, monkeypatch
     assert (folder / "report.md").exists()
 
 
-def test_the_report_may_go_elsewhere(folder, tmp_path):
+def test_report_can_be_written_to_another_folder(folder, tmp_path):
     module.write(module.report_of(load(folder), folder), tmp_path / "new" / "place", "a command")
 
     assert sorted(path.name for path in (tmp_path / "new" / "place").iterdir()) == [

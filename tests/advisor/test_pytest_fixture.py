@@ -1,4 +1,4 @@
-"""The fixture, in a pytest of its own that trains a real program."""
+"""The fixture, in a pytest session that trains a real program."""
 
 import contextlib
 import os
@@ -33,7 +33,7 @@ def test_speed(assert_training_performance):
     assert_training_performance(["train.py", "{steps}", "{pause}"], "baseline"{more})
 """
 
-# Of what others did to the cores meanwhile, nothing is left: on a full machine no program can be called slow.
+# Samples of other load on the cores are deleted: on a full machine, no program can be called slow.
 UNSAMPLED = """
 import contextlib, sqlite3
 import profile_train_pytest
@@ -53,7 +53,7 @@ profile_train_pytest._record = unsampled
 @pytest.fixture
 def project(pytester, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "advisor" / "entry"))
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # where we are installed, it is there already
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # an installed package would load the plugin, too
     pytester.makefile(".py", train=TRAIN)
 
     def test(steps=60, pause=0.02, *options, more=""):
@@ -65,7 +65,7 @@ def project(pytester, monkeypatch):
 
 @pytest.mark.process
 def test_a_program_is_judged_by_its_baseline(project, pytester):
-    pytester.mkpydir("advisor")  # packages of the project by our names are its own
+    pytester.mkpydir("advisor")  # the project's packages with our names must stay its own
     pytester.mkpydir("profiler")
     project().stdout.fnmatch_lines(["*There is no baseline baseline. Store it: pytest --store-training-baselines"])
     project(60, 0.02, "--store-training-baselines").assert_outcomes(passed=1)
@@ -73,7 +73,7 @@ def test_a_program_is_judged_by_its_baseline(project, pytester):
     project(60, 0.02, more=", slower=0.7").assert_outcomes(passed=1)
     _change(pytester, "DELETE FROM host_samples")
     pytester.makeconftest(UNSAMPLED)
-    slow = project(45, 0.3, more=", slower=0.7")  # no busy machine makes a step that long
+    slow = project(45, 0.3, more=", slower=0.7")  # longer than load on a busy machine can make a step
     few = project(12, 0.02)
     _change(pytester, f"UPDATE runs SET cores_total = cores_total + {os.cpu_count()}")
     elsewhere = project(60, 0.02)

@@ -1,4 +1,4 @@
-"""The sentences of a rule's cases, which others test rules with: each can fail."""
+"""The assertions of a rule's cases, with which others test rules: each can fail."""
 
 import pytest
 
@@ -45,7 +45,7 @@ RULE = Rule(
     ],
     ids=lambda case: case.sentence,
 )
-def test_what_is_so_passes(case):
+def test_correct_cases_pass(case):
     case.check(RULE)
 
 
@@ -64,11 +64,11 @@ def test_what_is_so_passes(case):
     ],
     ids=lambda case: case.sentence,
 )
-def test_what_is_not_so_fails(case):
+def test_incorrect_cases_fail(case):
     with pytest.raises(AssertionError):
         case.check(RULE)
 
 
-def test_a_metric_that_a_case_lacks_is_named():
+def test_missing_metric_of_case_is_named():
     with pytest.raises(Missing, match="step_time_mean"):
         UNKNOWN[step_time_mean]

@@ -9,7 +9,7 @@ from advisor.metrics.memory import mem_activations, mem_headroom, mem_peak_alloc
 from advisor.metrics.settings import flags, model
 from advisor.models.state import State
 
-# 32 blocks keep their inputs, and one of them 17 times as much: 49 GB are 49 times a gigabyte.
+# 32 blocks keep an input of 1 GB each, and one of them 17 times as much: 49 GB.
 FULL = {
     flags: replace(FLAGS, checkpointing=True),
     model: replace(MODEL, blocks=32),

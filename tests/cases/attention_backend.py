@@ -12,7 +12,7 @@ PEAK = 312e12
 
 
 def attending(name="efficient", *, masked=True, efficiency=0.25, part=0.4):
-    """On an A100, `part` of the kernels' time is attention at this share of the peak."""
+    """Return metrics of an A100 on which attention takes `part` of the kernels' time, at this share of the peak."""
     backend = Backend(name=name, masked=masked, keys=4096, seconds=1.0, flop=efficiency * PEAK)
     return gpu_metrics(
         {slower_backend: backend, slower_backend_share: part, gpu_computing_fraction: 1.0, modeled_phases: PHASES}

@@ -14,7 +14,7 @@ from advisor.models.state import State
 
 
 def roomy(headroom: float = 48 / 79, active: float = 0.5, late: float = 0.02):
-    """11 GB fixed and 1.25 GB a sample of 79: 49 samples fit."""
+    """Return values of a 79 GB GPU with 11 GB fixed and 1.25 GB per sample: 49 samples fit."""
     return {
         device: a_gpu(gb=79),
         mem_headroom: headroom,

@@ -22,7 +22,7 @@ from advisor.rules.base import Intervention, Safety
 
 
 def full(**changes: object):
-    """24 GB, all in use: 18.25 GB of activations in 32 blocks; 4 GB are needed where nothing failed for good."""
+    """Return values of a full 24 GB GPU with 18.25 GB of activations in 32 blocks; without an OOM, 4 GB are needed."""
     return {
         device: a_gpu("NVIDIA A10", (8, 6), 24),
         loader: replace(LOADER, batch_size=1),

@@ -38,7 +38,7 @@ CASES = [
         then="59.7 s if it fails once an hour and 4 min 54 s if it fails once a day",
         note="every 1 s of training",
         state=STATE,
-        # 23.5/24.5 of the 0.1 s: 80 %, all, and half as much again, 20 % by the spread and 30 % in the steps
+        # 23.5/24.5 of the 0.1 s: 80 %, all, and 50 % more: 20 % for the spread and 30 % for the steps
         removed=(0.256, 0.32, 0.48),
         fault=False,
     ),

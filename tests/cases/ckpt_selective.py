@@ -12,7 +12,7 @@ from advisor.rules.base import Intervention, Safety
 
 
 def scored(sequence: int = 2048):
-    """GPT-3's layers: 5 x 96 x 2048 / 12288 = 80, so that 70 % of a layer's activations are scores."""
+    """Return values of GPT-3's layers: 5 x 96 x 2048 / 12288 = 80, so 70 % of a layer's activations are scores."""
     return {
         memory_pressure: True,
         oom_count: 1,

@@ -17,7 +17,7 @@ from profiler.schema import DdpFact, Exchange
 
 
 def exchanging(share: float, name: str = "alltoall", changes=None):
-    """Of steps of 100 ms, `share` is exposed and half computes, on 8 ranks."""
+    """Return metrics of 100 ms steps on 8 ranks: `share` is exposed communication, and half computes."""
     longest = Exchange(name=name, group="0", calls=1000, seconds=share * 0.1, exposed=share * 0.1)
     values = {
         world_size: 8,

@@ -10,7 +10,7 @@ from profiler.schema import Exchange
 
 
 def reducing(changes=None, *, size: int = 4_000_000, waited: float | None = None):
-    """Of steps of 100 ms, 40 are exposed all-reduces at 2 GB/s, on 8 ranks."""
+    """Return metrics of 100 ms steps on 8 ranks: 40 ms are exposed all-reduces at 2 GB/s."""
     calls = 10
     longest = Exchange(
         name="allreduce", group="0", calls=calls, seconds=0.04, exposed=0.04, bytes=size * calls, waited=waited

@@ -14,7 +14,7 @@ from advisor.metrics.threads import (
 from advisor.models.state import State
 from advisor.rules.base import Intervention, Safety
 
-# One thread by the launcher, on eight cores.
+# The launcher set one thread, on eight cores.
 ONE = {
     on_cpu: True,
     threads: 1,

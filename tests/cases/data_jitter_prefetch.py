@@ -22,7 +22,7 @@ CASES = [
         given(JITTERY),
         code="prefetch_factor=8,  # was 2",
         state=State(phases={"forward": 0.012}, load=0.0062),
-        # A stall of 206 ms hidden for 180 instead of 36: 85 % of a wait of 34 % goes; half as much, and all of it.
+        # Of a 206 ms stall, 180 are hidden instead of 36: 85 % of a 34 % wait goes; at worst half of that, at best all.
         removed=(0.144, 0.289, 0.341),
         host_memory=2 * 6 * 1_000_000,
         intervention=Intervention(

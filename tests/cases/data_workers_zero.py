@@ -11,7 +11,7 @@ SLEEPY = LoaderFact(id=1, dataset="Photos", batch_size=16, place=Place(file="tra
 
 
 def run(fact=SLEEPY, make=0.2, step=0.05, cpu=1.0, cores=8, threads=1.0, size=1_000_000, **changed):
-    """A loader that takes `make` seconds a batch before a step of `step` seconds, on so many cores."""
+    """Return values of a loader that takes `make` s per batch, before a step of `step` s, on `cores` cores."""
     wait = changed.pop("wait", make / (make + step))
     return {
         loader: fact,
@@ -34,7 +34,7 @@ def without(metric, **changed):
 
 
 def tensors(number, make):
-    """Of a batch without bytes to speak of."""
+    """Return metrics of a batch with almost no bytes."""
     return given({**run(make=make, size=0), batch_tensors: number})
 
 

@@ -12,7 +12,7 @@ NO = Missing("No", "Yes.")
 
 
 def copying(part, fact=NO):
-    """Of steps of 100 ms, one takes copying and the rest of this part is a fifth of the waiting for launches."""
+    """Return metrics of 100 ms steps: copying takes 1 ms; the rest of `part` is a fifth of the waiting for launches."""
     return gpu_metrics(
         {
             gradient_copies: Copies(calls=161, seconds=0.001, late=0.2, share=0.02, place=""),

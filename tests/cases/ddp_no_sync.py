@@ -25,7 +25,7 @@ def accumulating(
     more: Mapping[Metric[Any], object] | None = None,
     **changed: object,
 ):
-    """Of 100 ms a step, 40 ms in exposed reductions."""
+    """Return metrics of 100 ms steps, with 40 ms in exposed reductions."""
     settings = {"ddp": True, **changed}
     return gpu_metrics(
         {
@@ -47,7 +47,7 @@ CASES = [
         code=("accumulate = 8", "model.no_sync()"),
         then="first 7 of 8",
         note="train.py, line 7",
-        # 7/8 of 40 ms, in the backward pass where steps do not measure communication.
+        # 7/8 of 40 ms, in the backward pass, as steps here do not measure communication.
         state=State(phases={"forward": 0.02, "backward": 0.08}),
         removed=(0.175, 0.28, 0.35),
         intervention=Intervention(name="no_sync", settings={"passes": 8}, safety=Safety.NUMERICS),

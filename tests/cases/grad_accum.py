@@ -17,8 +17,8 @@ VIA = Place(file="train.py", line=12, via=("transformers",))
 
 
 def full(batch: int = 16):
-    """79 GB full: 59 fixed, and 20 for 16 samples. In micro-batches the 4 GB of gradients stay, in whose room there
-    are activations now: 1.5 GB a sample, of which 9 fit."""
+    """Return values of a full 79 GB GPU: 59 fixed, and 20 for 16 samples. With micro-batches, the 4 GB of gradients
+    stay where activations are now: 1.5 GB per sample, of which 9 fit."""
     return {
         device: a_gpu(gb=79),
         loader: replace(LOADER, batch_size=batch),

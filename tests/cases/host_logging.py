@@ -12,7 +12,7 @@ def run(other=0.5, output=0.1, writes=2.0, step=0.02, batches=1.0):
 
 
 def timed(other=0.69, output=0.03, leading_up=0.62, batches=1.0):
-    """Of a step of 24 ms."""
+    """Return metrics of a step of 24 ms."""
     return given(
         {
             other_fraction: other,
@@ -25,7 +25,7 @@ def timed(other=0.69, output=0.03, leading_up=0.62, batches=1.0):
 
 
 def starved(output: float, wait: float, other: float = 0.14):
-    """Of a step of 115 ms, most of it waiting for data."""
+    """Return metrics of a step of 115 ms, most of it waiting for data."""
     return given(
         {
             other_fraction: other,
@@ -49,7 +49,7 @@ CASES = [
         code="if step % 186 == 0:",  # 0.65 / (1 % of 0.35)
         then="log handlers, fsync and the work that leads up to them take 65%",
         state=step_of(0.69),
-        # 185/186 of 0.03 and 0.62 times 0.5, 1 and, as `other` has no more than 0.69, 1.06
+        # 185/186 of 0.03 and 0.62 times 0.5, 1 and, because `other` is at most 0.69, 1.06
         removed=(0.338, 0.6465, 0.69),
     ),
     Fires(

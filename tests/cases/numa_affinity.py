@@ -12,7 +12,7 @@ UNKNOWN = Missing("It is unknown", "Record on Linux.")
 
 
 def far(nodes=2, near=0.5, copies=0.08, late=0.02, world=1):
-    """A GPU of the second node; the process may run on both."""
+    """Return metrics of a GPU on the second node; the process may run on both."""
     machine = {numa_nodes: nodes, gpu_node: 1, near_cores: near, world_size: world}
     return gpu_metrics({**machine, h2d_fraction: copies, launch_bound_index: late})
 

@@ -24,7 +24,7 @@ EIGHT_BITS = replace(ADAM, name="AdamW8bit", module="bitsandbytes.optim.adamw")
 
 
 def full():
-    """1.5e9 parameters on one GPU: one sample at a time, blocks checkpointed, moments in 8 bits, and still too much."""
+    """Return values of 1.5e9 parameters on one GPU: batches of one, checkpointed, 8-bit moments, and still too much."""
     return {
         device: a_gpu("NVIDIA A10", (8, 6), 24),
         loader: replace(LOADER, batch_size=1),
@@ -45,7 +45,7 @@ def full():
 
 
 def sharded():
-    """The same number of parameters on each of 8 ranks of a node, everything sharded."""
+    """Return values of the same number of parameters on each of 8 ranks of a node, everything sharded."""
     return {
         **full(),
         world_size: 8,

@@ -14,7 +14,7 @@ BILLIONS = replace(ADAM, parameters=3 * GB, tensors=300)
 
 
 def full():
-    """3e9 parameters in fp32: 24 GB of moments go to 3e9 x 2.03 = 6.09."""
+    """Return values of 3e9 parameters in fp32: 24 GB of moments become 3e9 x 2.03 = 6.09."""
     return {
         device: a_gpu(gb=80),
         optimizer: BILLIONS,

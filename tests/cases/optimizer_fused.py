@@ -44,7 +44,7 @@ CASES = [
         then="1200 tensors, of 528 elements on average, instead of a loop",
         note="not fused",
         state=STATE,
-        # beside the optimizer's 0.6 the passes lose 12 % of it or, as 25 % would be too many, 30 % of their own 0.4
+        # besides the optimizer's 0.6, the passes lose 12 % of it or, as 25 % is too much, 30 % of their own 0.4
         removed=(0.4, 0.6 * (1 - 1 / 4.5) + 0.072, 0.6 * (1 - 1 / 7) + 0.12),
         fault=False,
         intervention=Intervention(name="fused_optimizer", settings={"name": "AdamW"}, safety=Safety.NUMERICS),

@@ -8,7 +8,7 @@ from advisor.metrics.settings import packs_sequences
 from advisor.models.state import State
 from profiler.schema import LoaderFact, PaddingFact, Place
 
-# Sequences of 128 and of 64 tokens, of which 50 and 50 lie in 512: real 9600, real pairs 50 x (16384 + 4096).
+# 50 sequences of 128 tokens and 50 of 64, padded to 512: 9600 real tokens, 50 x (16384 + 4096) real pairs.
 PADDED = PaddingFact(
     id=1,
     told_by="batch['attention_mask']",

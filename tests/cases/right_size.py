@@ -14,7 +14,7 @@ WAITING = {"forward": 0.16, "backward": 0.34, "communication": 0.4}
 
 
 def scaled(exposed: float = 0.4):
-    """Eight GPUs. On four: T1/T0 = 2 x 0.6 + 0.4 x (3/4) / (7/8) = 1.543, and half of that in GPU-hours."""
+    """Return values of 8 GPUs. On four, T1/T0 = 2 x 0.6 + 0.4 x (3/4) / (7/8) = 1.543; in GPU-hours, half of that."""
     return {
         device: a_gpu(count=8),
         world_size: 8,

@@ -20,7 +20,7 @@ def works(
     given=(),
     line=None,
 ):
-    """Ranks that work so long a step: 30 ms in the forward pass, 20 ms in the backward pass, the rest in `phase`."""
+    """Return metrics of ranks that work `seconds` per step: 30 ms forward, 20 ms backward, the rest in `phase`."""
     ranks = tuple(
         OwnWork(number, (each,), each, {"data_wait": 0.0, "forward": 0.03, "other": 0.0, phase: each - 0.05})
         for number, each in enumerate(seconds)
@@ -61,7 +61,7 @@ CASES = [
     Fires(
         "where its batches are larger, all of its lines take longer",
         works(0.06, 0.12, given=(Cause("batches", "rank 1 has 64 samples per batch, rank 0 16"),), line=NORMALIZE),
-        then="Give every rank as many samples",
+        then="Give every rank the same number of samples",
     ),
     Fires("half as long again in each of ten steps", works(0.06, 0.12, steps=10)),
     NotMeasured("in nine steps", works(0.06, 0.12, steps=9)),
@@ -100,7 +100,7 @@ CASES = [
     Fires(
         "its batches are larger",
         works(0.06, 0.12, phase="forward", given=(Cause("batches", "rank 1 has 64 samples per batch, rank 0 16"),)),
-        then="rank 1 has 64 samples per batch, rank 0 16. Give every rank as many samples",
+        then="rank 1 has 64 samples per batch, rank 0 16. Give every rank the same number of samples",
     ),
     *(
         Fires(f"the difference is {phase}", works(0.06, 0.12, phase=phase), then=cure)

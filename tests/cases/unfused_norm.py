@@ -28,7 +28,7 @@ CASES = [
         normalizing(0.1),
         code="rms_norm(",
         then="8 kernels move 8.38 GiB per step in forward passes; a fused kernel would move 954 MiB",
-        note="8 kernels for each of 65 per step",
+        note="8 kernels for each of 65 normalizations per step",
         state=State(phases={"forward": 0.03, "backward": 0.07}, membound=0.04),
         removed=(0.08, 0.16, 0.24),
         by_hand=True,

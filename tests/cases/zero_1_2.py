@@ -22,7 +22,7 @@ from advisor.rules.base import Intervention, Safety
 
 
 def replicated():
-    """1.5e9 parameters in 16 bits with an fp32 master copy under Adam, on 8 ranks with 40 GB each."""
+    """Return values of 1.5e9 parameters in 16 bits with an fp32 master copy under Adam, on 8 ranks with 40 GB each."""
     return {
         device: a_gpu("NVIDIA A100-SXM4-40GB", gb=40, count=8),
         world_size: 8,

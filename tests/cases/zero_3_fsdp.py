@@ -27,9 +27,10 @@ SIX_BILLION = replace(
 
 
 def short(**changes: object):
-    """6e9 parameters in 16 bits with 4 bytes each of optimizer state, on 8 ranks with 40 GB; ZeRO 1 has brought them to
-    12 + 12 + 3 GB. Stage 2 would free 10.5 GB; stage 3 twice that, less 1.6 for two gathered units of 0.8 GB: that is
-    what the blocks leave of the weights.
+    """Return values of 6e9 parameters in 16 bits with 4 bytes each of optimizer state, on 8 ranks with 40 GB.
+
+    ZeRO 1 has reduced them to 12 + 12 + 3 GB. Stage 2 would free 10.5 GB; stage 3 twice that, minus 1.6 for two
+    gathered units of 0.8 GB, which is the part of the weights outside the blocks.
     """
     return {
         device: a_gpu("NVIDIA A100-SXM4-40GB", gb=40, count=8),
@@ -48,7 +49,7 @@ def short(**changes: object):
 
 
 def without_oom(headroom: float):
-    """10.5 GB of 40 are freed by stage 2: 8 % are left free at a headroom of -0.1825."""
+    """Return the same without an OOM: stage 2 frees 10.5 GB of 40, leaving 8 % free at a headroom of -0.1825."""
     return {**short(), oom_count: 0, alloc_retries: 3, mem_headroom: headroom}
 
 

@@ -15,7 +15,7 @@ BUSY = {"forward": 0.2, "backward": 0.42, "communication": 0.3}
 
 
 def sharded(changes: dict[Metric, object] | None = None, *, phases=BUSY, goals: Goals | None = None):
-    """Full states of 6 GB, 1.5 of them weights, on 8 ranks under stage 3; a fifth of each 80 GB is free."""
+    """Return metrics of full states of 6 GB, 1.5 of them weights, on 8 ranks under stage 3; a fifth of 80 GB free."""
     return gpu_metrics(
         {
             device: a_gpu(count=8),
@@ -32,7 +32,7 @@ def sharded(changes: dict[Metric, object] | None = None, *, phases=BUSY, goals: 
 
 
 def on_the_host(changes: dict[Metric, object] | None = None, **phases: float):
-    """1e9 parameters that Adam updates on the host: 8 GB of state there, and as much of weights and gradients."""
+    """Return metrics of 1e9 parameters updated by Adam on the host: 8 GB of state there, 8 of weights and gradients."""
     fact = replace(ADAM, device="cpu", parameters=GB, state_bytes=8 * GB)
     shares = {"forward": 0.2, "backward": 0.32, "optimizer": 0.4, **phases}
     return gpu_metrics({optimizer: fact, mem_headroom: 0.40, **(changes or {})}, phases=shares)

@@ -1,4 +1,4 @@
-"""Several profile-trains of one job, each a node's or a rank's, record into one folder."""
+"""Several profile-train processes of one job, one per node or per rank, record into one folder."""
 
 import json
 import socket
@@ -40,8 +40,8 @@ def check(folder):
     assert [problem for problem in profile.problems if problem.source == "ranks"] == []
 
 
-def test_two_nodes_of_torchrun_on_one_machine(script, start, tmp_path):
-    """Of one host name; the last to end makes the report of both."""
+def test_two_torchrun_nodes_on_one_machine_share_a_folder(script, start, tmp_path):
+    """Both have the same host name; the last to end makes the report of both."""
     program = script(TRAIN)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -68,7 +68,7 @@ def test_two_nodes_of_torchrun_on_one_machine(script, start, tmp_path):
 
 
 def test_tasks_of_srun_share_the_folder_of_their_job(script, start, tmp_path):
-    """Each with a profile-train of its own; none is given a folder to record into."""
+    """Each task has its own profile-train; none is given a folder to record into."""
     program = script(TRAIN)
     slurm = {**STEP, "SLURM_JOB_ID": "77", "SLURM_NODEID": "0", "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2"}
     tasks = [

@@ -1,4 +1,4 @@
-"""Models that are spread over a mesh of ranks: how many of them share the data."""
+"""Models that are spread over a mesh of ranks: how many ranks share the data."""
 
 import json
 
@@ -41,7 +41,7 @@ os._exit(0)  # after so many groups gloo's threads now and then abort the interp
 """
 
 
-def test_ranks_that_share_the_data(script, start):
+def test_number_of_data_parallel_ranks_is_recorded(script, start):
     ran = start(
         *("torchrun", "--standalone", "--nproc-per-node", "4", script(MESHES)),
         env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},

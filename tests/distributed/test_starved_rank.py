@@ -1,4 +1,4 @@
-"""A rank whose core others want: the kernel reports how long it waits for it."""
+"""A rank that shares its core with others: the kernel reports how long it waits for the core."""
 
 import json
 import os
@@ -47,7 +47,7 @@ dist.destroy_process_group()
     sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2 or not Path("/proc/self/schedstat").exists(),
     reason="needs two cores and a kernel that keeps statistics of its scheduler",
 )
-def test_a_rank_that_waits_for_its_core(script, start_profiled, report):
+def test_rank_starved_of_cpu_is_named_with_host_cause(script, start_profiled, report):
     words = ("torchrun", "--standalone", "--nproc-per-node", "2", script(RANKS))
     ran = start_profiled(*words, env={"OMP_NUM_THREADS": "1"}).finish()
     assert ran.status == 0, ran.err.decode()

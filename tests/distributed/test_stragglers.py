@@ -1,4 +1,4 @@
-"""One slow rank of several that really reduce gradients: it is named, and why, if that was measured."""
+"""One slow rank among several that really reduce gradients: it is named, with the cause if that was measured."""
 
 import json
 

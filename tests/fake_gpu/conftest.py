@@ -1,4 +1,4 @@
-"""The tier of tests on the CUDA stand-in: real programs with torch's CUDA build, on GPUs that are simulated."""
+"""The tier of tests on the CUDA stand-in: real programs with torch's CUDA build, on simulated GPUs."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from fake_gpu import make, why_not
 HERE = Path(__file__).parent
 
 
-@pytest.hookimpl(tryfirst=True)  # before a test without a tier is taken for a unit
+@pytest.hookimpl(tryfirst=True)  # before a test without a tier counts as a unit test
 def pytest_collection_modifyitems(items):
     mine = [item for item in items if HERE in item.path.parents]
     reason = why_not() if mine else None
@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture
 def fake_gpu(tmp_path):
-    """Return simulated GPUs; takes the arguments of `fake_gpu.make` but the folder."""
+    """Return a function that makes simulated GPUs, with the arguments of `fake_gpu.make` except the folder."""
     made = 0
 
     def gpus(devices="H100:80", **how):

@@ -35,8 +35,8 @@ print("done", loss.item())
 """
 
 
-def test_a_whole_step_is_captured_as_without_us_and_each_replay_is_a_step(fake_gpu, script):
-    """And two thousand passes without an optimizer afterwards leave no events behind."""
+def test_whole_step_graph_capture_works_and_each_replay_is_a_step(fake_gpu, script):
+    """Two thousand passes without an optimizer afterwards leave no events behind, either."""
     gpu, train = fake_gpu(), script(WHOLE_STEP)
     plain, recorded = gpu.run(train), gpu.record(train)
     assert (plain.status, recorded.status) == (0, 0), recorded.err.decode()
@@ -67,8 +67,8 @@ for _ in range(40):
 """
 
 
-def test_models_on_gpus_of_their_own_are_timed_there_and_no_other_gpu_is_touched(fake_gpu, script):
-    gpu = fake_gpu("H100:80,H100:80,H100:80", speed=0.02)  # slow enough for the host of a busy machine to keep ahead
+def test_models_are_timed_on_their_own_gpus_without_touching_others(fake_gpu, script):
+    gpu = fake_gpu("H100:80,H100:80,H100:80", speed=0.02)  # slow enough for the host of a busy machine to stay ahead
     train = script(IN_TURNS)
     plain, recorded = gpu.run(train), gpu.record(train)
     assert recorded.status == 0, recorded.err.decode()

@@ -100,11 +100,11 @@ with torch.cuda.device(first):
     print("captured", loss.item())
 """
 SEEN = {"launch", "gemm", "malloc", "free", "memcpy_async", "memcpy_sync", "memset", "stream_sync", "device_sync"}
-"""Calls that the profiler makes none of."""
+"""Calls that the profiler never makes."""
 
 
-def test_one_process_after_another_way_of_training(fake_gpu, script):
-    """Mixed precision, memory that runs out and is caught, two GPUs in turns, a captured step, a model on both.
+def test_ways_of_training_run_unchanged_in_one_process(fake_gpu, script):
+    """Mixed precision, a caught out-of-memory error, two GPUs in turns, a captured step, a model on both.
 
     The first GPU is never used: it gets no context from us, whether torch makes one there (2.14) or not (2.8).
     """
@@ -137,7 +137,7 @@ print("never printed")
 """
 
 
-def test_memory_that_runs_out_ends_the_program_and_the_report_names_what_frees_some(fake_gpu, script):
+def test_out_of_memory_ends_program_unchanged_and_report_advises_remedy(fake_gpu, script):
     gpu, train = fake_gpu("A100:8"), script(TOO_LARGE)
     plain, recorded = gpu.run(train), gpu.record(train, options=("--no-windows",))
     assert (plain.status, plain.out) == (1, b"")
@@ -178,8 +178,8 @@ print(len(torch._dynamo.utils.get_compilation_metrics()))
 """
 
 
-def test_nothing_of_the_agent_is_compiled(fake_gpu, script):
-    """Hooks call what marks the ends of phases on a GPU."""
+def test_agent_code_is_not_compiled(fake_gpu, script):
+    """Hooks call the code that marks the ends of phases on a GPU."""
     gpu, train = fake_gpu("A100:8"), script(COMPILED)
     plain, recorded = gpu.run(train), gpu.record(train, options=("--no-windows",))
     assert plain.status == 0, plain.err.decode()

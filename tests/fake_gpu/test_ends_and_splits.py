@@ -1,4 +1,4 @@
-"""Step times of programs that end before their GPU has, and of models that lie on two GPUs."""
+"""Step times of programs that end before their GPU does, and of models on two GPUs."""
 
 from itertools import pairwise
 from statistics import median
@@ -61,13 +61,13 @@ loss.item()
 
 
 def periods(run, device=0, each=1):
-    """What the GPU took from a step's first spin to the next step's."""
+    """Return the GPU's time from each step's first spin to the next step's, in seconds."""
     starts = [op.start for op in run.ops if "spin_kernel" in op.name and op.device == device][::each]
     assert len(starts) == STEPS
     return [(after - before) * 1e-9 for before, after in pairwise(starts)]
 
 
-def test_a_program_that_waits_only_at_its_end_has_the_gpus_step_times(fake_gpu, script):
+def test_program_that_syncs_only_at_its_end_has_gpu_step_times(fake_gpu, script):
     run = fake_gpu().record(script(LOOP), 0.2, "waits")
     known = periods(run)
     assert min(known) >= 0.2
@@ -76,13 +76,13 @@ def test_a_program_that_waits_only_at_its_end_has_the_gpus_step_times(fake_gpu, 
     assert median(durations) == pytest.approx(median(known), rel=NEAR)
 
 
-def test_a_program_that_waits_at_its_end_has_a_time_for_each_step(fake_gpu, script):
+def test_program_that_syncs_at_its_end_reaches_every_step(fake_gpu, script):
     run = fake_gpu().record(script(LOOP), 0.2, "waits")
     assert not any(step.tags & TAG_UNREACHED for step in run.steps)
 
 
 def test_steps_that_the_gpu_has_not_reached_at_the_end_have_no_time(fake_gpu, script):
-    """Each takes the GPU 60 s; the program does not wait for one of them, and neither do we."""
+    """Each step takes the GPU 60 s; the program does not wait for any of them, and neither do we."""
     gpu = fake_gpu()
     run = gpu.record(script(LOOP), 60, "ends", options=("--no-windows",))
     assert run.status == 0, run.err.decode()
@@ -93,7 +93,7 @@ def test_steps_that_the_gpu_has_not_reached_at_the_end_have_no_time(fake_gpu, sc
 
 
 @pytest.mark.parametrize("how", ["whole", "stages"])
-def test_a_step_of_a_model_on_two_gpus_has_its_time_and_no_phases(fake_gpu, script, how):
+def test_step_of_a_model_on_two_gpus_has_a_duration_but_no_phases(fake_gpu, script, how):
     run = fake_gpu("H100:80,H100:80").record(script(SPLIT), how)
     assert run.status == 0, run.err.decode()
     known = median(periods(run, device=1, each=2))

@@ -28,7 +28,7 @@ STEPS = 4_000
 
 
 @pytest.mark.parametrize("way", ["optimizer", "forward only"])
-def test_events_streams_and_contexts_stay_as_many(fake_gpu, script, way):
+def test_events_streams_and_contexts_do_not_accumulate(fake_gpu, script, way):
     recorded = fake_gpu(speed=100.0).record(script(LOOP), STEPS, way)
     assert recorded.status == 0, recorded.err.decode()
     assert recorded.problems == {}

@@ -86,11 +86,12 @@ WORDS = {"transformers": TRAINER, "lightning": LIGHTNING}
 
 @pytest.fixture
 def alike(fake_gpu, tmp_path):
-    """Run a program plain and recorded, with windows, and say what it printed once all is equal but times."""
+    """Return a function that runs a program plain and recorded, with windows, checks that all but times is equal, and
+    returns what the program printed and the recorded run."""
 
     def run(*words, devices="A100:40"):
         gpu = fake_gpu(devices)
-        folders = [tmp_path / name for name in ("plain", "recorded")]  # what it saves is not found by the other
+        folders = [tmp_path / name for name in ("plain", "recorded")]  # one must not find what the other saves
         for folder in folders:
             folder.mkdir()
         plain = gpu.run(*words, cwd=folders[0])
@@ -109,12 +110,12 @@ def alike(fake_gpu, tmp_path):
 
 
 def _without_times(out):
-    """Replace what differs between two plain runs, too."""
+    """Replace what differs even between two plain runs."""
     return re.sub(r"('\w*(?:runtime|per_second)': )'?[\d.e-]+'?", r"\1...", out.decode())
 
 
 @pytest.mark.parametrize("framework", WORDS)
-def test_a_framework(alike, script, framework):
+def test_framework_trains_unchanged(alike, script, framework):
     pytest.importorskip(framework, reason=f"{framework} could not be installed")
     said, recorded = alike(script(WORDS[framework]))
     assert "trained" in said
@@ -122,7 +123,7 @@ def test_a_framework(alike, script, framework):
     assert sum(step.micro_steps * step.count for step in recorded.steps) == batches[framework]
 
 
-def test_two_processes_on_two_gpus(alike, script):
+def test_two_ranks_on_two_gpus_train_unchanged(alike, script):
     said, recorded = alike(
         "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script(PARALLEL),
         devices="A100:40,A100:40",
@@ -132,6 +133,6 @@ def test_two_processes_on_two_gpus(alike, script):
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
-def test_a_sample(alike, sample):
+def test_sample_trains_unchanged(alike, sample):
     said, _ = alike(sample, "--steps", "30")
     assert "loss" in said

@@ -1,4 +1,4 @@
-"""The stand-in refuses what CUDA refuses, and a recorded program is refused no more than a plain one."""
+"""The stand-in refuses what CUDA refuses; a recorded program gets no more refusals than a plain one."""
 
 import pytest
 
@@ -40,7 +40,8 @@ UNSAFE = {
 
 @pytest.fixture
 def said(fake_gpu, script):
-    """Return the lines a program prints on simulated GPUs; with `recorded`, under profile-train."""
+    """Return a function that returns the lines a program prints on simulated GPUs; with `recorded`, under
+    profile-train."""
 
     def run(text, *words, devices="H100:80", recorded=False, **how):
         gpu = fake_gpu(devices, **how)
@@ -66,7 +67,7 @@ def test_unsafe_calls_are_refused_while_capturing_and_invalidate_it(said):
         assert (then == "allowed") == (not of_the_capture), (name, then)
 
 
-def test_a_capture_ends_where_it_began_and_with_all_joined(said):
+def test_capture_with_an_unjoined_stream_is_refused(said):
     lines = said(
         """
         x = torch.zeros(8, device="cuda"); torch.cuda.synchronize()
@@ -102,7 +103,7 @@ print(refused(lambda: Stream("cuda:1").wait_event(a)))
     assert [line == "allowed" for line in lines] == [False, False, True], lines
 
 
-def test_what_was_destroyed_is_no_longer_there(said):
+def test_destroyed_events_and_streams_are_invalid(said):
     lines = said("""
 cuda = machine
 event, stream = ctypes.c_void_p(), ctypes.c_void_p()
@@ -114,7 +115,7 @@ print(cuda.cudaStreamDestroy(stream), cuda.cudaStreamSynchronize(stream), cuda.c
     assert [line.split() for line in lines] == [["0", "0"], ["0", "400", "400"], ["0", "400", "400"]]
 
 
-def test_an_assert_on_the_device_stays(said):
+def test_device_side_assert_is_sticky(said):
     lines = said(
         """
 x = torch.zeros(8, device="cuda")
@@ -126,7 +127,7 @@ print(message); print(refused(torch.cuda.synchronize)); print(refused(lambda: to
     assert all("device-side assert" in line for line in lines), lines
 
 
-def test_memory_ends_at_the_size_of_the_device(said):
+def test_allocation_beyond_device_memory_fails(said):
     lines = said(
         """
 total = torch.cuda.mem_get_info()[1] >> 20

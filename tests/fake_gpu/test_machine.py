@@ -1,4 +1,4 @@
-"""The stand-in itself: what it simulates is what CUDA would do."""
+"""The stand-in itself simulates what CUDA would do."""
 
 import json
 
@@ -19,7 +19,7 @@ print("loss", loss.item(), torch.cuda.max_memory_allocated())
 """
 
 
-def test_a_recorded_program_makes_the_same_calls_but_for_events(fake_gpu, script):
+def test_recorded_program_makes_the_same_cuda_calls_except_events(fake_gpu, script):
     gpu, train = fake_gpu(), script(TRAIN)
     plain, recorded = gpu.run(train, 100), gpu.record(train, 100)
     assert (plain.status, recorded.status) == (0, 0), recorded.err.decode()
@@ -72,7 +72,7 @@ print(json.dumps(kernels))
 """
 
 
-def test_cupti_is_torn_down_in_a_call_after_each_profile_and_starts_again(fake_gpu, script):
+def test_cupti_is_finalized_after_each_profile_and_restarts(fake_gpu, script):
     ran = fake_gpu(env={"TEARDOWN_CUPTI": "1"}).run(script(TEARDOWN))
     assert ran.status == 0, ran.err.decode()
     assert json.loads(ran.out) == [3, 3]
@@ -95,8 +95,8 @@ print(torch.autograd._profiler_enabled())
 """
 
 
-def test_a_program_whose_cupti_is_torn_down_ends_while_a_window_is_open(fake_gpu, script):
-    """Kineto then waits for a call of CUDA, and so does the process for Kineto."""
+def test_program_with_cupti_teardown_can_exit_during_a_window(fake_gpu, script):
+    """Kineto then waits for a CUDA call, and the process waits for Kineto."""
     ran = fake_gpu(env={"TEARDOWN_CUPTI": "1"}).record(script(OPEN_AT_THE_END), options=("--budget", "0.5"))
     assert ran.out.split() == [b"True"]
     assert ran.status == 0, ran.err.decode()

@@ -1,4 +1,4 @@
-"""What is recorded of a training is what its GPU did."""
+"""The recording of a training run matches what its GPU did."""
 
 from collections import Counter
 from functools import cache
@@ -9,9 +9,10 @@ from fake_gpu_scenes import SCENES, SETTLED, record, steps
 from fake_gpu_truth import Truth
 
 NEAR = 0.03
-"""What a figure may differ from the truth by."""
+"""Largest relative difference between a value and the truth."""
 SHORTEST = 0.010
-"""Seconds of the shortest phase that a scene simulates: of less, this much times NEAR may be missing."""
+"""Seconds of the shortest phase that a scene simulates: for a shorter one, NEAR times this is the largest
+difference."""
 
 RANKS = [(name, rank) for name, scene in SCENES.items() for rank in range(scene.ranks)]
 PHASES = ("duration", "forward", "backward", "optimizer", "other", "data")
@@ -19,7 +20,7 @@ PHASES = ("duration", "forward", "backward", "optimizer", "other", "data")
 
 @pytest.fixture(scope="session")
 def scene(tmp_path_factory):
-    """Return a scene's recording and, of a rank, the truth."""
+    """Return a function that returns a scene's recording and the truth about a rank."""
     base = tmp_path_factory.getbasetemp()
     shared = (base.parent if base.name.startswith("popen-") else base) / "scenes"
 
@@ -36,7 +37,7 @@ def scene(tmp_path_factory):
 
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize(("name", "rank"), RANKS)
-def test_a_phase_takes_as_long_as_on_the_gpu(scene, name, rank, phase):
+def test_phase_time_matches_simulated_gpu(scene, name, rank, phase):
     run, truth = scene(name, rank)
     columns = ("data_wait", "loader_overhead") if phase == "data" else (phase,)
     pairs = [
@@ -51,7 +52,7 @@ def test_a_phase_takes_as_long_as_on_the_gpu(scene, name, rank, phase):
 def measured(run, truth):
     """Return a rank's steps; None for those with a tag, and for those that were estimated.
 
-    On a busy machine marks cost more and pause: a step then has the shares of the one before, of another length.
+    On a busy machine marks cost more and pause: a step then has the shares of the step before, with another duration.
     """
     found, before = [], None
     for step in steps(run, truth.pid):
@@ -64,13 +65,13 @@ def measured(run, truth):
 
 @pytest.mark.parametrize(("phase", "seconds"), [("forward", 0.020), ("backward", 0.040), ("optimizer", 0.010)])
 @pytest.mark.parametrize("name", ["plain", "other on a slow GPU", "memory and side stream"])
-def test_spins_take_the_time_they_were_given(scene, name, phase, seconds):
+def test_spin_kernels_take_at_least_their_configured_time(scene, name, phase, seconds):
     _, truth = scene(name)
     assert truth.typical(phase) >= seconds
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_the_program_ends_well_and_leaves_no_events(scene, name):
+def test_program_completes_without_leaking_events(scene, name):
     run, _ = scene(name)
     assert run.status == 0
     assert run.run.outcome == "completed"
@@ -80,12 +81,12 @@ def test_the_program_ends_well_and_leaves_no_events(scene, name):
 COLUMNS = ("duration", "busy", "communication", "communication_exposed", "h2d", "h2d_pageable", "idle_data", "idle")
 IDLE = ("idle_sync", "idle_launch", "idle_other")
 CAUSES = {"sync": "idle_sync", "copies": "idle_sync", "slow host": "idle_launch"}
-"""Why the GPU of a scene has nothing to do."""
+"""The kind of idle time of a scene's GPU."""
 
 
 @pytest.mark.parametrize("column", COLUMNS)
 @pytest.mark.parametrize("name", SCENES)
-def test_a_window_tells_what_the_gpu_did(scene, name, column):
+def test_window_matches_simulated_gpu_activity(scene, name, column):
     run, truth = scene(name)
     windows = [window for window in run.tables.windows if window.device == "cuda"]
     assert windows
@@ -94,7 +95,7 @@ def test_a_window_tells_what_the_gpu_did(scene, name, column):
         known = truth.shares(begin, begin + window.duration)
         reported = sum(getattr(window, each) for each in IDLE) if column == "idle" else getattr(window, column)
         assert abs(reported - known[column]) <= NEAR * max(known[column], SHORTEST * window.steps)
-        if column == "idle" and name in CAUSES and not window.shapes:  # a busy host adds late launches of its own
+        if column == "idle" and name in CAUSES and not window.shapes:  # a busy host adds its own late launches
             assert getattr(window, CAUSES[name]) >= 0.9 * reported
 
 
@@ -129,20 +130,20 @@ def rows(table):
 
 
 @rows(OF_WINDOWS)
-def test_a_share_is_what_windows_saw_of_steps_that_nobody_profiled(scene, metric, share, name):
+def test_window_shares_are_relative_to_unprofiled_steps(scene, metric, share, name):
     run, truth = scene(name)
     known = a_step(run, truth)[share] / truth.steady["duration"]
     assert run.result["metrics"][metric]["value"] == pytest.approx(min(1, known), abs=0.01)
 
 
 @rows(OF_STEPS)
-def test_a_share_is_that_of_steps_that_nobody_profiled(scene, metric, share, name):
+def test_step_shares_match_unprofiled_steps(scene, metric, share, name):
     run, truth = scene(name)
     known = truth.steady[share] / truth.steady["duration"]
     assert run.result["metrics"][metric]["value"] == pytest.approx(known, abs=NEAR)
 
 
-def test_copies_from_pageable_memory_are_told_from_pinned_ones(scene):
+def test_pageable_copies_are_distinguished_from_pinned_ones(scene):
     run, truth = scene("copies")
     step = a_step(run, truth)
     known = step["h2d_pageable"] / step["h2d"]
@@ -159,7 +160,7 @@ def test_communication_behind_the_backward_pass_is_hidden(scene):
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_utilization_by_nvml_is_the_share_of_time_with_kernels(scene, name):
+def test_nvml_utilization_is_the_fraction_of_time_with_kernels(scene, name):
     run, truth = scene(name)
     begin, end = truth.span
     samples = [
@@ -171,7 +172,7 @@ def test_utilization_by_nvml_is_the_share_of_time_with_kernels(scene, name):
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_peaks_of_memory_are_torchs_own(scene, name):
+def test_peak_memory_matches_torch(scene, name):
     run, _ = scene(name)
     _, allocated, reserved = run.out.split()[-3:]
     metrics = run.result["metrics"]
@@ -180,7 +181,7 @@ def test_peaks_of_memory_are_torchs_own(scene, name):
 
 
 @pytest.mark.parametrize("name", [name for name in SCENES if "second GPU" not in name])
-def test_headroom_is_what_the_device_has_left(scene, name):
+def test_memory_headroom_is_the_unused_device_memory(scene, name):
     run, _ = scene(name)
     context = 500 << 20
     total = int(SCENES[name].devices.partition(",")[0].partition(":")[2]) << 30
@@ -190,7 +191,7 @@ def test_headroom_is_what_the_device_has_left(scene, name):
     assert metrics["mem_headroom"]["value"] == pytest.approx(left, abs=0.001)
 
 
-def test_a_straggler_is_waited_for_by_the_other_rank(scene):
+def test_straggler_skew_is_measured_in_the_other_ranks_wait(scene):
     run, truth = scene("straggler")
     (communication,) = {op.name for op in truth.ops if op.kind == "collective" and "AllReduce" in op.name}
     assert communication.startswith("ncclDevKernel")
@@ -198,8 +199,8 @@ def test_a_straggler_is_waited_for_by_the_other_rank(scene):
     assert run.result["metrics"]["straggler_skew"]["value"] == pytest.approx(0.030 / 0.070, rel=NEAR)
 
 
-def test_a_rank_that_is_slower_in_all_it_does_is_as_slow_as_its_kernels(scene):
-    """Its backward pass is the shortest: the other rank waits in its own."""
+def test_skew_of_a_uniformly_slow_rank_matches_its_kernels(scene):
+    """The slow rank's backward pass is the shortest: the other rank waits in its own."""
     own = []
     for rank, backward in ((0, 0.040), (1, 0.048)):
         run, truth = scene("slow rank", rank)

@@ -23,7 +23,7 @@ torch.cuda.synchronize()
 """
 
 
-def test_windows_survive_and_name_what_blocks(fake_gpu, script):
+def test_windows_are_recorded_and_name_the_blocking_call(fake_gpu, script):
     ran = fake_gpu(speed=0.05).record(script(TRAIN), options=("--budget", "0.5"))
 
     assert ran.status == 0, ran.err.decode()
@@ -37,7 +37,7 @@ def test_windows_survive_and_name_what_blocks(fake_gpu, script):
         parts = ("busy", "h2d", "idle_data", "idle_sync", "idle_launch", "idle_other")
         assert sum(getattr(window, part) for part in parts) == pytest.approx(window.duration)
         assert 0 < window.host_launch < window.duration
-    # Between two steps the GPU waits for the blocking copy, and for nothing that is called .item().
+    # Between two steps the GPU waits for the blocking copy, and not for an .item().
     assert {sync.cause for sync in ran.tables.syncs} == {"copy_in"}
     (shown,) = ran.result["traces"]
     assert sum(shown["time"].values()) == pytest.approx(1)
@@ -89,11 +89,11 @@ KINDS = {
     "reduction": {"13reduce_kernel": 1e-3},
     "optimizer": {"multi_tensor": 1e-3},
 }
-"""Seconds of a call by kind of kernel and a part of its name."""
+"""Seconds per call, by kind of kernel and a part of its name."""
 MEMORY_BOUND = ("elementwise", "normalization", "loss", "reduction", "copy")
 
 
-def test_a_kind_of_kernel_has_the_share_of_the_time_that_it_took(fake_gpu, script):
+def test_kernel_kind_shares_match_simulated_times(fake_gpu, script):
     kernels = {part: seconds for parts in KINDS.values() for part, seconds in parts.items()}
     ran = fake_gpu(kernels=kernels).record(script(CLASSES), options=("--budget", "0.5"))
     assert ran.status == 0, ran.err.decode()

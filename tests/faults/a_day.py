@@ -1,6 +1,6 @@
-"""Record 24 h that pass in seconds: `python a_day.py <run folder> <seconds a step> <rings of workers a minute>`.
+"""Record 24 h that pass in seconds: `python a_day.py <run folder> <seconds per step> <rings of workers per minute>`.
 
-Real rings, recorder and store; only the clock and the sampler of the host are made up. Prints what it came to, as JSON.
+Rings, recorder and store are real; only the clock and the host's sampler are simulated. Prints the outcome as JSON.
 """
 
 import json
@@ -19,12 +19,12 @@ from profiler.recorder import record
 from profiler.schema import HostSample
 
 HOURS = 24
-POLL = 10.0  # so many simulated seconds; ten a second, as in truth, would take an hour
+POLL = 10.0  # simulated seconds between polls; ten polls a second, as in reality, would take an hour
 OURSELVES = os.getpid()
 
 
 class Host:
-    """A program of one process, which is us."""
+    """A stand-in for the host's sampler; the program is this process alone."""
 
     pids = frozenset((OURSELVES,))
 
@@ -36,7 +36,7 @@ class Host:
 
 
 class Clock:
-    """What both ends read in place of the monotonic clock."""
+    """The clock that both ends read instead of the monotonic clock."""
 
     now = 0
 
@@ -65,7 +65,7 @@ def main(folder, step, workers):
         writer.write(thread, ring.FORWARD, begin + length // 10, begin + length // 3, 1, 1, 1)
         writer.write(thread, ring.BACKWARD, begin + length // 3, begin + length // 2)
         writer.write(thread, ring.OPTIMIZER, end - length // 10, end, 1)
-        if workers and int(end / 60e9) > int(begin / 60e9):  # an epoch is over: the next has workers of its own
+        if workers and int(end / 60e9) > int(begin / 60e9):  # an epoch is over: the next one has new workers
             for _ in range(workers):
                 started += 1
                 work(rings, started, begin)
@@ -79,7 +79,7 @@ def main(folder, step, workers):
 
 
 def work(rings, number, begin):
-    """A worker that makes ten batches and ends."""
+    """Write the ring of a worker that makes ten batches and ends."""
     posix.getpid = lambda: 1_000_000 + number
     (rings / f"{number}.facts").write_text(json.dumps({"kind": "process", "t": begin, "role": "worker"}) + "\n")
     writer = ring.RingWriter(str(rings / f"{number}.ring"), 1 << 11)

@@ -12,8 +12,8 @@ from advisor.report.render.terminal import summarize
 
 @pytest.fixture
 def check_report():
-    """Make the report of a run, and assert that terminal, report.md and result.json say this; gives back result.json's
-    `run`. `shown` are sources: what each of them has reported is what they must say."""
+    """Return a function that makes the report of a run, asserts that terminal, report.md and result.json contain these
+    sentences and everything that the sources in `shown` reported, and returns result.json's `run`."""
 
     def check(ran, *sentences, shown=()):
         terminal = Console(file=io.StringIO(), width=80)

@@ -1,6 +1,6 @@
 """The fault matrix: docs/faults.md, a row for each `@pytest.mark.fault(what, program, kept, message)` in the tests.
 
-`python tests/faults/matrix.py` renews the page. The tests are parsed, never imported.
+`python tests/faults/matrix.py` updates the page. The tests are parsed, never imported.
 """
 
 import ast
@@ -23,8 +23,8 @@ recorded before the fault is lost.
 
 
 def marks(source):
-    """The arguments of each fault mark, in the order of the source: of decorators and of `pytest.param(marks=...)`.
-    A test that is expected to fail has no row.
+    """Return the arguments of each fault mark, in source order: those of decorators and of `pytest.param(marks=...)`. A
+    test that is expected to fail has no row.
 
     Raises ValueError where a mark is not four plain strings.
     """
@@ -45,7 +45,7 @@ def marks(source):
 
 
 def page(tests):
-    """The page's text; `tests` is the folder that is searched for test files."""
+    """Return the page's text; `tests` is the folder that is searched for test files."""
     lines = []
     for path in sorted(tests.rglob("test_*.py")):
         source = path.read_text(encoding="utf-8")

@@ -1,5 +1,5 @@
-/* A filesystem that lacks what network, FUSE and cluster filesystems may lack, put before libc by LD_PRELOAD: below the
- * folder $REFUSE_MMAP nothing can be mapped to be shared, below $REFUSE_LOCKS nothing can be locked. */
+/* A filesystem that lacks what network, FUSE and cluster filesystems may lack, loaded before libc by LD_PRELOAD: below
+ * the folder $REFUSE_MMAP no file can be mapped as shared, below $REFUSE_LOCKS no file can be locked. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

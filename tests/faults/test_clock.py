@@ -7,7 +7,7 @@ import pytest
 
 from profiler.recorder.folder import started
 
-# The system's clock as it is set forth and back by four days, ten times a second. Monotonic clocks go on.
+# A system clock that is set forward and back by four days, ten times a second. Monotonic clocks are not changed.
 JUMPS = """
 #define _GNU_SOURCE
 #include <sys/syscall.h>
@@ -59,7 +59,7 @@ print(86_400 < max(seen) - min(seen))
     "everything; all times come from a monotonic clock",
     "nothing",
 )
-def test_no_duration_knows_of_the_system_clock(training, run_both, check_report, tmp_path):
+def test_system_clock_jumps_do_not_change_durations(training, run_both, check_report, tmp_path):
     source, library = tmp_path / "jumps.c", tmp_path / "jumps.so"
     source.write_text(JUMPS)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
@@ -79,8 +79,8 @@ def test_no_duration_knows_of_the_system_clock(training, run_both, check_report,
     assert 0 <= samples[0] <= samples[-1] <= run.duration
 
 
-def test_a_process_is_the_same_whatever_the_clock_says(monkeypatch):
+def test_process_start_time_does_not_depend_on_the_system_clock(monkeypatch):
     before = started(os.getpid())
-    monkeypatch.setattr("psutil._pslinux.boot_time", lambda: 0.0)  # it moves with the clock
+    monkeypatch.setattr("psutil._pslinux.boot_time", lambda: 0.0)  # boot_time moves with the clock
 
     assert started(os.getpid()) == before

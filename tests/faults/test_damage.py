@@ -1,7 +1,7 @@
 """A recording is damaged: truncated files, changed or foreign bytes, other versions.
 
-Whatever is done to a file, a report shows what is whole or one sentence says why there is none: no other exception, no
-hang, and no memory asked for that a damaged length would claim.
+However a file is damaged, a report shows the intact part, or one sentence says why there is no report: no other
+exception, no hang, and no allocation of a size that a damaged length claims.
 """
 
 import contextlib
@@ -57,15 +57,16 @@ FACTS = [
 
 @pytest.fixture(scope="module")
 def cut_off(tmp_path_factory):
-    """A run folder and its rings as a killed recorder leaves them: half of the run is stored, half in the ring."""
+    """Return a run folder and its rings as a killed recorder leaves them: half of the run is stored, half is in the
+    ring."""
     top = tmp_path_factory.mktemp("cut-off")
-    # In a process of its own: it must be gone, or the recording would be taken to go on.
+    # In its own process, which must have ended: otherwise the recording would count as active.
     subprocess.run([sys.executable, "-c", RECORD, top], check=True)
     return top
 
 
 def record(top):
-    """What the process of `cut_off` does."""
+    """Record, as the process that `cut_off` starts."""
     folder, rings = top / "run", top / RINGS
     for one in (folder, rings):
         one.mkdir(mode=0o700)
@@ -104,7 +105,7 @@ damage.record(Path(sys.argv[1]))
 
 @contextlib.contextmanager
 def copied(top):
-    """Another copy, to be damaged, that takes itself for the run folder."""
+    """Yield another copy, which can be damaged; its note names the copy as the run folder."""
     with tempfile.TemporaryDirectory() as place:
         for name in ("run", RINGS):
             shutil.copytree(top / name, Path(place) / name)
@@ -116,7 +117,7 @@ def copied(top):
 
 @pytest.fixture(scope="module")
 def whole(cut_off):
-    """A run folder that was recorded to its end."""
+    """Yield a run folder that was recorded to its end."""
     with copied(cut_off) as place:
         finish_orphan(place / "run")
         yield place / "run"
@@ -124,7 +125,7 @@ def whole(cut_off):
 
 @contextlib.contextmanager
 def bounded_memory():
-    """MemoryError for whoever asks for more than MOST_MEMORY beyond what is used."""
+    """Make allocations of more than MOST_MEMORY beyond what is used raise MemoryError."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (used + MOST_MEMORY, hard))
@@ -135,7 +136,7 @@ def bounded_memory():
 
 
 def reported(folder):
-    """The report as JSON, or None; anything but a ProfilerError of one sentence and a remedy fails the test."""
+    """Return the report as JSON, or None; anything but a ProfilerError of one sentence and a remedy fails the test."""
     try:
         with bounded_memory():
             finish_orphan(folder)
@@ -151,7 +152,8 @@ def reported(folder):
 
 @st.composite
 def damage(draw):
-    """A function of bytes: any prefix, any flipped bytes, a stretch of zeros, anything appended or put in between."""
+    """Return a function of bytes that keeps a prefix, flips bytes, writes a range of zeros, or appends or inserts
+    bytes."""
     how = draw(st.sampled_from(["cut", "flip", "zero", "append", "insert"]))
     where = draw(st.floats(0, 1, exclude_max=True))
     garbage = draw(st.binary(min_size=1, max_size=200))
@@ -176,7 +178,7 @@ def damage(draw):
     return apply
 
 
-def test_undamaged_it_is_all_there(cut_off, whole):
+def test_undamaged_recording_is_complete(cut_off, whole):
     with copied(cut_off) as place:
         assert len(read(find(place / "run")[0]).steps) < STEPS
     assert not (whole / NOTE).exists()
@@ -191,7 +193,7 @@ def test_undamaged_it_is_all_there(cut_off, whole):
     "all rows that SQLite can still read, from both ends of each table",
     "that the recording is damaged, and what could be read",
 )
-def test_a_damaged_store_is_reported_as_far_as_it_goes(whole):
+def test_damaged_store_is_reported_as_far_as_readable(whole):
     (path,) = find(whole)
     content = path.read_bytes()
     outcomes = set()
@@ -214,7 +216,7 @@ def test_a_damaged_store_is_reported_as_far_as_it_goes(whole):
     "that the rest was read, and the name of a ring that is unreadable",
 )
 @pytest.mark.parametrize("which", ["*/*.ring", "*/*.facts", "run/*.json", "*/problems"])
-def test_a_damaged_rest_costs_nothing_that_was_stored(cut_off, which):
+def test_damaged_remaining_files_lose_nothing_stored(cut_off, which):
     if which == "*/problems":
         (cut_off / RINGS / "problems").write_bytes(b"12 34 there was no room\n")
     half = len(read(find(cut_off / "run")[0]).steps)
@@ -244,8 +246,8 @@ def test_a_damaged_rest_costs_nothing_that_was_stored(cut_off, which):
         {"home": 5},
     ],
 )
-def test_a_note_is_not_believed(cut_off, note):
-    """It may have come with somebody else's folder: what it names as the rings' folder is not removed."""
+def test_note_in_run_folder_is_not_trusted(cut_off, note):
+    """It may come with someone else's folder: the folder that it names as the rings' is not removed."""
     with copied(cut_off) as place:
         precious = place / "profile-train-precious"
         precious.mkdir(mode=0o700)
@@ -256,11 +258,11 @@ def test_a_note_is_not_believed(cut_off, note):
         assert (precious / "thesis.tex").read_text() == "mine"
 
 
-# ---- what the command says ----
+# ---- messages of the command ----
 
 
 def says(capsys, *words):
-    """Exit status and stderr of a command line."""
+    """Return exit status and stderr of a command line."""
     status = main([str(word) for word in words])
     captured = capsys.readouterr()
     assert "Traceback" not in captured.err
@@ -283,13 +285,13 @@ def foreign(path):
     ("make", "message"),
     [
         (lambda path: path.write_bytes(b""), "is empty: the recorder ended before it could write."),
-        (lambda path: path.write_bytes(b"import torch\n" * 999), "is damaged: nothing of it can be read"),
-        (lambda path: path.write_bytes(bytes(9999)), "is damaged: nothing of it can be read"),
-        (foreign, "is not a recording of profile-train."),
+        (lambda path: path.write_bytes(b"import torch\n" * 999), "is damaged: no part of it can be read"),
+        (lambda path: path.write_bytes(bytes(9999)), "is damaged: no part of it can be read"),
+        (foreign, "is not a profile-train recording."),
     ],
     ids=["empty", "text", "zeros", "foreign"],
 )
-def test_what_is_no_recording_is_named(tmp_path, capsys, make, message):
+def test_file_that_is_not_a_recording_is_reported(tmp_path, capsys, make, message):
     path = tmp_path / "run-node.db"
     make(path)
     content = path.read_bytes()
@@ -305,7 +307,7 @@ def test_what_is_no_recording_is_named(tmp_path, capsys, make, message):
     "the folder, unchanged",
     "what to pass instead",
 )
-def test_a_folder_of_other_things(tmp_path, capsys):
+def test_folder_without_a_recording_is_refused_unchanged(tmp_path, capsys):
     (tmp_path / "train.py").write_text("import torch")
     status, err = says(capsys, "report", tmp_path)
     assert status == 1
@@ -348,7 +350,7 @@ def run_folder(whole, tmp_path):
         (None, "pip install --upgrade 'profile-train'"),
     ],
 )
-def test_a_newer_schema(run_folder, capsys, version, command):
+def test_newer_schema_is_refused_with_upgrade_command(run_folder, capsys, version, command):
     rename = "UPDATE runs SET version = x'ff'" if version is None else f"UPDATE runs SET version = '{version}'"
     path = altered(run_folder, rename, f"PRAGMA user_version = {SCHEMA_VERSION + 3}")
     content = path.read_bytes()
@@ -368,7 +370,7 @@ def test_a_newer_schema(run_folder, capsys, version, command):
     "the file, unchanged; all its data is read",
     "the report; missing data is not measured",
 )
-def test_an_older_schema(run_folder, capsys):
+def test_older_schema_is_read_unchanged(run_folder, capsys):
     path = altered(
         run_folder,
         f"PRAGMA user_version = {SCHEMA_VERSION - 1}",
@@ -387,7 +389,7 @@ def test_an_older_schema(run_folder, capsys):
     assert path.read_bytes() == content
 
 
-def test_a_damaged_recording_is_told_wherever_the_report_is_read(run_folder, capsys):
+def test_damage_is_mentioned_in_every_report_format(run_folder, capsys):
     (path,) = find(run_folder)
     content = bytearray(path.read_bytes())
     with contextlib.closing(sqlite3.connect(path)) as connection:
@@ -402,7 +404,7 @@ def test_a_damaged_recording_is_told_wherever_the_report_is_read(run_folder, cap
     assert any("is damaged" in problem["message"] for problem in problems)
 
 
-def test_two_reports_at_once_both_come_out_whole(run_folder):
+def test_two_simultaneous_reports_are_both_complete(run_folder):
     failures = []
 
     def report():

@@ -14,7 +14,7 @@ from programs import TRAINS, codes
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
-    """What a plain run of train() prints."""
+    """Return what a plain run of train() prints."""
     path = tmp_path_factory.mktemp("plain") / "train.py"
     path.write_text(f"{TRAINS}\ntrain()")
     return subprocess.run([sys.executable, path], capture_output=True, check=True).stdout
@@ -110,7 +110,7 @@ def said(tmp_path_factory):
     ],
     ids=["exit", "exception", "gpu memory", "memory", "os._exit", "segfault", "abort"],
 )
-def test_however_it_ends_it_ends_so_and_is_reported(
+def test_program_ends_unchanged_and_its_ending_is_reported(
     training, run_both, run_profiled, said, check_report, ending, ended, status, sentence
 ):
     program = training(f"train()\n{ending}")
@@ -222,9 +222,7 @@ except KeyboardInterrupt:
     ],
     ids=lambda value: getattr(value, "name", value) if not str(value).count(" ") else "",
 )
-def test_whatever_signal_ends_it_it_is_reported(
-    training, start_profiled, said, check_report, how, number, ended, sentence
-):
+def test_ending_by_a_signal_is_reported(training, start_profiled, said, check_report, how, number, ended, sentence):
     words = training(WAITS), *(["handles"] if how == "handles" else [])
     running = start_profiled(*words, terminal=how == "Ctrl-C")
     program = int(running.wait_for("pid ").split()[-1])
@@ -270,7 +268,7 @@ RULE = Rule(title="None", area=Area.COST, confidence=Confidence.HEURISTIC, diffi
     "everything",
     "the report, if it is finished before SIGKILL",
 )
-def test_the_report_is_made_in_the_time_that_a_scheduler_leaves(training, script, start_profiled):
+def test_report_is_finished_despite_sigterm_from_scheduler(training, script, start_profiled):
     rules = script(SENDS, "sent.py")
     ran = start_profiled(training("train(); sys.exit(3)"), options=("--no-windows", "--rules", rules)).finish()
 
@@ -310,7 +308,7 @@ if __name__ == "__main__": batches()
     "`failed`; *The program ended because a worker died, often because memory ran out: DataLoader worker "
     "(pid ...) ...*",
 )
-def test_a_worker_that_is_killed_is_named(training, run_both, check_report):
+def test_killed_loader_worker_is_reported(training, run_both, check_report):
     ran = run_both(training(LOADS))
     plain, profiled = (replace(one, err=re.sub(rb"\(pid(\(s\))? \d+\)", b"(pid)", one.err)) for one in ran)
 
@@ -347,7 +345,7 @@ for step in range(12):
     "every step; the step of the error holds both attempts",
     "`completed`",
 )
-def test_a_caught_out_of_memory_error_is_a_step_like_others(training, run_both, check_report):
+def test_step_with_caught_out_of_memory_error_is_an_ordinary_step(training, run_both, check_report):
     plain, profiled = run_both(training(CAUGHT))
 
     assert plain.status == 0

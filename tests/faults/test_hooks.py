@@ -38,7 +38,7 @@ for epoch in range(2):
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
-    """What a plain run prints."""
+    """Return what a plain run prints."""
     path = tmp_path_factory.mktemp("plain") / "train.py"
     path.write_text(f"{TRAINS}\n{LOADS}")
     ran = subprocess.run([sys.executable, path], capture_output=True, check=True)
@@ -48,7 +48,8 @@ def said(tmp_path_factory):
 
 @pytest.fixture
 def run_broken(training, run_profiled, script, said):
-    """Record a program with an agent in which these functions raise: it is as a plain run."""
+    """Return a function that records a program with an agent in which these functions raise, and checks that it runs
+    like a plain one."""
 
     def run(*broken):
         site = script(PROVOKES, "site/sitecustomize.py").parent
@@ -77,7 +78,7 @@ INSTALLED = {
     "everything else: each step, with the parts that were measured",
     "*Not fully measured: backward passes (RuntimeError: ...).* and so on, one line each",
 )
-def test_hooks_that_cannot_be_put_in_are_left_out_and_named(run_broken, check_report):
+def test_hooks_that_cannot_be_installed_are_skipped_and_reported(run_broken, check_report):
     profiled = run_broken(*(where for where, _ in INSTALLED.values()))
 
     for source, (_, what) in INSTALLED.items():
@@ -96,7 +97,7 @@ def test_hooks_that_cannot_be_put_in_are_left_out_and_named(run_broken, check_re
     "everything but steps, whose end is unknown",
     "*Not fully measured: optimizers and their steps (RuntimeError: ...).*",
 )
-def test_without_the_optimizers_hook_there_are_no_steps_and_that_is_said(run_broken, check_report):
+def test_missing_steps_without_optimizer_hook_are_reported(run_broken, check_report):
     profiled = run_broken("hooks.optimizer:install")
 
     assert check_report(profiled, shown=["optimizer"])["ended"] == "completed"
@@ -111,7 +112,7 @@ def test_without_the_optimizers_hook_there_are_no_steps_and_that_is_said(run_bro
     "every step with all its parts",
     "*Not fully measured: the model's layers and sizes (RuntimeError: ...).* and so on, one line each",
 )
-def test_hooks_that_fail_later_take_out_themselves_alone(run_broken, check_report):
+def test_hooks_that_fail_later_disable_only_themselves(run_broken, check_report):
     profiled = run_broken("facts:model", "facts:optimizer", "facts:flags")
 
     failed = {problem.source for problem in profiled.tables.problems if problem.code == "RuntimeError"}

@@ -39,7 +39,7 @@ from profiler.store import Writer, find, read
     ],
 )
 @pytest.mark.process
-def test_a_day_takes_no_more_room_than_an_hour(step, workers, tmp_path):
+def test_storage_and_memory_stay_bounded_over_a_day(step, workers, tmp_path):
     folder = tmp_path / "run"
     words = [sys.executable, Path(__file__).with_name("a_day.py"), folder, str(step), str(workers)]
     ran = subprocess.run(words, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, check=True)

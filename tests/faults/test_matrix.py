@@ -1,4 +1,4 @@
-"""The page of the fault matrix says what the tests' marks say."""
+"""The page of the fault matrix matches the tests' marks."""
 
 import importlib.util
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_a_mark_that_is_not_four_sentences_is_refused(mark):
         matrix.marks(f"@pytest.mark.fault({mark})\ndef test_it(): ...")
 
 
-def test_a_row_stays_one_row(tmp_path):
+def test_text_with_pipes_and_line_breaks_stays_one_row(tmp_path):
     (tmp_path / "test_some.py").write_text(
         '"""Some."""\n@pytest.mark.fault("a|b", "c\\nd", "e", "f")\ndef test_it(): ...'
     )

@@ -21,7 +21,8 @@ train(15_000, 0)
     "The program is stopped and continued (SIGSTOP and SIGCONT, Ctrl-Z and `fg`)",
     "unchanged",
     "everything",
-    "*The program was stopped for 2 s, as by SIGSTOP or Ctrl-Z: steps in that time are longer by that amount.*",
+    "*The program was stopped for 2 s (for example by SIGSTOP or Ctrl-Z). Steps in that time are longer by that "
+    "amount.*",
 )
 @pytest.mark.fault(
     "The recorder is stopped until the program's ring overflows",
@@ -29,7 +30,7 @@ train(15_000, 0)
     "all events before, and the newest events in the ring; each lost event is counted",
     "*The recorder did not run for 4 s: samples of that time are missing*; *12,345 of 45,678 events were lost ...*",
 )
-def test_whoever_is_stopped_goes_on_and_the_gap_is_told(training, run_plain, start_profiled, check_report, tmp_path):
+def test_stopped_process_continues_and_gap_is_reported(training, run_plain, start_profiled, check_report, tmp_path):
     words = training(HELD_UP), tmp_path / "go"
     running = start_profiled(*words)
     program = int(running.wait_for("\n").split()[-1])
@@ -60,7 +61,7 @@ def test_whoever_is_stopped_goes_on_and_the_gap_is_told(training, run_plain, sta
     assert result["ended"] == "completed"
     steps = ran.steps
     assert len(steps) > 12
-    assert max(step.duration for step in steps[:13]) > 1.0  # the one in which it was stopped
+    assert max(step.duration for step in steps[:13]) > 1.0  # the step in which it was stopped
 
 
 @pytest.mark.fault(
@@ -69,7 +70,7 @@ def test_whoever_is_stopped_goes_on_and_the_gap_is_told(training, run_plain, sta
     "both: the second goes to a folder next to the first",
     "*... is being recorded into by another run; this run is kept in ...*",
 )
-def test_two_runs_into_one_folder_are_two_recordings(training, start_profiled, check_report, tmp_path):
+def test_second_run_in_an_active_folder_is_recorded_next_to_it(training, start_profiled, check_report, tmp_path):
     program = training("train(); print(flush=True)\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.01)")
     running = []
     for steps in ("first", "second"):
@@ -114,7 +115,7 @@ sys.exit(4)
     "everything",
     "report.html and report.md, `failed`; there is no terminal",
 )
-def test_without_standard_streams_all_else_is_as_always(script, start, start_profiled, check_report, tmp_path):
+def test_program_without_standard_streams_is_recorded(script, start, start_profiled, check_report, tmp_path):
     program = script(STREAMS)
     shell = "sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"
     plain = start(*shell, "python", program, tmp_path / "plain")
@@ -150,7 +151,7 @@ for step in range(10_000):
     "everything",
     "report.html and report.md, `failed`; nobody reads the terminal",
 )
-def test_an_output_that_nobody_reads_ends_the_program_as_without(script, start, check_report, tmp_path):
+def test_closed_output_pipe_ends_the_program_unchanged(script, start, check_report, tmp_path):
     program = script(TALKS)
     shell = "sh", "-c", '{ "$@" 2>&1; echo $? >&3; } | head -1', "sh"
     ran = []

@@ -20,7 +20,7 @@ from profiler.store import Writer, find, read
 ONLY_RECORD = ("--no-report", "--no-windows")
 REPORT = ("--no-windows",)
 
-# Trains twice, and between waits for a file.
+# Trains twice; waits for a file in between.
 TWICE = """
 train()
 while not os.path.exists(sys.argv[1]): time.sleep(0.01)
@@ -28,13 +28,14 @@ train()
 """
 STEPS = 24
 
-# A step's end shows only as the next one begins: the one that a recorder held when it was cut off is in no ring's rest.
+# The end of a step is known only when the next one begins: a step that the recorder held when it was cut off is not in
+# the rest of any ring.
 CUT_OFF = (STEPS - 1, STEPS)
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    """What the program does without us."""
+    """Return what the program prints without the profiler."""
     folder = tmp_path_factory.mktemp("plain")
     (folder / "train.py").write_text(f"{TRAINS}\n{TWICE}")
     done = subprocess.run([sys.executable, "train.py", "train.py"], cwd=folder, capture_output=True, check=True)
@@ -45,19 +46,19 @@ def plain(tmp_path_factory):
 
 @pytest.fixture
 def program(training, tmp_path):
-    """The words that run it, and the file it waits for, which is there already."""
+    """Return the program's command, and the file that it waits for, which already exists."""
     (tmp_path / "go").touch()
     return training(TWICE), tmp_path / "go"
 
 
 @pytest.fixture
 def light(script):
-    """A program that is over at once, by an exit status of its own."""
+    """Return a program that ends at once, with its own exit status."""
     return script("import sys; print('trained'); sys.exit(3)")
 
 
 class Disk:
-    """A filesystem in memory, of 1 MiB."""
+    """An in-memory filesystem of 1 MiB."""
 
     def __init__(self, path):
         self.path = path
@@ -87,7 +88,7 @@ def disk(tmp_path):
 
 @pytest.fixture
 def apart(start):
-    """Start a command line where `changes`, shell commands, have changed what is mounted; nobody else sees that."""
+    """Return a function that runs a command line in its own mount namespace, after the shell commands `changes`."""
     if subprocess.run(["unshare", "--mount", "--uts", "true"], capture_output=True).returncode:
         pytest.skip("needs a namespace of its own, which takes root")
 
@@ -101,7 +102,7 @@ def apart(start):
 
 @pytest.fixture(scope="session")
 def refusing(tmp_path_factory):
-    """The environment in which `REFUSE_MMAP` and `REFUSE_LOCKS` name folders of a poor filesystem."""
+    """Return the environment in which `REFUSE_MMAP` and `REFUSE_LOCKS` name folders of a limited filesystem."""
     if sys.platform != "linux" or not shutil.which("gcc"):
         pytest.skip("needs Linux and gcc to build a filesystem that refuses")
     library = tmp_path_factory.mktemp("refusing") / "refusing.so"
@@ -111,12 +112,12 @@ def refusing(tmp_path_factory):
 
 
 def kept_in(ran):
-    """The run, in the folder that was taken in place of the one that was asked for."""
+    """Return the run, with the folder that was used instead of the requested one."""
     return Ran(ran.status, ran.out, ran.err, Path(re.search(r"kept in (.+)\.\n", ran.err.decode())[1]))
 
 
 def stored(folder):
-    """How many steps a reader finds at this moment."""
+    """Return how many steps a reader finds at this moment."""
     try:
         return sum(len(read(path).steps) for path in find(folder))
     except ProfilerError:
@@ -124,7 +125,7 @@ def stored(folder):
 
 
 def half_way(running, folder):
-    """Wait until what the first half has done is stored."""
+    """Wait until the steps of the first half are stored."""
     running.wait_for("12 ")
     wait_until(lambda: stored(folder) >= STEPS // 2 - 1, "the steps of the first half")
 
@@ -153,7 +154,7 @@ def test_a_disk_that_is_full_from_the_start(program, plain, disk, run_profiled, 
 
     unharmed(ran, plain)
     assert f"{disk.path / 'run'} " in ran.err.decode()
-    assert "(database or disk is full)" in ran.err.decode()  # SQLite's own
+    assert "(database or disk is full)" in ran.err.decode()  # SQLite's own message
     assert len(kept_in(ran).steps) == STEPS
     assert not (disk.path / "run").exists()
 
@@ -188,7 +189,7 @@ def test_a_disk_that_fills_up(program, plain, disk, start_profiled, report):
 
 
 @pytest.mark.process
-def test_a_disk_that_is_full_for_a_while_is_waited_out(disk):
+def test_disk_that_is_temporarily_full_delays_writing(disk):
     writer = Writer(disk.path / "run", "node")
     for at in range(3):
         writer.add(Step(pid=1, index=at, start=float(at), duration=1.0))
@@ -243,7 +244,7 @@ def test_no_room_for_rings_anywhere(program, plain, disk, apart, check_report):
     assert ran.tables.host_samples
     assert ran.run.outcome == "completed"
     disk.become("size=8m")
-    check_report(ran, "could not be kept, so it is not in this recording: [Errno 28] No space left on device")
+    check_report(ran, "is not in this recording, because its events could not be stored: [Errno 28]")
 
 
 # ---- no permission, no place ----
@@ -270,7 +271,7 @@ def test_a_read_only_run_folder(light, disk, run_profiled, tmp_path):
     "nothing",
     "at the start and at the end: that nothing is recorded, and why",
 )
-def test_nowhere_to_write(light, apart, tmp_path):
+def test_nothing_is_writable(light, apart, tmp_path):
     ran = apart(
         "mount -o remount,bind,ro /; mount -t tmpfs -o ro none /dev/shm",
         *(*COMMAND, "--out", tmp_path / "run", light),
@@ -303,7 +304,7 @@ def test_a_run_folder_that_is_a_file(light, run_profiled, tmp_path):
     "which file is in the way, and where the run is kept",
 )
 @pytest.mark.parametrize("theirs", ["report.html", "windows/photo.png", "run-of-cards.db"])
-def test_a_run_folder_full_of_other_things(light, run_profiled, tmp_path, theirs):
+def test_run_folder_with_conflicting_user_files_is_not_used(light, run_profiled, tmp_path, theirs):
     theirs = tmp_path / "mine" / theirs
     theirs.parent.mkdir(parents=True)
     theirs.write_text("mine")
@@ -316,7 +317,7 @@ def test_a_run_folder_full_of_other_things(light, run_profiled, tmp_path, theirs
     assert theirs.read_text() == "mine"
 
 
-def test_a_run_folder_that_is_named_again_loses_nothing_but_the_run(light, run_profiled, tmp_path):
+def test_reusing_a_run_folder_replaces_only_the_run(light, run_profiled, tmp_path):
     first = run_profiled(light, out=tmp_path / "run", options=REPORT)
     id = first.run.id
     (first.folder / "notes.txt").write_text("mine")
@@ -371,7 +372,7 @@ def test_a_run_folder_with_a_strange_name(program, plain, run_profiled, report, 
     assert (folder / "report.html").exists()
 
 
-# ---- poor filesystems ----
+# ---- limited filesystems ----
 
 
 @pytest.mark.fault(
@@ -385,7 +386,7 @@ def test_a_filesystem_without_shared_memory(program, plain, start_profiled, refu
     go.unlink()
     folder = tmp_path / "run"
     running = start_profiled(words, go, out=folder, env={**refusing, "REFUSE_MMAP": str(folder)})
-    half_way(running, folder)  # it can be read meanwhile
+    half_way(running, folder)  # it is readable meanwhile
     assert not list(folder.glob("*-wal"))
     go.touch()
     ran = running.finish()
@@ -401,12 +402,12 @@ def test_a_filesystem_without_shared_memory(program, plain, start_profiled, refu
     "what is visible from outside: utilization of the machine; no steps",
     "which process is not in the recording, and why",
 )
-def test_no_mmap_at_all(program, plain, run_profiled, refusing, check_report):
+def test_mmap_fails_everywhere(program, plain, run_profiled, refusing, check_report):
     ran = run_profiled(*program, env={**refusing, "REFUSE_MMAP": "/"})
 
     unharmed(ran, plain)
     assert ran.tables.host_samples
-    check_report(ran, "could not be kept, so it is not in this recording: [Errno 19] No such device")
+    check_report(ran, "is not in this recording, because its events could not be stored: [Errno 19] No such device")
 
 
 @pytest.mark.fault(
@@ -421,7 +422,7 @@ def test_a_filesystem_without_locks(light, run_profiled, refusing, tmp_path):
     ran = run_profiled(light, out=tmp_path / "run", env=environment)
 
     unharmed(ran, b"trained\n", 3)
-    assert "(database is locked)" in ran.err.decode()  # SQLite's own
+    assert "(database is locked)" in ran.err.decode()  # SQLite's own message
     assert kept_in(ran).run.exit_status == 3
 
 
@@ -431,7 +432,7 @@ def test_a_filesystem_without_locks(light, run_profiled, refusing, tmp_path):
     "everything else; CPU and memory of the machine are not measured, rather than zero",
     "what is not measured",
 )
-def test_a_machine_that_tells_nothing(script, apart, tmp_path):
+def test_empty_proc_files_are_not_measured(script, apart, tmp_path):
     ran = apart(
         "mount --bind /dev/null /proc/stat; mount --bind /dev/null /proc/meminfo",
         *(*COMMAND, *ONLY_RECORD, "--out", tmp_path / "run", script("import time; time.sleep(3); print('trained')")),
@@ -455,7 +456,7 @@ def test_a_machine_that_tells_nothing(script, apart, tmp_path):
     "everything; the reports show what was written so far",
     "that the run is still active",
 )
-def test_a_report_of_a_run_that_goes_on(program, plain, start_profiled, report, tmp_path):
+def test_report_of_an_active_run(program, plain, start_profiled, report, tmp_path):
     words, go = program
     go.unlink()
     folder, copy = tmp_path / "run", tmp_path / "copy"
@@ -515,7 +516,7 @@ def test_a_run_folder_whose_recorder_was_killed(program, plain, start_profiled, 
     assert refused.status == 1
     assert b"result.json could not be written: Read-only file system." in refused.err
     assert f"profile-train report {folder} --out FOLDER" in refused.err.decode()
-    assert b"the rest of the program's events stays in" in refused.err
+    assert b"the program's remaining events are still in" in refused.err
     made = apart(read_only, *COMMAND, "report", folder, "--out", elsewhere)
     assert made.status == 0
     assert result(elsewhere)["steps"]["count"] == half

@@ -50,7 +50,7 @@ raise ValueError
     "everything",
     "nothing",
 )
-def test_what_a_program_does_with_its_process_is_its_own(training, start, start_plain, check_report, tmp_path):
+def test_unusual_process_state_is_preserved(training, start, start_plain, check_report, tmp_path):
     program = training(UNUSUAL)
     options = ("--no-report", "--no-windows", "--out", "runs/relative")
     plain = start_plain(program)
@@ -84,7 +84,7 @@ raise ValueError
     "`failed`; *The program ended with exit status 1.*",
 )
 @pytest.mark.fault("It removes `sys.excepthook`", "unchanged", "everything", "`failed`; *... exit status 1.*")
-def test_a_program_that_closes_all_files_finds_nothing_of_ours_in_its_own(training, run_both, check_report, tmp_path):
+def test_closing_all_file_descriptors_does_not_corrupt_program_files(training, run_both, check_report, tmp_path):
     plain, profiled = run_both(training(CLOSES), tmp_path / "own")
 
     assert plain.out.endswith(b"\nmine\n\n")
@@ -107,7 +107,7 @@ if "AGAIN" not in os.environ:
     "the steps of both",
     "nothing",
 )
-def test_a_program_that_replaces_itself_is_recorded_on_both_sides(training, run_both, check_report):
+def test_program_is_recorded_before_and_after_exec(training, run_both, check_report):
     plain, profiled = run_both(training(AGAIN))
 
     assert plain.out.count(b"\n") == 2
@@ -144,7 +144,7 @@ train()
     "its own steps and those of each child that trains; other children cost nothing",
     "nothing: each that trains is a process of the run",
 )
-def test_children_that_train_are_processes_of_the_run(training, run_both, check_report):
+def test_forked_children_that_train_are_recorded(training, run_both, check_report):
     plain, profiled = run_both(training(FORKS))
 
     assert (plain.status, plain.out.count(b"\n")) == (0, 11)
@@ -175,15 +175,15 @@ def limited(number, limit, *, handler=signal.SIG_IGN):
     "Its file size is limited (`RLIMIT_FSIZE`)",
     "unchanged",
     "everything but that process",
-    "*The events of process ... could not be kept, so it is not in this recording: ... File too large*",
+    "*Process ... is not in this recording, because its events could not be stored: ... File too large*",
 )
 @pytest.mark.fault(
     "Its memory is limited (`RLIMIT_AS`)",
     "unchanged",
     "everything but that process",
-    "*The events of process ... could not be kept, so it is not in this recording: ... Cannot allocate memory*",
+    "*Process ... is not in this recording, because its events could not be stored: ... Cannot allocate memory*",
 )
-def test_a_process_without_room_is_unharmed_and_named(training, run_both, check_report):
+def test_process_with_file_size_and_memory_limits_is_unharmed_and_reported(training, run_both, check_report):
     limits = """
 limited(resource.RLIMIT_FSIZE, 100_000)
 limited(resource.RLIMIT_AS, 1 << 20)
@@ -203,15 +203,15 @@ limited(resource.RLIMIT_AS, 1 << 20)
     "Its file size is limited, and it dies by `SIGXFSZ` when it exceeds the limit",
     "unchanged",
     "everything but that process",
-    "*The events of process ... could not be kept, so it is not in this recording: ... File too large*",
+    "*Process ... is not in this recording, because its events could not be stored: ... File too large*",
 )
 @pytest.mark.fault(
     "Its number of open files is limited (`RLIMIT_NOFILE`)",
     "unchanged",
     "everything but that process",
-    "*The events of process ... could not be kept, so it is not in this recording: ... Too many open files*",
+    "*Process ... is not in this recording, because its events could not be stored: ... Too many open files*",
 )
-def test_a_process_that_may_open_or_write_nothing_is_unharmed_and_named(training, run_both, check_report):
+def test_process_that_cannot_open_or_write_files_is_unharmed_and_reported(training, run_both, check_report):
     limits = """
 limited(resource.RLIMIT_FSIZE, 100_000, handler=signal.SIG_DFL)
 limited(resource.RLIMIT_NOFILE, 3)

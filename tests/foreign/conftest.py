@@ -1,4 +1,4 @@
-"""Programs on other people's frameworks, run plainly and under profile-train side by side."""
+"""Programs that use other frameworks, run plain and under profile-train at the same time."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from programs import NUMPY_TORCH, Ran
 from profiler.schema import PHASES
 
 TOLD = "told: "
-"""Begins the lines of a program that must be the same in both runs; what a framework prints has times in it."""
+"""Prefix of a program's lines that must be the same in both runs; what a framework prints contains times."""
 
 BEGIN = f"""
 import json, sys, time
@@ -45,18 +45,18 @@ def pytest_runtest_setup(item):
 
 @dataclass(frozen=True)
 class Judged:
-    """What was recorded, and what the report makes of it."""
+    """A recording, and the report on it."""
 
     ran: Ran
     result: dict
     """result.json."""
 
     def of(self, rank):
-        """The steps of a rank, by RANK."""
+        """Return the steps of a rank, by RANK."""
         return [step for step in self.ran.steps if step.pid == self._pid(rank)]
 
     def flags(self, rank=0):
-        """FlagsFact of a rank as it was reported last; its workers have theirs."""
+        """Return the last FlagsFact of a rank; its workers have theirs."""
         return [fact.body for fact in self.ran.tables.facts if (fact.kind, fact.pid) == ("flags", self._pid(rank))][-1]
 
     def _pid(self, rank):
@@ -65,20 +65,20 @@ class Judged:
 
     @property
     def training(self):
-        """Facts of the loaders that were trained on."""
+        """Return the facts of the loaders that were trained on."""
         return [fact for fact in self.ran.facts("loader") if fact.training]
 
     @property
     def advised(self):
-        """Advice above information, with what it rests on."""
+        """Return the advice above information, with its evidence."""
         return {advice["rule"]: advice["evidence"] for advice in self.result["advice"] if advice["severity"] != "info"}
 
 
 @pytest.fixture
 def judge(script, start, start_profiled, report, tmp_path):
-    """Run a program plainly and, beside it, under profile-train; it must print the same. Gives back what was recorded,
+    """Run a program plain and, at the same time, under profile-train; it must print the same. Return the recording,
     after the checks that hold for every healthy program whose steps are seen. `light` is for programs that use torch
-    alone, and little of that; `advised` are rules that may fire."""
+    only, and little of it; `advised` are rules that may fire."""
 
     def run(
         program, *arguments, launcher=(sys.executable,), env=None, seen=True, stderr=False, light=False, advised=()
@@ -108,17 +108,17 @@ def judge(script, start, start_profiled, report, tmp_path):
 
 
 def own_lines(ran):
-    """The lines that must be the same; of several ranks in any order."""
+    """Return the lines that must be the same; for several ranks, in any order."""
     return sorted(line for line in ran.out.decode().splitlines() if line.startswith(TOLD))
 
 
 def undated(lines):
-    """Without the times and PIDs of torch's log lines."""
+    """Return torch's log lines without times and PIDs."""
     return re.sub(rb"^W\d+ \S+ \d+", b"W", lines, flags=re.MULTILINE)
 
 
 def check(found, advised):
-    """Steps are partitioned into their phases, nothing went wrong, and nothing is advised."""
+    """Check that steps are partitioned into their phases, nothing went wrong, and nothing is advised."""
     assert set(found.ran.problems) <= {"nvml"}
     for step in found.ran.steps:
         parts = [getattr(step, phase) for phase in PHASES]

@@ -34,7 +34,7 @@ if __name__ == "__main__":
 
 
 def check(found, rank, batches):
-    """`batches` a rank; one is fetched ahead of the one that is trained on."""
+    """Check a rank with this number of batches; one is fetched ahead of the one that is trained on."""
     steps = found.of(rank)
     assert len(steps) == batches / 4
     assert [step.micro_steps for step in steps] == [4.0] * len(steps)
@@ -42,7 +42,7 @@ def check(found, rank, batches):
     assert all(step.forward > 0 and step.backward > 0 and step.optimizer > 0 for step in steps)
 
 
-def test_gradients_accumulate(judge):
+def test_accelerate_gradient_accumulation_is_recorded(judge):
     found = judge(ACCELERATE)
 
     check(found, 0, batches=320)
@@ -68,7 +68,7 @@ def test_gradients_accumulate(judge):
     ],
     ids=["accelerate", "torchrun"],
 )
-def test_launchers(judge, ranks, launcher):
+def test_ranks_of_each_launcher_are_recorded(judge, ranks, launcher):
     found = judge(ACCELERATE, launcher=launcher.split())
 
     assert sorted((rank.rank, rank.world_size) for rank in found.ran.ranks) == [(n, ranks) for n in range(ranks)]

@@ -99,21 +99,21 @@ if __name__ == "__main__":
 """
 
 
-# Else Inductor compiles programs to find out what vectors the CPU has, a third of its time.
+# Otherwise Inductor compiles programs to find the CPU's vector instructions, which takes a third of its time.
 ENVIRONMENT = {"PYTHONPATH": str(ROOT), "TORCHINDUCTOR_VEC_ISA_OK": "1"}
 EPOCHS = 3
 WAYS = (
     *("inductor dynamic", "automatic eager", "fullgraph module", "blocks region broken"),
-    "late function epoch",  # of the last torch compiles the loop: its steps need not be seen
+    "late function epoch",  # in the last one, torch compiles the loop: its steps need not be seen
 )
-"""Ways to compile, those that one program tries in turn; the agent soon stops to look for new models."""
+"""Ways to compile, by program, which tries them in turn; the agent soon stops looking for new models."""
 
 
 @pytest.mark.parametrize("ways", WAYS)
-def test_a_compiled_program_compiles_as_without_us(judge, ways):
-    """Losses, graphs, graph breaks, compilations and what torch logs are printed by the program, and equal."""
+def test_profiling_does_not_change_compilation(judge, ways):
+    """The program prints losses, graphs, graph breaks, compilations and torch's log, and they are equal."""
     ways = ways.split()
-    # In each way evaluating is compiled once: of two, that may be most of the time, as the report then says.
+    # Each way compiles evaluation once: with two ways, that may be most of the time, as the report then says.
     advised = {"eval-less-often"} if len(ways) > 1 else set()
     found = judge(COMPILED, *ways, env=ENVIRONMENT, stderr=True, light=True, advised=advised)
     every = iter(found.of(0))
@@ -129,7 +129,7 @@ def test_a_compiled_program_compiles_as_without_us(judge, ways):
         forwards = [step.forward for step in steps if not step.tags]
         if how in ("function", "broken"):  # there a function is compiled, not a module
             assert how == "broken" or set(forwards) == {None}
-        elif how == "late":  # whose call is seen again once the agent has looked
+        elif how == "late":  # its call is seen again once the agent has looked
             assert forwards[-1] > 0
         else:
             # A model made while a program trains is known once the agent has looked.
@@ -139,8 +139,8 @@ def test_a_compiled_program_compiles_as_without_us(judge, ways):
             assert (region.name, region.count) == ("update", len(steps))
 
 
-def test_steps_that_are_compiled_whole_are_not_seen_and_that_is_told(judge):
-    """torch calls no hooks of an optimizer in a graph. The program compiles as without us, here too."""
+def test_fully_compiled_steps_are_reported_as_unseen(judge):
+    """In a graph, torch calls no optimizer hooks. Here, too, the program compiles as it does without us."""
     found = judge(COMPILED, "optimizer", "step", env=ENVIRONMENT, seen=False, stderr=True, light=True)
 
     assert not found.ran.steps

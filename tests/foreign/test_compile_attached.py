@@ -1,4 +1,4 @@
-"""torch.compile in a program that is attached to after it has compiled: nothing is compiled anew, nothing breaks."""
+"""Attaching to a program after torch.compile has compiled it: nothing is compiled again, nothing breaks."""
 
 import os
 import subprocess
@@ -101,7 +101,7 @@ tell()
 """
 
 UNCACHED = {**os.environ, "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
-"""What torch finds compiled by an earlier process, it does not compile, and counts one compilation less."""
+"""Without compile caches: what an earlier process compiled, torch would neither compile again nor count."""
 
 
 def run(tmp_path, ways, attached, refused=False):
@@ -127,7 +127,7 @@ def run(tmp_path, ways, attached, refused=False):
             (here / "go").touch()
             wait_until((here / "trained").exists, "the training")
             if recorder is not None and not refused:
-                recorder.terminate()  # as Ctrl-C: the recording ends, and the hooks go
+                recorder.terminate()  # like Ctrl-C: the recording ends, and the hooks are removed
                 recorder.communicate()
                 assert recorder.returncode == 0
             (here / "end").touch()
@@ -140,7 +140,7 @@ def run(tmp_path, ways, attached, refused=False):
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="elsewhere it takes gdb")
-def test_a_compiled_program_goes_on_as_it_is(tmp_path):
+def test_attaching_to_a_compiled_program_does_not_change_it(tmp_path):
     """Losses, graphs, graph breaks and compilations after each of the three parts: before, attached, after."""
     ways = ("inductor", "aot_eager", "blocks", "function", "broken")
     alone, _ = run(tmp_path, ways, attached=False)
@@ -155,8 +155,8 @@ def test_a_compiled_program_goes_on_as_it_is(tmp_path):
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="elsewhere it takes gdb")
 @pytest.mark.parametrize("how", ["optimizer", "step"])
-def test_a_compiled_step_is_left_alone(tmp_path, how):
-    """It holds for as long as optimizers have no hooks, and would call none."""
+def test_attaching_to_a_compiled_step_is_refused(tmp_path, how):
+    """It is valid as long as optimizers have no hooks, and would not call any."""
     alone, _ = run(tmp_path, [how], attached=False)
     attached, ran = run(tmp_path, [how], attached=True, refused=True)
 

@@ -1,4 +1,4 @@
-"""DeepSpeed on the CPU, which is no part of the extra `foreign`: its first run compiles an extension, for a minute."""
+"""DeepSpeed on the CPU; it is not in the extra `foreign`, because its first run compiles an extension for a minute."""
 
 import pytest
 
@@ -37,7 +37,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("stage", [0, 2])
-def test_an_engine(judge, stage):
+def test_deepspeed_engine_is_recorded(judge, stage):
     found = judge(
         DEEPSPEED,
         stage,

@@ -1,4 +1,4 @@
-"""What docs/export.md shows, on the real packages."""
+"""The examples of docs/export.md, with the real packages."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ from profiler.store import Writer
 PAGE = Path(__file__).parents[2] / "docs" / "export.md"
 
 
-def test_the_lines_for_pandas_and_duckdb_do_what_they_say(tmp_path, monkeypatch, capsys):
+def test_documented_pandas_and_duckdb_examples_work(tmp_path, monkeypatch, capsys):
     for name in ("pandas", "duckdb", "pyarrow"):
         pytest.importorskip(name)
     monkeypatch.chdir(tmp_path)

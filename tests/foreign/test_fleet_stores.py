@@ -1,4 +1,4 @@
-"""Runs in object stores: real protocols, by servers on this machine."""
+"""Runs in object stores: real protocols, served on this machine."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.foreign, pytest.mark.process, pytest.mark.filterwarnin
 
 @pytest.fixture
 def runs(tmp_path):
-    """Three runs, one of which holds a trial and one of which has no result."""
+    """Write three runs, one of which contains a trial and one of which has no result."""
     for number in range(3):
         write(tmp_path / f"runs/{number}", row(number), result(advice=[advised("workers", 0.4)]) if number else None)
     shutil.copytree(tmp_path / "runs/0", tmp_path / "runs/1/trials/0")
@@ -38,8 +38,8 @@ def s3(monkeypatch):
 
 @pytest.fixture
 def gs(monkeypatch):
-    monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")  # by gRPC, which the emulator lacks
-    pytest.importorskip("gcsfs", reason="needs the extra `foreign`")  # it reads that when it is imported
+    monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")  # it uses gRPC, which the emulator lacks
+    pytest.importorskip("gcsfs", reason="needs the extra `foreign`")  # it reads the variable when it is imported
     emulator = pytest.importorskip("gcp_storage_emulator.server", reason="needs the extra `foreign`")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -53,7 +53,7 @@ def gs(monkeypatch):
 
 
 @pytest.mark.parametrize("protocol", ["s3", "gs"])
-def test_runs_are_read_where_they_lie(protocol, request, runs, start, tmp_path):
+def test_runs_are_read_from_object_stores(protocol, request, runs, start, tmp_path):
     import fsspec
 
     server = request.getfixturevalue(protocol)
@@ -75,6 +75,6 @@ def test_runs_are_read_where_they_lie(protocol, request, runs, start, tmp_path):
     store.put(str(write(tmp_path / "late", row(7), result()) / "result.json"), "bucket/runs/0/result.json")
     assert fleet(f"{protocol}://bucket/runs") == (0, {"complete": 3}, False)
     assert fleet(f"{protocol}://bucket/nowhere") == (1, False, False)
-    if protocol == "s3":  # gcsfs tries again for minutes
+    if protocol == "s3":  # gcsfs retries for minutes
         server.stop()
         assert fleet("s3://bucket/runs") == (1, False, False)

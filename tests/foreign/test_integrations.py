@@ -1,4 +1,4 @@
-"""The snippets of docs/integrations.md, as they stand there, and what the callbacks make of less happy runs."""
+"""The snippets of docs/integrations.md, unchanged, and how the callbacks handle runs that go wrong."""
 
 import json
 import re
@@ -18,7 +18,7 @@ ENV = {
 
 
 def snippets(heading):
-    """The Python blocks of a section, one after the other."""
+    """Return the Python blocks of a section, one after the other."""
     text = (ROOT / "docs" / "integrations.md").read_text()
     (section,) = [part for part in text.split("\n## ") if part.startswith(f"{heading}\n")]
     return re.findall(r"```python\n(.*?)```", section, re.DOTALL)
@@ -26,7 +26,7 @@ def snippets(heading):
 
 @pytest.fixture
 def run(script, start, tmp_path):
-    """Run a program; what it records goes into the folder `run`."""
+    """Run a program that records into the folder `run`."""
 
     def run(program, *launcher, env=None):
         words = launcher or (sys.executable,)
@@ -49,7 +49,7 @@ def check(ran, steps):
 
 
 def events(folder):
-    """Of TensorBoard: the last value of each scalar, and the texts."""
+    """Return TensorBoard's data: the last value of each scalar, and the texts."""
     from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 
     multiplexer = EventMultiplexer().AddRunsFromDirectory(str(folder)).Reload()
@@ -82,7 +82,7 @@ def check_events(folder, found, step):
 
 
 @pytest.mark.foreign("lightning", "tensorboard")
-def test_lightning(run, tmp_path):
+def test_lightning_snippet(run, tmp_path):
     (program,) = snippets("Lightning")
     ran = run(program)
 
@@ -94,7 +94,7 @@ def test_lightning(run, tmp_path):
 
 
 @pytest.mark.foreign("transformers", "accelerate", "tensorboard")
-def test_the_trainer_of_transformers(run, tmp_path):
+def test_transformers_trainer_snippet(run, tmp_path):
     ran = run(*snippets("Hugging Face Trainer"))
 
     found = check(ran, 64)
@@ -102,7 +102,7 @@ def test_the_trainer_of_transformers(run, tmp_path):
 
 
 @pytest.mark.foreign("accelerate", "tensorboard")
-def test_accelerate(run, tmp_path):
+def test_accelerate_snippet(run, tmp_path):
     ran = run(*snippets("Hugging Face accelerate"))
 
     found = check(ran, 128)
@@ -110,7 +110,7 @@ def test_accelerate(run, tmp_path):
 
 
 @pytest.mark.foreign("tensorboard", "wandb", "mlflow")
-def test_trackers(run, tmp_path):
+def test_tracker_snippets(run, tmp_path):
     ran = run("".join(snippets("TensorBoard, wandb, mlflow")))
 
     found = check(ran, 200)
@@ -133,13 +133,13 @@ def counted(self, name, value, global_step=None, **how):
     if name == "profile_train/live/step_time_s": points.append(global_step)
 SummaryWriter.add_scalar = counted
 """
-"""Before a program that trains until there are three points."""
+"""Code in front of a program that trains until there are three points."""
 
 LIVE = "profile_train/live/"
 
 
 def check_live(folder, last):
-    """What the curves show: points of more and more steps, each a partition of its step."""
+    """Check the curves: points of more and more steps, each a partition of its step."""
     from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 
     multiplexer = EventMultiplexer().AddRunsFromDirectory(str(folder)).Reload()
@@ -162,7 +162,7 @@ def check_live(folder, last):
 
 
 @pytest.mark.foreign("lightning", "tensorboard")
-def test_lightning_while_it_trains(run, tmp_path):
+def test_lightning_callback_logs_live_values(run, tmp_path):
     (program,) = snippets("Lightning")
     stops = """
     class Enough(lightning.Callback):
@@ -175,11 +175,11 @@ def test_lightning_while_it_trains(run, tmp_path):
 
     assert ran.status == 0, ran.err.decode()
     check_live(tmp_path / "lightning_logs", len(ran.steps))
-    assert b"No more live values" not in ran.err
+    assert b"Live values have stopped" not in ran.err
 
 
 @pytest.mark.foreign("transformers", "accelerate", "tensorboard", "wandb", "mlflow")
-def test_the_trainer_of_transformers_while_it_trains(run, tmp_path):
+def test_transformers_callback_logs_live_values_to_three_trackers(run, tmp_path):
     """Its three trackers get the same points."""
     (program,) = snippets("Hugging Face Trainer")
     stops = """
@@ -210,11 +210,11 @@ def test_the_trainer_of_transformers_while_it_trains(run, tmp_path):
     at = check_live(tmp_path / "out" / "runs", len(ran.steps))
     (kept,) = (tmp_path / "mlruns").rglob("metrics/profile_train/live/step_time_s")
     assert [int(line.split()[2]) for line in kept.read_text().splitlines()] == at
-    assert b"No more live values" not in ran.err
+    assert b"Live values have stopped" not in ran.err
 
 
 @pytest.mark.foreign("accelerate", "tensorboard")
-def test_accelerate_while_it_trains(run, tmp_path):
+def test_accelerate_integration_logs_live_values(run, tmp_path):
     (program,) = snippets("Hugging Face accelerate")
     loop = "    for step, (inputs, targets) in enumerate(loader):\n"
     endless = """
@@ -230,7 +230,7 @@ def test_accelerate_while_it_trains(run, tmp_path):
 
 
 def notebook(*cells):
-    """Run cells in a kernel of their own; gives back their outputs."""
+    """Run cells in a kernel of their own; return their outputs."""
     import nbformat
     from nbclient import NotebookClient
 
@@ -241,7 +241,7 @@ def notebook(*cells):
 
 @pytest.fixture
 def kernel(tmp_path, monkeypatch):
-    """Kernels begin in `tmp_path`, on this interpreter, and import this checkout."""
+    """Make kernels start in `tmp_path`, on this interpreter, and import this checkout."""
     for name, value in ENV.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
@@ -254,13 +254,13 @@ def kernel(tmp_path, monkeypatch):
 
 
 def shown(outputs):
-    """The HTML that a cell shows."""
+    """Return the HTML that a cell shows."""
     return [output.data["text/html"] for output in outputs if "text/html" in output.get("data", {})]
 
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.foreign("nbclient", "ipykernel")
-def test_a_notebook(kernel, tmp_path):
+def test_notebook_snippets(kernel, tmp_path):
     loaded, trained, again, named = kernel(*snippets("Notebooks"))
 
     assert loaded == []
@@ -270,13 +270,13 @@ def test_a_notebook(kernel, tmp_path):
     assert shown(again) == shown(named) == [frame]
     assert frame.startswith("<iframe ")
     assert "Content-Security-Policy" in frame
-    assert "<script" not in frame  # it is all within the attribute
+    assert "<script" not in frame  # all of it is inside the attribute
     assert 'sandbox="allow-scripts allow-popups"' in frame
 
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.foreign("nbclient", "ipykernel")
-def test_a_cell_that_fails(kernel, tmp_path):
+def test_failing_notebook_cell_raises_its_own_error(kernel, tmp_path):
     train = snippets("Notebooks")[1]
     _, early, failed, last = kernel(
         "%load_ext profiler", "%profile_train_report", f"{train}\nraise ValueError('diverged')", f"{train}\n6 * 7"
@@ -313,7 +313,7 @@ except ValueError as error:
 
 
 @pytest.mark.foreign("lightning")
-def test_a_fit_that_fails(run):
+def test_failing_lightning_fit_is_recorded_as_failed(run):
     ran = run(LIGHTNING)
 
     assert (ran.status, ran.out.decode().splitlines()[-1]) == (0, "diverged failed")
@@ -321,7 +321,7 @@ def test_a_fit_that_fails(run):
 
 
 @pytest.mark.foreign("transformers", "accelerate", "tensorboard")
-def test_a_training_that_fails_is_reported_as_the_program_ends(run):
+def test_failing_trainer_is_reported_at_program_exit(run):
     (program,) = snippets("Hugging Face Trainer")
     raises = """
     from transformers import TrainerCallback
@@ -351,7 +351,7 @@ def test_a_training_that_fails_is_reported_as_the_program_ends(run):
         pytest.param("Hugging Face accelerate", 128, "logs", marks=pytest.mark.foreign("accelerate", "tensorboard")),
     ],
 )
-def test_under_profile_train_there_is_one_recording_and_trackers_are_told(
+def test_callbacks_under_profile_train_log_without_a_second_recording(
     script, start_profiled, tmp_path, heading, steps, logs
 ):
     (program,) = snippets(heading)

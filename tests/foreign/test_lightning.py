@@ -46,14 +46,14 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("accumulated", [1, 2])
-def test_a_trainer(judge, accumulated):
+def test_lightning_trainer_is_recorded(judge, accumulated):
     found = judge(LIGHTNING, accumulated)
     steps = found.of(0)
     epoch = 120 // accumulated
 
     assert [step.micro_steps for step in steps] == [float(accumulated)] * 3 * epoch
     assert sum(step.batches for step in steps) == 360
-    # Before training, as a sanity check, and after each epoch; the last one is no step's.
+    # Before training, as a sanity check, and after each epoch; the last one belongs to no step.
     for tag in (TAG_EVALUATION, TAG_CHECKPOINT):
         assert [step.index for step in steps if step.tags & tag][-2:] == [epoch, 2 * epoch]
     assert all(step.forward > 0 and step.backward > 0 and step.optimizer > 0 for step in steps)

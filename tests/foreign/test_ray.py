@@ -71,7 +71,7 @@ def fit(script, start, tmp_path):
     return fit
 
 
-def test_the_slow_worker_of_four_is_named(fit):
+def test_slow_ray_worker_is_named(fit):
     result = fit(slow=1)
 
     assert result["ranks"]["count"] == 4
@@ -80,7 +80,7 @@ def test_the_slow_worker_of_four_is_named(fit):
     assert re.search(r"\brank 1\b", straggler["then"], re.IGNORECASE)
 
 
-def test_after_a_worker_was_killed_both_starts_are_in_the_run(fit, tmp_path):
+def test_run_contains_both_starts_after_a_worker_is_killed(fit, tmp_path):
     result = fit(killed=3)
 
     assert result["ranks"]["count"] == 4
@@ -109,7 +109,7 @@ if __name__ == "__main__":
 """
 
 
-def test_waits_for_batches_and_fetches_of_blocks_are_recorded(script, run_profiled):
+def test_batch_waits_and_block_fetches_are_recorded(script, run_profiled):
     ran = run_profiled(script(READS))
 
     assert ran.status == 0, ran.err.decode()

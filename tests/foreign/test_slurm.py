@@ -1,4 +1,4 @@
-"""Tasks of a real Slurm: two of srun, each with a profile-train of its own, on one machine."""
+"""Tasks of a real Slurm: srun starts two, each under a profile-train of its own, on one machine."""
 
 import json
 import shutil
@@ -33,8 +33,8 @@ def test_tasks_are_ranks_of_one_run_that_is_named_after_the_job(training, start,
     assert [(rank.process.rank, len(rank.steps)) for rank in load(folder).ranks] == [(0, 12), (1, 12)]
 
 
-def test_the_report_is_made_though_the_task_that_ends_first_has_all_others_ended(training, start, tmp_path):
-    """Both fail at once: one makes the report, the other ends, and has srun send SIGTERM to the first."""
+def test_report_is_finished_although_srun_terminates_the_other_tasks(training, start, tmp_path):
+    """Both fail at once: one makes the report; the other ends, and so makes srun send SIGTERM to the first."""
     program = training("train(); sys.exit(3)")
     ran = start(*SRUN, "--kill-on-bad-exit=1", *COMMAND, "--no-windows", "--out", "run", program).finish()
 

@@ -1,4 +1,4 @@
-"""Every argument that is advised is one the installed framework takes."""
+"""The installed frameworks accept every argument that is advised."""
 
 import ast
 import inspect
@@ -12,7 +12,7 @@ from gpu_runs import ADAM, FLAGS, MODEL, gpu_metrics
 from advisor.metrics.settings import flags, model, optimizer, world_size
 from advisor.rules._spelling import spelling
 
-# What is called in the code to copy; the loops in it are the program's own.
+# Framework calls in the code to copy; its loops are the program's own.
 HOMES = {
     "transformers": ("transformers.TrainingArguments",),
     "lightning": ("lightning.Trainer", "lightning.pytorch.callbacks.ModelCheckpoint"),
@@ -50,7 +50,7 @@ SPELLED = [
 
 
 def spelled(framework, ranks=1):
-    """All changes, as for a run whose optimizer the framework has made."""
+    """Return all changes, as for a run whose optimizer the framework created."""
     adam = replace(ADAM, driven_by=(framework,), place=replace(ADAM.place, via=(framework,)))
     settings = {optimizer: adam, model: MODEL, world_size: ranks, flags: replace(FLAGS, autocast=False)}
     it = spelling(gpu_metrics(settings))
@@ -58,7 +58,7 @@ def spelled(framework, ranks=1):
 
 
 def called(framework, ranks=1):
-    """Name and keyword arguments of each call to the framework in the code to copy."""
+    """Yield name and keyword arguments of each call to the framework in the code to copy."""
     for change in spelled(framework, ranks):
         for node in ast.walk(ast.parse(change.code)) if change.language == "python" else ():
             if isinstance(node, ast.Call):
@@ -70,7 +70,7 @@ def called(framework, ranks=1):
 @pytest.mark.parametrize(
     "framework", [pytest.param(one, marks=pytest.mark.foreign(PACKAGES.get(one, one))) for one in HOMES]
 )
-def test_every_argument_exists(framework):
+def test_every_advised_argument_exists(framework):
     calls = list(called(framework))
     for name, keywords in calls:
         (home,) = [home for home in HOMES[framework] if home.endswith(f".{name}")]
@@ -80,7 +80,7 @@ def test_every_argument_exists(framework):
 
 @pytest.mark.foreign("transformers")
 @pytest.mark.parametrize("ranks", [1, 8])
-def test_optimizers_and_settings_have_the_values_that_are_given(ranks):
+def test_advised_transformers_optimizers_and_settings_are_valid(ranks):
     from transformers.trainer_pt_utils import AcceleratorConfig
     from transformers.training_args import OptimizerNames
 
@@ -93,7 +93,7 @@ def test_optimizers_and_settings_have_the_values_that_are_given(ranks):
 
 
 @pytest.mark.foreign("lightning")
-def test_trainers_take_the_precisions_and_strategies():
+def test_advised_lightning_precisions_and_strategies_are_valid():
     from lightning.fabric.plugins.precision.precision import _PRECISION_INPUT_STR
     from lightning.pytorch.strategies import StrategyRegistry
 
@@ -107,7 +107,7 @@ def test_trainers_take_the_precisions_and_strategies():
 
 
 @pytest.mark.foreign("deepspeed")
-def test_deepspeed_reads_its_configuration():
+def test_deepspeed_accepts_the_advised_configuration():
     from deepspeed.runtime.config import DeepSpeedConfig
 
     whole = {"train_batch_size": 1, "bf16": {"enabled": False}}

@@ -1,7 +1,7 @@
-"""A training loop as timm has it: with torch's parts in place of timm's, and with timm's own.
+"""A training loop in timm's style: with torch's parts instead of timm's, and with timm's own.
 
-timm is no part of the extra `foreign`: the torchvision that it needs is not to be had for every torch, and one that
-does not fit keeps transformers from being imported.
+timm is not in the extra `foreign`: the torchvision that it needs does not exist for every torch, and one that does not
+match breaks the import of transformers.
 """
 
 import pytest
@@ -111,7 +111,7 @@ TIMMS = pytest.mark.foreign("timm", "torchvision")
 @pytest.mark.parametrize(
     "parts", [pytest.param(TORCH, id="torch", marks=FOREIGN), pytest.param(TIMM, id="timm", marks=TIMMS)]
 )
-def test_a_loop_of_timm(judge, parts):
+def test_timm_training_loop_is_recorded(judge, parts):
     found = judge(parts + LOOP, light=parts is TORCH)
     steps = found.of(0)
 

@@ -55,7 +55,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize(("way", "wrapper"), [("ddp", "DistributedDataParallel"), ("fully_shard", "FSDPModule")])
-def test_ranks_under_torchrun(judge, way, wrapper):
+def test_ddp_and_fsdp_ranks_are_recorded(judge, way, wrapper):
     launcher = ("torchrun", "--standalone", "--nproc-per-node", "2") if way == "ddp" else (*ON_RANKS, 2)
     found = judge(RANKS, way, launcher=launcher, light=True)
 
@@ -72,7 +72,7 @@ def test_ranks_under_torchrun(judge, way, wrapper):
         assert (model.block, model.blocks) == ("Block", 3)
         assert optimizer.tensors == model.tensors == 14
         assert optimizer.parameters == model.parameters
-        # AdamW keeps two tensors a parameter; sharded, each rank has half of them.
+        # AdamW keeps two tensors per parameter; when sharded, each rank has half of them.
         assert optimizer.state_bytes == pytest.approx(2 * model.bytes / (1 if way == "ddp" else 2), rel=0.02)
         assert optimizer.gradient_bytes == pytest.approx(model.bytes / (1 if way == "ddp" else 2), rel=0.02)
     flags = found.flags()
@@ -146,7 +146,7 @@ os._exit(0)  # after so many groups gloo's threads now and then abort the interp
 """
 
 
-def test_how_weights_are_sharded(script, start):
+def test_sharding_stage_and_optimizer_state_share_are_recorded(script, start):
     """Stage of ZeRO, and the rank's part of the optimizer's state."""
     ran = start(
         *(*ON_RANKS, 2, script(SHARDED)),

@@ -32,12 +32,12 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_trainer(judge, workers):
+def test_transformers_trainer_is_recorded(judge, workers):
     found = judge(TRAINER, workers)
     steps = found.of(0)
 
     assert [step.micro_steps for step in steps] == [2.0] * 90
-    # After 30 and 60 updates; what is saved at the very end is no step's.
+    # After 30 and 60 updates; the save at the very end belongs to no step.
     for tag in (TAG_EVALUATION, TAG_CHECKPOINT):
         assert [step.index for step in steps if step.tags & tag] == [30, 60]
     assert sum(step.batches for step in steps) == 180
@@ -51,12 +51,12 @@ def test_a_trainer(judge, workers):
     (optimizer,) = found.ran.facts("optimizer")
     assert (optimizer.name, optimizer.module, optimizer.groups) == ("AdamW", "torch.optim.adamw", 2)
     assert optimizer.parameters == model.parameters
-    # The Trainer makes what the program's TrainingArguments say.
+    # The Trainer creates what the program's TrainingArguments say.
     assert optimizer.driven_by[0] == "transformers"
     assert (optimizer.place.via[0], loader.place.via[0]) == ("transformers", "transformers")
     (call,) = found.ran.facts("call")
     assert (call.name, call.settings["gradient_accumulation_steps"]) == ("TrainingArguments", "2")
     assert (model.variable, call.place.line < model.place.line < optimizer.place.line) == ("model", True)
     assert found.flags()["evaluation_grad"] is False
-    # The evaluation's loader has as many.
+    # The evaluation's loader has the same number of workers.
     assert {worker.worker_id for worker in found.ran.workers} == set(range(workers))

@@ -1,4 +1,4 @@
-"""The Python of the program is its own: another version, another environment, options that keep us out."""
+"""A program with its own Python: another version, another environment, options that keep us out."""
 
 import json
 import os
@@ -45,7 +45,7 @@ print(sys.argv[1:], sys.path)
 
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory):
-    """An environment without us, with the torch of ours."""
+    """Return an environment without the profiler, with this environment's torch."""
     folder = tmp_path_factory.mktemp("elsewhere") / "env"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--symlinks", folder], check=True)
     (site,) = folder.glob("lib/python*/site-packages")
@@ -53,8 +53,8 @@ def elsewhere(tmp_path_factory):
     return folder
 
 
-def test_nothing_of_ours_is_in_the_program_but_the_way_in(script, elsewhere, start, start_profiled):
-    """In an environment of its own, activated as venv and conda do it, and with paths of its own."""
+def test_only_the_agent_and_its_variables_are_added_to_the_program(script, elsewhere, start, start_profiled):
+    """The program has its own environment, activated as venv and conda do it, and its own paths."""
     program = script(SEEN)
     script("", "mine/profiler.py")
     python = elsewhere / "bin" / "python"
@@ -91,8 +91,8 @@ def test_a_program_of_another_environment_is_recorded(script, elsewhere, start, 
 
 
 @pytest.mark.parametrize("option", ["-I", "-E", "-S", "-sE"])
-def test_options_that_keep_us_out_are_named(script, run_profiled, option):
-    """They may stand anywhere, in a script that is called by a script: the report says what they do."""
+def test_python_options_that_prevent_recording_are_reported(script, run_profiled, option):
+    """They may be anywhere, even in a script that another script calls: the report says what they do."""
     program = script("print('trains')")
     launcher = script(f"python {option} {program}", "run.sh")
     ran = run_profiled("sh", launcher, options=("--no-windows",))
@@ -103,7 +103,7 @@ def test_options_that_keep_us_out_are_named(script, run_profiled, option):
 
 
 @pytest.mark.parametrize("options", [("-s",), ("-P",), ("-B", "-O")], ids=" ".join)
-def test_other_options_do_not(script, run_profiled, options):
+def test_other_python_options_do_not_prevent_recording(script, run_profiled, options):
     ran = run_profiled("python", *options, script(TRAIN))
 
     assert (ran.status, ran.err) == (0, b"")
@@ -121,8 +121,8 @@ def test_a_zipapp_is_run(tmp_path, start, start_profiled):
     assert len(profiled.steps) == 3
 
 
-def test_what_is_typed_at_a_prompt_is_recorded(start, start_profiled):
-    """`python -i` reads its standard input line by line, and runs PYTHONSTARTUP before."""
+def test_interactive_python_session_is_recorded(start, start_profiled):
+    """`python -i` reads its standard input line by line, and runs PYTHONSTARTUP first."""
     typed = TRAIN.replace("    optimizer.step()\n", "    optimizer.step()\n\n").encode()
     plain = start("python", "-i", "-q", stdin=typed).finish()
     profiled = start_profiled("python", "-i", "-q", stdin=typed).finish()
@@ -133,8 +133,8 @@ def test_what_is_typed_at_a_prompt_is_recorded(start, start_profiled):
 
 @pytest.mark.parametrize("version", ["2.7", "3.6", "3.7", "3.8", "3.9", "3.10", "3.12", "3.13", "3.14"])
 @pytest.mark.process
-def test_any_other_python_that_the_program_starts_is_left_alone(script, tmp_path, version):
-    """They inherit PYTHONPATH, whatever their age."""
+def test_other_python_versions_started_by_the_program_are_unchanged(script, tmp_path, version):
+    """They inherit PYTHONPATH, whatever their version."""
     found = [*Path.home().glob(f".pyenv/versions/{version}.*/bin/python"), shutil.which(f"python{version}")]
     python = next(filter(None, found), None)
     if python is None:
@@ -158,8 +158,8 @@ def test_any_other_python_that_the_program_starts_is_left_alone(script, tmp_path
 
 @pytest.mark.parametrize("version", ["3.9", "3.10", "3.12", "3.13", "3.14"])
 @pytest.mark.process
-def test_the_whole_agent_can_be_imported_by(version):
-    """Without torch: nothing of it is needed at the top of a module."""
+def test_all_agent_modules_can_be_imported(version):
+    """Without torch: no module needs it at its top level."""
     found = [*Path.home().glob(f".pyenv/versions/{version}.*/bin/python"), shutil.which(f"python{version}")]
     python = next(filter(None, found), None)
     if python is None:
@@ -183,7 +183,7 @@ def test_the_whole_agent_can_be_imported_by(version):
         (("folder/train.py",), "no script 'folder/train.py'"),
     ],
 )
-def test_what_is_no_program_is_told_plainly(script, tmp_path, run_profiled, words, sentence):
+def test_command_that_is_not_a_program_is_reported(script, tmp_path, run_profiled, words, sentence):
     (tmp_path / "folder").mkdir()
     script("#!/bin/sh\necho no", "run.sh")
     ran = run_profiled(*words)
@@ -194,8 +194,8 @@ def test_what_is_no_program_is_told_plainly(script, tmp_path, run_profiled, word
     assert not ran.folder.exists()
 
 
-def test_a_folder_named_as_a_command_does_not_hide_it(tmp_path, run_profiled):
-    """A virtual environment in `env/`, say, and no script of this name."""
+def test_folder_named_like_a_command_does_not_shadow_it(tmp_path, run_profiled):
+    """For example a virtual environment in `env/`; there is no script of this name."""
     (tmp_path / "env").mkdir()
 
     assert run_profiled("env", "echo", "ran").out == b"ran\n"

@@ -1,4 +1,4 @@
-"""Prefix the command, whatever it is: the same output and status, and what trained is in the run."""
+"""Prefix any command: output and exit status are the same, and the process that trained is recorded."""
 
 import os
 import subprocess
@@ -34,13 +34,13 @@ HERE = (
     "print(__name__, sys.argv, sys.path[0], sys.flags)\nsys.exit(3)\n"
 )
 TRAINED = {"TRAINED": "1"}
-"""For plain runs: what they print of their training is `trained`, and torch need not be imported for it again."""
+"""Environment of plain runs: `trained` is what their training prints, so that they need not import torch again."""
 SHELL = "#!/bin/sh\nset -e\nexport LR=1\ncd .\npython train.py from-shell\n"
 
 
 @pytest.fixture
 def project(tmp_path):
-    """A small training project."""
+    """Return a small training project."""
     files = {
         "train.py": HERE,
         "package/__init__.py": "",
@@ -49,7 +49,7 @@ def project(tmp_path):
         "with_shebang.py": f"#!{sys.executable} -B\n{HERE}",
         "run.sh": SHELL,
         "Makefile": "train:\n\t@python train.py from-make\n",
-        # As `uv run`, `conda run` or `accelerate launch`: an environment is set up, and the program takes its place.
+        # Like `uv run`, `conda run` or `accelerate launch`: it sets up an environment, and the program replaces it.
         "wrapper": '#!/bin/sh\n[ "$1" = run ] || exit 9\nshift\nWRAPPED=1 exec "$@"\n',
     }
     for name, text in files.items():
@@ -62,7 +62,7 @@ def project(tmp_path):
 
 @pytest.fixture(scope="module")
 def trained():
-    """What a plain run prints of its training."""
+    """Return what a plain run prints while it trains."""
     return subprocess.run([sys.executable, "-c", TRAIN + "train()"], capture_output=True, check=True).stdout
 
 
@@ -89,29 +89,29 @@ def check(trained, plain, profiled, status=3):
     ],
     ids=lambda words: " ".join(words[:4]).partition("\n")[0],
 )
-def test_the_command_is_as_without_us(project, start, start_profiled, trained, plain, words):
-    """Where the second command is not given, it is the first with `profile-train` before it."""
+def test_command_behaves_the_same_under_profile_train(project, start, start_profiled, trained, plain, words):
+    """If the second command is empty, it is the first with `profile-train` in front."""
     command = start(*plain, cwd=project, env=TRAINED)
     profiled = start_profiled(*(words or plain), cwd=project)
 
     check(trained, command.finish(), profiled.finish())
 
 
-def test_a_program_from_stdin(start, start_profiled, trained):
+def test_program_read_from_stdin_is_recorded(start, start_profiled, trained):
     command = start("python", "-", "a", stdin=HERE.encode(), env=TRAINED)
     profiled = start_profiled("python", "-", "a", stdin=HERE.encode())
 
     check(trained, command.finish(), profiled.finish())
 
 
-def test_make_says_that_its_recipe_failed(project, start, start_profiled, trained):
+def test_make_recipe_failure_is_unchanged(project, start, start_profiled, trained):
     command = start("make", "train", cwd=project, env=TRAINED)
     profiled = start_profiled("make", "train", cwd=project)
 
     check(trained, command.finish(), profiled.finish(), status=2)
 
 
-def test_every_rank_of_torchrun(script, start, start_profiled):
+def test_every_torchrun_rank_is_recorded(script, start, start_profiled):
     ranks = """
 torch.distributed.init_process_group("gloo")
 total = torch.tensor([1.0])
@@ -122,7 +122,7 @@ sys.stdout.flush()
 torch.distributed.destroy_process_group()
 """
     what = ("--standalone", "--nproc-per-node", "2", script(TRAIN + ranks), "a")
-    env = {"OMP_NUM_THREADS": "1"}  # else torchrun says that it sets it
+    env = {"OMP_NUM_THREADS": "1"}  # otherwise torchrun prints that it sets this
     plain = start("torchrun", *what, env=env).finish()
     # `torchrun` itself is recorded in tests/foreign/test_torchrun.py.
     profiled = start_profiled("python", "-m", "torch.distributed.run", *what, env=env).finish()
@@ -150,7 +150,7 @@ torch.distributed.destroy_process_group()
     ],
     ids=["spawn", "fork and subprocess"],
 )
-def test_every_process_that_trains_is_one_of_the_run(project, start_plain, start_profiled, how):
+def test_every_training_process_is_recorded(project, start_plain, start_profiled, how):
     program = project / "parent.py"
     program.write_text(f"{TRAIN}if __name__ == '__main__':\n    {how}")
     plain, profiled = (begin(program, cwd=project).finish() for begin in (start_plain, start_profiled))
@@ -161,7 +161,7 @@ def test_every_process_that_trains_is_one_of_the_run(project, start_plain, start
     assert len(profiled.steps) == 2 * STEPS
 
 
-def test_a_profile_train_that_is_started_twice_records_once(project, start, start_profiled, trained):
+def test_nested_profile_train_records_once(project, start, start_profiled, trained):
     plain = start("python", "train.py", cwd=project, env=TRAINED)
     code = "import sys; sys.path[0] = sys.argv.pop(1); from advisor.cli import main; raise SystemExit(main())"
     inner = ("python", "-c", code, str(ROOT), "--no-report", "--out", "inner", "train.py")

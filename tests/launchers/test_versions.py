@@ -1,6 +1,6 @@
 """Other versions of Python and torch than the tests' own: PROFILE_TRAIN_PYTHONS=/path/python:/path/python.
 
-Each is the Python of an environment with torch >= 2.4 and without us.
+Each is the Python of an environment with torch >= 2.4 and without the profiler.
 """
 
 import json
@@ -76,7 +76,7 @@ print(dict(counters["graph_break"]), counters["stats"])
 @needs_pythons
 @each_python
 @pytest.mark.parametrize("kind", STEPS)
-def test_programs_of_other_versions_are_recorded_unharmed(script, start, start_profiled, python, kind):
+def test_other_python_and_torch_versions_are_recorded_unharmed(script, start, start_profiled, python, kind):
     program = script(LOOPS + ENDS[kind])
     options = ("--budget", "0.2") if kind == "loops" else ("--no-report", "--no-windows")
     plain = start(python, program).finish()
@@ -94,10 +94,10 @@ def test_programs_of_other_versions_are_recorded_unharmed(script, start, start_p
     assert all(getattr(rank, name) for name in ("python", "torch"))
 
 
-# ---- the names that are torch's own ----
+# ---- private names of torch ----
 
 NAMES = {
-    # Name: whether it can be missing while the program trains, for torch itself has no need of it there.
+    # Name: whether it may be missing while the program trains, because torch itself does not need it there.
     "_C._dynamo.eval_frame": False,
     "nn.Module._wrapped_call_impl": False,
     "nn.Module._compiled_call_impl": False,
@@ -181,8 +181,8 @@ print(json.dumps([missing, harmed]))
 
 @pytest.mark.parametrize("python", [sys.executable, *PYTHONS])
 @pytest.mark.process
-def test_names_of_torchs_own_exist_and_none_is_indispensable(tmp_path, python):
-    """Each in turn is taken away before the agent begins: the program trains as ever, the rest is recorded."""
+def test_private_torch_names_exist_and_none_is_required(tmp_path, python):
+    """Each in turn is removed before the agent begins: the program trains as usual, and the rest is recorded."""
     ran = subprocess.run(
         [python, "-B", "-c", WITHOUT, json.dumps([NAMES, EITHER])],
         cwd=ROOT / "profiler",

@@ -1,4 +1,4 @@
-"""Programs of several loops, each of which prints what it has done; and what was recorded of each."""
+"""Programs with several loops, each of which prints what it did; and what was recorded of each loop."""
 
 import json
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ def tell(part, **done):
 
 @dataclass(frozen=True)
 class Part:
-    """One loop of a program: what it says it did, and the steps that were recorded of it."""
+    """One loop of a program: what it printed about itself, and its recorded steps."""
 
     done: SimpleNamespace
     steps: list
@@ -70,7 +70,7 @@ class Part:
 
 @pytest.fixture
 def loop(tmp_path):
-    """Write a program of BEGIN and this; gives back its path."""
+    """Return a function that writes a program of BEGIN and the given parts, and returns its path."""
 
     def write(*parts, name="train.py"):
         path = tmp_path / name
@@ -82,12 +82,13 @@ def loop(tmp_path):
 
 @pytest.fixture
 def parts():
-    """The loops of a program that ran unharmed, by name; together they have made all steps there are."""
+    """Return a function that returns the loops of a run by name; it checks that the program ran unharmed and that the
+    loops have all of its steps."""
 
     def split(ran, steps=None):
         steps = list(ran.steps if steps is None else steps)
         assert ran.status == 0
-        assert not ran.err or (ran.folder / "report.md").exists()  # which is summed up there
+        assert not ran.err or (ran.folder / "report.md").exists()  # stderr is then the report's summary
         check(ran.steps)
         said = [SimpleNamespace(**json.loads(line)) for line in ran.out.decode().splitlines()]
         assert sum(done.steps for done in said) == len(steps)
@@ -101,7 +102,7 @@ def parts():
 
 
 def check(steps):
-    """Each is partitioned into its phases, and nothing is negative."""
+    """Check that each step is partitioned into its phases, and that nothing is negative."""
     for step in steps:
         phases = [value for name in PHASES if (value := getattr(step, name)) is not None]
         between = [value for name in BETWEEN if (value := getattr(step, name)) is not None]
@@ -111,7 +112,7 @@ def check(steps):
 
 @pytest.fixture
 def judged():
-    """The result.json of a run, and the advice in it above `info`."""
+    """Return a function that returns a run's result.json, and the advice in it above `info`."""
 
     def read(ran):
         result = json.loads((ran.folder / "result.json").read_text())

@@ -1,4 +1,4 @@
-"""Where the batches come from: no loader, streams, several loaders, loaders made anew, workers of every kind."""
+"""Where the batches come from: no loader, streams, several loaders, new loaders every epoch, workers of every kind."""
 
 from programs import QUIET_TRACKER
 
@@ -69,7 +69,7 @@ if __name__ == "__main__":
 """
 
 
-def test_loaders_of_every_kind(loop, run_both, parts):
+def test_every_kind_of_loader_is_recorded(loop, run_both, parts):
     plain, profiled = run_both(loop(LOADERS))
 
     assert (plain.status, plain.out) == (profiled.status, profiled.out)
@@ -95,7 +95,7 @@ def test_loaders_of_every_kind(loop, run_both, parts):
     assert inside.steps[1].data_wait >= 4 * SLEEP
     assert found["persistent"].tagged(TAG_EPOCH_START) == [0, 4, 8]
     assert len(profiled.workers) == 1
-    # Of nine loaders the validation's alone is no training loader.
+    # Of nine loaders, only the validation's is not a training loader.
     uses = [loader.training for loader in profiled.facts("loader")]
     assert uses.count(False) == 1
     assert uses.count(True) == len(uses) - 1
@@ -127,7 +127,7 @@ if __name__ == "__main__":
 )
 
 
-def test_workers_of_every_kind_whose_dataset_can_be_pickled_once(loop, start_plain, start_profiled, parts):
+def test_every_kind_of_worker_is_recorded_with_a_dataset_pickled_once(loop, start_plain, start_profiled, parts):
     program = loop(WORKERS)
     contexts = ("fork", "spawn", "forkserver")
     plain = [start_plain(program, context) for context in contexts]

@@ -19,7 +19,7 @@ tell("slow", steps=3, losses=losses)
 """
 
 
-def test_fifty_thousand_steps_of_microseconds_and_three_of_seconds(loop, start_plain, start_profiled, parts, judged):
+def test_very_short_and_very_long_steps_are_all_counted(loop, start_plain, start_profiled, parts, judged):
     fast, slow = loop(FAST, name="fast.py"), loop(SLOW, name="slow.py")
     plain = [start_plain(program) for program in (fast, slow)]
     profiled = [start_profiled(program, options=("--no-windows",)) for program in (fast, slow)]

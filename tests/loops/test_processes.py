@@ -1,4 +1,4 @@
-"""Programs of several processes and threads: who trains is recorded, who does not costs nothing."""
+"""Programs with several processes and threads: those that train are recorded, the others cost nothing."""
 
 import json
 from collections import Counter
@@ -57,7 +57,7 @@ if __name__ == "__main__":
 """
 
 
-def test_each_process_that_trains_is_one_of_the_run_and_the_others_cost_nothing(loop, run_both, tmp_path):
+def test_only_processes_that_train_are_recorded(loop, run_both, tmp_path):
     plain, profiled = run_both(loop(FORKS))
 
     assert (plain.status, plain.out) == (profiled.status, profiled.out)
@@ -102,7 +102,7 @@ def test_two_threads_that_train_at_once(loop, run_both, parts):
     assert [step.index for step in steps] == list(range(84))
     assert sum(bool(step.tags & TAG_FIRST) for step in steps) == 2
     slow = [step for step in steps if (step.forward or 0) >= 0.025]
-    assert len(slow) >= 24  # a quick one that had to wait for a core may be as long
+    assert len(slow) >= 24  # a quick step that had to wait for a core may take as long
     assert all(step.forward >= 0.005 for step in steps)
     for step in steps:
         assert step.data_wait >= 4 * 0.002

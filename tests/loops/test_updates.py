@@ -105,7 +105,7 @@ tell("failed", steps=7, forwards=12, losses=losses, failed=failed)
 """
 
 
-def test_updates_of_every_kind(loop, run_both, parts):
+def test_every_kind_of_update_is_recorded(loop, run_both, parts):
     plain, profiled = run_both(loop(UPDATES))
 
     assert (plain.status, plain.out) == (profiled.status, profiled.out)
@@ -116,11 +116,11 @@ def test_updates_of_every_kind(loop, run_both, parts):
         assert not part.tagged(TAG_EVALUATION)
     assert [step.micro_steps for step in found["accumulated"].steps] == [3.0] * 4
     assert [step.batches for step in found["accumulated"].steps] == [3.0] * 4
-    # An update that the scaler skips ends no step: what led to it is in the one that ends with the next.
+    # An update that the scaler skips does not end a step: its passes belong to the step that ends with the next update.
     assert [step.micro_steps for step in found["scaled"].steps] == [1.0, 1.0, 3.0, 1.0, 1.0, 2.0, 1.0]
     (scaler,) = profiled.facts("scaler")
     assert (scaler.steps, scaler.skipped) == (10, found["scaled"].done.skipped)
-    # What has failed is part of the step that ends with the next update, and changes nothing else.
+    # A failed batch is part of the step that ends with the next update, and changes nothing else.
     failed = found["failed"]
     assert failed.done.failed == 5
     assert [step.batches for step in failed.steps] == [1, 1, 1, 4, 1, 3, 1]
@@ -154,7 +154,7 @@ tell("now and then", steps=20, forwards=20, losses=losses)
 """
 
 
-def test_rollouts_of_the_policy_that_is_trained(loop, start_plain, start_profiled, parts, judged):
+def test_only_occasional_rollouts_count_as_evaluation(loop, start_plain, start_profiled, parts, judged):
     program = loop(PLAYS)
     plain, profiled = start_plain(program), start_profiled(program, options=("--no-windows",))
     plain, profiled = plain.finish(), profiled.finish()
@@ -165,7 +165,7 @@ def test_rollouts_of_the_policy_that_is_trained(loop, start_plain, start_profile
     assert not each.tagged(TAG_EVALUATION)
     assert each.total("forward") >= each.done.forwards * SLEEP
     assert each.total("other") >= 90 * SLEEP
-    # The first of these follows a step that had rollouts, as every one before it.
+    # The first of these rollouts is no evaluation: every step before it had rollouts, too.
     assert seldom.tagged(TAG_EVALUATION) == [4, 8, 12, 16]
     assert seldom.total("evaluation") >= 4 * 6 * SLEEP
     result, advice = judged(profiled)
@@ -190,8 +190,8 @@ tell("by hand", steps=12, losses=losses)
 """
 
 
-def test_an_update_by_hand_in_a_block_of_the_program(loop, tmp_path, start_plain, parts):
-    """It says itself where its steps end; there is no optimizer at all."""
+def test_manual_update_with_marked_steps_is_recorded(loop, tmp_path, start_plain, parts):
+    """The program marks the ends of its steps itself; there is no optimizer at all."""
     ran = start_plain(loop(BY_HAND), env={"PYTHONPATH": str(ROOT)}, folder=tmp_path / "run").finish()
 
     (part,) = parts(ran).values()

@@ -33,12 +33,12 @@ def same(plain, profiled):
     [
         ("-W", "error", "-X", "warn_default_encoding"),
         ("-X", "dev", "-B", "-W", "ignore::DeprecationWarning"),
-        ("-O", "-u", "-b", "-X", "no_debug_ranges"),  # without -B: else all of torch is compiled each time
+        ("-O", "-u", "-b", "-X", "no_debug_ranges"),  # without -B: otherwise all of torch is compiled each time
     ],
     ids=" ".join,
 )
-def test_strict_and_unusual_interpreters(script, start, start_profiled, options):
-    """With warnings as errors from the program's first line on: what torch's own import warns of is torch's."""
+def test_strict_and_unusual_interpreter_options(script, start, start_profiled, options):
+    """Warnings are errors from the program's first line on, except for those that torch's own import causes."""
     program = script(
         "import sys, warnings\nstrict = warnings.filters[:]\nwarnings.simplefilter('ignore')\n"
         + LOOP
@@ -61,7 +61,7 @@ print(sys.flags, warnings.filters == strict)
     assert not profiled.problems.keys() - {"nvml"}
 
 
-def test_spawned_workers_resource_tracker_and_the_order_of_the_end(script, run_both):
+def test_spawned_workers_resource_tracker_and_exit_order_are_unchanged(script, run_both):
     program = script(
         LOOP
         + """
@@ -101,7 +101,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("way", ["settrace", "setprofile"])
-def test_a_program_that_traces_itself_sees_its_own_calls(script, run_both, way):
+def test_self_tracing_program_sees_the_same_calls(script, run_both, way):
     program = script(
         LOOP
         + f"""

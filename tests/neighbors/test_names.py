@@ -1,4 +1,4 @@
-"""What a program has beside it is its own, whatever it is called."""
+"""Files next to a program are the program's own, whatever their names."""
 
 import sys
 import venv
@@ -23,13 +23,13 @@ print(loss.item().hex())
 
 NAMES = ("profiler", "advisor", "templates", "sitecustomize", "usercustomize", "pynvml", "psutil", "jinja2", "click")
 HAS_A_SITE = "sitecustomize" in sys.modules
-"""Whether this Python comes with a sitecustomize of its own, as Debian's does; it is found before any other."""
+"""Whether this Python has its own sitecustomize, like Debian's; it is found before any other."""
 
 
 @pytest.fixture
 def neighbors(tmp_path):
-    """Modules named as ours, as what we use, and as what the interpreter looks for, beside the script; each says when
-    it is imported. And a folder of checkpoints that is called torch."""
+    """Write modules next to the script, named like ours, like those that we use, and like those that the interpreter
+    looks for; each prints when it is imported. Also make a folder named torch, as for checkpoints."""
     for name in (*NAMES, "statistics", "wait", "start", "ring", "facts", "outlet", "session", "hooks", "window"):
         (tmp_path / f"{name}.py").write_text(f"print('imported {name}', __name__)\nwhose = 'the program'\n")
     (tmp_path / "templates.py").unlink()
@@ -39,8 +39,8 @@ def neighbors(tmp_path):
     return tmp_path
 
 
-def test_only_the_program_imports_what_lies_beside_it(neighbors, script, run_both):
-    """Windows on: the agent has loaded all it ever loads."""
+def test_modules_next_to_the_script_are_imported_only_by_the_program(neighbors, script, run_both):
+    """With windows, the agent has loaded everything that it ever loads."""
     names = [name for name in NAMES if name != "templates" and not (HAS_A_SITE and name == "sitecustomize")]
     program = script(TORCH + TRAIN + f"import {', '.join(names)}\nprint([{'.whose, '.join(names)}.whose])")
     plain, profiled = run_both(program, options=("--no-report", "--budget", "0.5"))
@@ -51,15 +51,15 @@ def test_only_the_program_imports_what_lies_beside_it(neighbors, script, run_bot
     assert not profiled.problems.keys() - {"nvml", "windows"}
 
 
-def test_the_agent_imports_nothing_that_torch_has_not(script, run_both):
-    """So nothing beside the script can be taken for it."""
+def test_agent_imports_nothing_that_torch_has_not_imported(script, run_both):
+    """So no file next to the script can be loaded instead."""
     program = script(TRAIN + "import sys; print(sorted(name for name in sys.modules if 'profile_train' not in name))")
     plain, profiled = run_both(program, options=("--no-report", "--budget", "0.5"))
 
     assert profiled.out == plain.out
 
 
-def test_what_a_site_runs_is_run(script, start, start_profiled, tmp_path):
+def test_pth_files_and_sitecustomize_still_run(script, start, start_profiled, tmp_path):
     """An environment's `.pth` files and sitecustomize, and the user's usercustomize, in their order."""
     venv.create(tmp_path / "env", symlinks=True)
     (site,) = (tmp_path / "env").glob("lib/python*/site-packages")
@@ -86,7 +86,7 @@ def test_what_a_site_runs_is_run(script, start, start_profiled, tmp_path):
     ],
     ids=["another thing", "one that raises", "a library missing", "a module missing", "an error"],
 )
-def test_a_torch_that_is_none_or_cannot_be_imported(script, run_both, module):
+def test_fake_or_broken_torch_behaves_unchanged(script, run_both, module):
     script(module, "torch/__init__.py")
     program = script(
         """
@@ -106,7 +106,7 @@ def test_a_torch_that_is_none_or_cannot_be_imported(script, run_both, module):
     assert profiled.ranks == []
 
 
-def test_nothing_is_left_in_the_folder_of_the_program(script, start, start_profiled, tmp_path):
+def test_program_folder_gets_no_extra_files(script, start, start_profiled, tmp_path):
     left = {}
     for name, begin in (("plain", start), ("profiled", start_profiled)):
         script(TORCH + TRAIN + "import helper", f"{name}/train.py")
@@ -119,8 +119,8 @@ def test_nothing_is_left_in_the_folder_of_the_program(script, start, start_profi
     assert left["profiled"] == left["plain"]
 
 
-def test_a_python_that_writes_no_bytecode_writes_none_of_ours(script, run_profiled, tmp_path):
-    """With PYTHONPYCACHEPREFIX, ours would lie beside that of every other module."""
+def test_agent_bytecode_is_not_written_if_bytecode_is_disabled(script, run_profiled, tmp_path):
+    """With PYTHONPYCACHEPREFIX, ours would be next to that of every other module."""
     cache = {"PYTHONPYCACHEPREFIX": str(tmp_path / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
     ran = run_profiled(script(TORCH + TRAIN), env=cache)
 

@@ -1,4 +1,4 @@
-"""Programs that profile, measure, watch or log themselves: what those tools say is what they say without us."""
+"""Programs that profile, measure, watch or log themselves: their tools report the same as without the profiler."""
 
 import json
 import sys
@@ -54,7 +54,7 @@ def events(trace, cats):
 )
 
 
-def test_a_profiler_of_the_programs_own_records_what_it_records_alone(script, run_both):
+def test_programs_own_torch_profiler_records_the_same(script, run_both):
     """From the first step to the last, and on a schedule; our windows stay out, and the report says so."""
     program = script(
         PROFILED
@@ -81,7 +81,7 @@ print(events(f"second-{os.getpid()}.json", ("cpu_op", "user_annotation", "python
     assert "torch.profiler" in (profiled.folder / "report.md").read_text()
 
 
-def test_a_profiler_with_stacks_from_the_first_step_on_sees_modules(script, run_both):
+def test_programs_own_profiler_with_stacks_sees_the_same_modules(script, run_both):
     program = script(
         PROFILED
         + """
@@ -96,7 +96,7 @@ print(events(f"trace-{os.getpid()}.json", ("cpu_op", "user_annotation", "python_
     assert (plain.status, plain.out) == (profiled.status, profiled.out)
 
 
-def test_kineto_prints_about_the_programs_profiler_and_not_about_our_windows(script, run_plain, run_profiled):
+def test_kineto_logs_only_the_programs_own_profiler(script, run_plain, run_profiled):
     program = script(
         PROFILED
         + """
@@ -177,7 +177,7 @@ print(train(5), sys.gettrace() is None)
     assert len(profiled.steps) == 5
 
 
-def test_bars_boards_and_trackers(script, run_both):
+def test_tqdm_tensorboard_and_wandb_work_unchanged(script, run_both):
     """tqdm on the loop, a SummaryWriter, and wandb offline."""
     for name in ("tqdm", "tensorboard", "wandb"):
         pytest.importorskip(name)

@@ -13,8 +13,8 @@ def printed(ran):
     return json.loads(ran.out.decode().splitlines()[-1])
 
 
-def test_copies_pickles_and_transforms_of_a_model_are_as_without_us(run_both):
-    """Weights, losses and random state, bit for bit, of every way to another module."""
+def test_model_copies_pickles_and_transforms_match_plain_run(run_both):
+    """Weights, losses and random state are the same, bit by bit, for every way to copy or transform a module."""
     plain, profiled = run_both(SUPPORT / "zoo.py")
 
     expected, found = printed(plain), printed(profiled)
@@ -56,7 +56,7 @@ print(json.dumps(frames))
 """
 
 
-def test_a_deep_model_gets_no_frame_a_level(script, run_both):
+def test_deep_model_gets_no_extra_frame_per_level(script, run_both):
     plain, profiled = run_both(script(TORCH + DEEP))
 
     added = [more - less for less, more in zip(printed(plain), printed(profiled), strict=True)]
@@ -82,7 +82,7 @@ print(json.dumps(found))
 """
 
 
-def test_a_program_that_lists_the_methods_of_its_model_finds_its_own(script, run_both):
+def test_listed_model_methods_match_plain_run(script, run_both):
     plain, profiled = run_both(script(TORCH + LOOKS))
 
     assert printed(plain) == printed(profiled)
@@ -112,7 +112,7 @@ print(json.dumps(called))
 """
 
 
-def test_what_a_program_mocks_is_not_called(script, start_profiled):
+def test_functions_mocked_by_program_are_not_called(script, start_profiled):
     profiled = start_profiled(script(TORCH + MOCKS), options=("--no-report", "--budget", "0.5")).finish()
 
     assert printed(profiled) == []
@@ -120,12 +120,12 @@ def test_what_a_program_mocks_is_not_called(script, start_profiled):
     assert profiled.facts("output")
 
 
-def test_nothing_of_the_programs_own_is_called(script, start_plain, start_profiled):
-    """Samplers, datasets, batches, models, tensors, optimizers, modes and scalers count what is called of them. At the
-    end the random state is as without us, and no call had more than two frames of ours below it."""
+def test_agent_calls_no_user_code(script, start_plain, start_profiled):
+    """Samplers, datasets, batches, models, tensors, optimizers, modes and scalers count the calls to them. At the end
+    the random state is as without us, and no call had more than two of our frames below it."""
     program = script(NUMPY_TORCH + "\n" + (SUPPORT / "counted.py").read_text())
     expected = start_plain(program)
-    profiled = start_profiled(program, options=("--no-report", "--budget", "0.5")).finish()  # windows, too
+    profiled = start_profiled(program, options=("--no-report", "--budget", "0.5")).finish()  # with windows
     expected, found = printed(expected.finish()), printed(profiled)
 
     before, now = expected.pop("depths"), found.pop("depths")

@@ -1,4 +1,4 @@
-"""What the integrations do without their frameworks; with them, see tests/foreign."""
+"""The integrations without their frameworks; tests/foreign covers them with frameworks."""
 
 import importlib
 import sys
@@ -17,7 +17,7 @@ RESULT = {
 }
 
 
-def test_figures_are_what_was_measured():
+def test_figures_contain_only_measured_values():
     assert figures(RESULT) == {
         "profile_train/steps": 40,
         "profile_train/step_time_s": 0.1,
@@ -27,14 +27,14 @@ def test_figures_are_what_was_measured():
     }
 
 
-def test_the_first_advice_is_above_information():
+def test_advice_skips_info_severity():
     information, action = RESULT["advice"]
 
     assert advice(RESULT) == f"{action['title']}: {action['then']}"
     assert information["title"] not in advice({**RESULT, "advice": [information]})
 
 
-def test_no_result_is_no_entry():
+def test_missing_result_writes_no_tensorboard_entry():
     to_tensorboard(None, writer=None)
 
 
@@ -47,7 +47,7 @@ def test_no_result_is_no_entry():
         ("jupyter", "ipython"),
     ],
 )
-def test_a_framework_that_is_missing_is_named(monkeypatch, name, package):
+def test_missing_framework_is_named_with_pip_command(monkeypatch, name, package):
     for missing in ("lightning", "pytorch_lightning", "transformers", "accelerate", "IPython"):
         monkeypatch.setitem(sys.modules, missing, None)
     monkeypatch.delitem(sys.modules, f"profiler.integrations.{name}", raising=False)

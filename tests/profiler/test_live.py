@@ -1,4 +1,4 @@
-"""Figures of the newest steps, while a training goes on."""
+"""Metrics of the newest steps, during training."""
 
 import json
 import os
@@ -21,7 +21,7 @@ ANSWER = {
 
 
 class Reader:
-    """In place of the process: a child that answers nothing, and whose pipe the test holds."""
+    """A stand-in for the reader process: a child that never answers, with a pipe that the test holds."""
 
     def __init__(self):
         self.process = subprocess.Popen(
@@ -68,7 +68,7 @@ def live(reader, tmp_path):
 
 @pytest.mark.usefixtures("clock")
 @pytest.mark.process
-def test_it_is_asked_every_so_many_steps_and_answers_once(live, reader):
+def test_reader_is_queried_every_n_steps_and_answers_once(live, reader):
     assert [live.newest(step) for step in range(1, 13)] == [{}] * 12
     reader.answer(**ANSWER)
 
@@ -86,15 +86,15 @@ def test_it_is_asked_every_so_many_steps_and_answers_once(live, reader):
 
 @pytest.mark.usefixtures("clock")
 @pytest.mark.process
-def test_a_training_that_goes_on_from_a_checkpoint_is_asked_as_soon(live, reader):
+def test_resumed_training_gets_first_metrics_as_early(live, reader):
     reader.answer(**ANSWER)
 
     assert [bool(live.newest(step)) for step in range(5001, 5012)] == [False] * 10 + [True]
 
 
 @pytest.mark.process
-def test_what_takes_long_comes_less_often(live, reader, clock):
-    """19.5 ms for a point: the next no sooner than 1.95 s after it."""
+def test_expensive_metrics_are_read_less_often(live, reader, clock):
+    """A point costs 19.5 ms: the next one comes no sooner than 1.95 s after it."""
     reader.answer(**ANSWER, cost_s=0.0195)
     steps = []
     for step in range(1, 41):
@@ -107,7 +107,7 @@ def test_what_takes_long_comes_less_often(live, reader, clock):
 
 
 @pytest.mark.process
-def test_telling_counts_too(live, reader, clock):
+def test_tracker_time_counts_toward_cost(live, reader, clock):
     def slowly(values, step):
         clock.now += 0.03
 
@@ -125,7 +125,7 @@ def test_telling_counts_too(live, reader, clock):
 
 @pytest.mark.usefixtures("clock")
 @pytest.mark.process
-def test_an_answer_without_steps_tells_nothing(live, reader):
+def test_answer_without_steps_gives_no_metrics(live, reader):
     reader.answer()
 
     assert not any(live.newest(step) for step in range(1, 15))
@@ -133,7 +133,7 @@ def test_an_answer_without_steps_tells_nothing(live, reader):
 
 @pytest.mark.usefixtures("clock")
 @pytest.mark.process
-def test_an_answer_that_comes_in_parts_is_put_together(live, reader):
+def test_answer_received_in_parts_is_joined(live, reader):
     line = json.dumps({"cost_s": 0.0, **ANSWER}).encode() + b"\n"
     for step in range(1, 11):
         live.newest(step)
@@ -161,14 +161,14 @@ def test_a_tracker_that_fails_does_not_end_the_training(live, reader, capsys):
 
 
 @pytest.mark.process
-def test_a_reader_that_ends_is_said_once(live, reader, capsys):
+def test_reader_failure_is_reported_once(live, reader, capsys):
     os.write(reader.write, b"garbage\n")
 
     assert not any(live.newest(step) for step in range(1, 30))
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_where_nothing_is_recorded_nothing_is_read(monkeypatch):
+def test_reads_nothing_without_a_recording(monkeypatch):
     monkeypatch.delenv("PROFILE_TRAIN_AGENT", raising=False)
     monkeypatch.setattr(module, "_reader", None)
 
@@ -180,8 +180,8 @@ def test_where_nothing_is_recorded_nothing_is_read(monkeypatch):
 
 @pytest.mark.usefixtures("clock")
 @pytest.mark.process
-def test_the_next_recording_has_figures_too(live, reader):
-    """As accelerate's tracker records from each `init_trackers` to the next `end_training`."""
+def test_next_recording_gets_metrics_too(live, reader):
+    """For example accelerate's tracker, which records from each `init_trackers` to the next `end_training`."""
     live.close()
     assert not any(live.newest(step) for step in range(1, 20))
 
@@ -190,13 +190,13 @@ def test_the_next_recording_has_figures_too(live, reader):
         assert [bool(live.newest(step)) for step in range(1, 12)] == [False] * 10 + [True]
 
 
-def test_so_many_steps_are_a_number_above_zero():
-    with pytest.raises(ValueError, match="above zero"):
+def test_step_interval_must_be_positive():
+    with pytest.raises(ValueError, match="positive number of steps"):
         Live(profile(), 0)
 
 
-def test_points_of_a_real_training(script, start):
-    """Until three have come, however long that takes."""
+def test_real_training_gets_live_metrics(script, start):
+    """Wait until there are three, however long that takes."""
     program = script(
         f"""
         {TORCH}

@@ -1,4 +1,4 @@
-"""A process in the sandbox, really: what it writes is seen by it alone."""
+"""A real process in the sandbox: only that process sees what it writes."""
 
 import ctypes
 import errno
@@ -147,7 +147,7 @@ AS_USER = pytest.mark.skipif(
 
 @pytest.fixture
 def folders():
-    """A project, a folder in it that may be written into, and a scratch folder, where anybody may look."""
+    """Yield a project, a writable folder in it, and a scratch folder, all of them readable by everyone."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as base:
         os.chmod(base, 0o777)
         project, scratch = Path(base) / "project, with: all", Path(base) / "scratch"
@@ -170,7 +170,7 @@ def check(done, project):
 
 
 @pytest.mark.process
-def test_what_a_process_writes_is_seen_by_it_alone(folders):
+def test_writes_are_visible_only_inside_sandbox(folders):
     project, kept, scratch = folders
     done = subprocess.run(
         [sys.executable, "-c", WRITES, ROOT, project, kept, scratch],
@@ -184,7 +184,7 @@ def test_what_a_process_writes_is_seen_by_it_alone(folders):
 
 @pytest.mark.process
 @pytest.mark.parametrize("network", [False, True])
-def test_sockets_and_shared_memory_outside_are_out_of_reach(folders, network):
+def test_outside_sockets_need_network_and_shared_memory_is_isolated(folders, network):
     key, libc, name = 0x70740000 + os.getpid() % 65536, ctypes.CDLL(None), f"profile-train-test-{os.getpid()}"
     memory = libc.shmget(key, 4096, 0o1600)
     with (
@@ -208,7 +208,7 @@ def test_sockets_and_shared_memory_outside_are_out_of_reach(folders, network):
 
 @pytest.mark.process
 def test_processes_outside_are_out_of_reach(folders):
-    """Also tests that orphans are reaped, and that a signal and the exit status go through."""
+    """Orphans are also reaped, and a signal and the exit status are passed on."""
     with subprocess.Popen(["sleep", "1000"]) as outside:
         command = [sys.executable, "-c", SIGNALS, ROOT, str(outside.pid), *folders]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -227,14 +227,14 @@ def test_processes_outside_are_out_of_reach(folders):
 
 
 @pytest.mark.process
-def test_what_nobody_waits_for_ends_though_it_ignores_signals(folders):
+def test_abandoned_sandbox_ends_although_it_ignores_sigterm(folders):
     command = [sys.executable, "-c", DESERTED, ROOT, *folders]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)  # to the end of file
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)  # until end of file
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def run_as(who, code, project, kept, scratch, *before):
-    """Run it by a Python that everybody may run, with a copy of the package that everybody may read."""
+    """Run the code with a Python that everyone may run and a copy of the package that everyone may read."""
     ours = scratch.parent / "ours"
     shutil.copytree(ROOT / "profiler", ours / "profiler", ignore=shutil.ignore_patterns("__pycache__"))
     done = subprocess.run(
@@ -253,7 +253,7 @@ def run_as(who, code, project, kept, scratch, *before):
 
 @AS_USER
 @pytest.mark.process
-def test_users_have_it_too(folders):
+def test_sandbox_works_for_unprivileged_users(folders):
     for path in (folders[-1].parent, *folders[-1].parent.rglob("*")):
         os.chown(path, 65534, 65534)
     check(run_as(NOBODY, WRITES, *folders), folders[0])
@@ -261,7 +261,7 @@ def test_users_have_it_too(folders):
 
 @AS_USER
 @pytest.mark.process
-def test_a_folder_shared_by_a_group_can_be_written_into(folders):
+def test_group_writable_folder_is_writable_in_sandbox(folders):
     project, kept, scratch = folders
     for path in (project, *project.rglob("*")):
         os.chown(path, COLLEAGUE, GROUP)
@@ -282,7 +282,7 @@ MOUNTS = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && echo -n
 @AS_USER
 @pytest.mark.skipif(not shutil.which("unshare"), reason="mounts in a namespace of its own")
 @pytest.mark.process
-def test_a_filesystem_below_is_there_for_root_and_refused_by_name_for_users(folders):
+def test_nested_mount_works_for_root_and_is_refused_by_name_for_users(folders):
     project, kept, scratch = folders
     for path in (scratch, kept):
         os.chown(path, 65531, 65531)
@@ -295,7 +295,7 @@ def test_a_filesystem_below_is_there_for_root_and_refused_by_name_for_users(fold
 
 
 @pytest.mark.process
-def test_a_scratch_folder_inside_what_it_covers_is_refused(folders, monkeypatch):
+def test_scratch_folder_inside_covered_folder_is_refused(folders, monkeypatch):
     project, kept, _ = folders
     code = WRITES.replace("[kept])", "[])")
     done = subprocess.run(

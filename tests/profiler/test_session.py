@@ -39,7 +39,7 @@ def train(steps=12, pause=0, workers=0, **how):
 
 @pytest.fixture
 def begin(tmp_path, start):
-    """Start Python on BEGIN and this; its recordings go into the folder `run`."""
+    """Return a function that starts Python on BEGIN and the given parts; the recordings go into the folder `run`."""
 
     def begin(*parts, command=None, env=None):
         path = tmp_path / "train.py"
@@ -55,7 +55,7 @@ def run(begin):
     return lambda *parts, **how: begin(*parts, **how).finish()
 
 
-def test_a_block_ends_with_its_report(run):
+def test_profile_block_ends_with_its_report(run):
     ran = run(
         """
 if __name__ == "__main__":
@@ -114,7 +114,7 @@ except {caught} as same:
     assert ran.run.outcome == outcome
 
 
-def test_a_block_within_a_block_is_a_region_of_it(run):
+def test_nested_block_becomes_a_region(run):
     ran = run(
         """
 with profile(out="run", report=False):
@@ -131,7 +131,7 @@ with profile(out="run", report=False):
 
 
 @pytest.mark.parametrize("imported", ["before", "inside"])
-def test_under_profile_train_a_block_is_a_region_of_its_run(tmp_path, start_profiled, imported):
+def test_block_under_profile_train_becomes_a_region_of_its_run(tmp_path, start_profiled, imported):
     program = tmp_path / "train.py"
     block = 'with profile(out="other", name="inner"):\n    train()\n'
     if imported == "before":
@@ -149,7 +149,7 @@ def test_under_profile_train_a_block_is_a_region_of_its_run(tmp_path, start_prof
 
 @pytest.mark.parametrize(("ending", "outcome"), [("", "completed"), ("raise ValueError('diverged')", "failed")])
 def test_a_block_that_is_left_open_ends_with_the_program(run, ending, outcome):
-    """As where a callback has opened it, and is never notified of an end."""
+    """For example where a callback opened it and is never notified of an end."""
     ran = run(
         f"""
 profile(out="run").__enter__()
@@ -163,7 +163,7 @@ train()
     assert json.loads((ran.folder / "result.json").read_text())["run"]["ended"] == outcome
 
 
-def test_a_result_is_that_of_the_report_or_of_what_has_been_recorded_by_now(run):
+def test_result_is_available_during_and_after_block(run):
     ran = run(
         """
 with profile(out="run") as recording:
@@ -177,8 +177,8 @@ print(recording.result()["run"]["ended"], recording.result()["steps"]["count"])
     assert (ran.status, ran.out) == (0, b"running True\ncompleted 40\n")
 
 
-def test_of_an_earlier_recording_is_told_without_a_library(run):
-    """Which script it is of, and that it stays because this one fails."""
+def test_earlier_recording_is_reported_without_importing_libraries(run):
+    """The message names its script, and says that it stays because this one fails."""
     ran = run(
         """
 if __name__ == "__main__":
@@ -200,7 +200,7 @@ if __name__ == "__main__":
     assert b"the earlier recording is kept in" in ran.err
 
 
-def test_outside_a_recording_nothing_happens(run):
+def test_step_and_region_do_nothing_outside_a_recording(run):
     ran = run('step()\nwith region("alone"):\n    train()\nprint([name for name in sys.modules if "agent" in name])\n')
 
     assert (ran.status, ran.out, ran.err) == (0, b"[]\n", b"")
@@ -244,7 +244,7 @@ print(model._compiled_call_impl, "_compiled_call_impl" in vars(torch.nn.Linear(1
 """
 
 
-def test_afterwards_nothing_of_ours_is_left(run):
+def test_finished_block_leaves_no_hooks_behind(run):
     ran = run(UNTOUCHED)
 
     assert (ran.status, ran.err) == (0, b"")
@@ -269,7 +269,7 @@ for number in (1, 2):
     assert second.facts("loader")[0].training
 
 
-def test_workers_that_the_block_spawns_are_seen(run):
+def test_workers_spawned_in_block_are_recorded(run):
     ran = run(
         """
 if __name__ == "__main__":
@@ -322,13 +322,13 @@ def _children(pid):
         return [int(child) for child in file.read().split()]
 
 
-def test_a_block_without_room_for_its_events_leaves_the_earlier_recording(tmp_path, monkeypatch):
+def test_block_without_disk_space_keeps_earlier_recording(tmp_path, monkeypatch):
     out = tmp_path / "run"
     out.mkdir()
     writer = Writer(out, "host")
     writer.add(new_run(("train.py",), 0, 0.01))
     writer.close()
-    (out / "rings").touch()  # a file of the user's, where the rings would be on a machine without other room
+    (out / "rings").touch()  # a user's file, where the rings go if there is no other room
     before = {path.name: path.stat().st_ino for path in out.iterdir()}
     monkeypatch.setattr(place.shutil, "disk_usage", lambda base: SimpleNamespace(free=0))
 

@@ -23,12 +23,12 @@ print(*found)
 
 
 @pytest.mark.process
-def test_a_stop_is_no_signal_and_signals_of_that_time_arrive():
+def test_stop_is_not_reported_and_signals_sent_meanwhile_arrive():
     waiting = subprocess.Popen([sys.executable, "-c", WAITS], stdout=subprocess.PIPE, text=True)
     assert waiting.stdout.readline() == "ready\n"
     for asked in (None, None, signal.SIGUSR1, signal.SIGTERM):
         os.kill(waiting.pid, signal.SIGSTOP)
-        time.sleep(0.3)  # the time to wait is over
+        time.sleep(0.3)  # the waiting time is over
         if asked:
             os.kill(waiting.pid, asked)
         os.kill(waiting.pid, signal.SIGCONT)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from programs import TORCH, alive, wait_until
 
-# Some 20 ms a step; says its PID, and after each step the monotonic time and the loss.
+# About 20 ms per step; prints its PID, and logs the monotonic time and the loss after each step.
 TRAINS = (
     TORCH
     + """
@@ -37,7 +37,7 @@ print("done", flush=True)
 
 @pytest.fixture
 def trains(script, tmp_path):
-    """The words that train so many steps, and the file they are logged in."""
+    """Return a function that gives the command to train `steps` steps, and the log file."""
 
     def make(steps):
         log = tmp_path / f"log-{steps}"
@@ -91,9 +91,7 @@ def test_a_killed_program_is_reported_up_to_its_last_second(trains, start_profil
     "the next one begins), and all samples from half a second before the kill",
     "*The recorder of this run ended early ...*: `running`, later `completed`",
 )
-def test_a_program_outlives_its_recorder_and_the_report_takes_up_what_it_left(
-    trains, start_plain, start_profiled, report
-):
+def test_program_outlives_its_recorder_and_report_reads_its_rings(trains, start_plain, start_profiled, report):
     words, log = trains(150)
     end = log.with_name("end")
     plain = start_plain(*words[:2], f"{log}-plain", end)
@@ -136,12 +134,12 @@ def test_a_program_outlives_its_recorder_and_the_report_takes_up_what_it_left(
 
 
 def _rings(ran):
-    """What is left of the rings of this run's processes."""
+    """Return the remaining rings of this run's processes."""
     pids = [process.pid for process in ran.tables.processes]
     return [ring for pid in pids for ring in Path("/dev/shm").glob(f"profile-train-*/{pid}-*")]
 
 
-def test_a_program_that_leaves_without_a_word_is_recorded_to_its_last_step(script, run_profiled):
+def test_program_that_calls_os_exit_is_recorded_to_its_last_step(script, run_profiled):
     ran = run_profiled(
         script(
             """
@@ -205,7 +203,7 @@ for batch in loader:
     "every step; none of their methods is called",
     "nothing; what only their methods could return is *not measured*",
 )
-def test_objects_that_raise_when_they_are_looked_at_are_not_asked(tmp_path, run_both):
+def test_user_objects_whose_methods_raise_are_not_called(tmp_path, run_both):
     program = tmp_path / "train.py"
     program.write_text(STRANGE)
     plain, profiled = run_both(program)
@@ -220,7 +218,7 @@ def test_objects_that_raise_when_they_are_looked_at_are_not_asked(tmp_path, run_
         assert step.backward > 0
 
 
-def test_a_program_without_room_for_its_events_is_unharmed_and_named(script, run_both):
+def test_file_size_limit_is_reported_and_program_unharmed(script, run_both):
     plain, profiled = run_both(
         script(
             f"""

@@ -1,4 +1,4 @@
-"""Trials of real programs: they end by themselves, change what they are to change, and leave everything as it was."""
+"""Trials of real programs: they end by themselves, make their changes, and leave everything else as it was."""
 
 import hashlib
 import io
@@ -49,7 +49,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def tried(script, tmp_path):
-    """Run a trial of a program that would train for long; gives back its recording."""
+    """Return a function that runs a trial of a long training program, and returns its recording."""
     (tmp_path / "project").mkdir()
     count = 0
 
@@ -81,7 +81,7 @@ def losses(ran):
     return fact.losses
 
 
-def test_it_ends_after_its_steps_and_leaves_no_trace(tried):
+def test_trial_ends_after_its_steps_and_leaves_no_trace(tried):
     ran = tried()
 
     assert len(ran.steps) == 30
@@ -94,7 +94,7 @@ def test_it_ends_after_its_steps_and_leaves_no_trace(tried):
 
 
 @pytest.mark.parametrize(("how", "hub"), [({}, True), ({"network": True}, False), ({"in_place": True}, False)])
-def test_trackers_stay_offline_however_it_runs(how, hub):
+def test_trackers_stay_offline_in_every_trial_mode(how, hub):
     kept = _kept_offline(TrialProcess(words=("train.py",), cwd="/", out="/out", steps=1, **how))
 
     assert ("HF_HUB_OFFLINE" in kept) is hub
@@ -102,12 +102,12 @@ def test_trackers_stay_offline_however_it_runs(how, hub):
     assert kept["MLFLOW_TRACKING_URI"] == "file:///out/mlruns"
 
 
-def test_a_program_that_sets_no_seed_sees_the_same_batches_again(tried):
+def test_unseeded_program_sees_same_batches_in_every_trial(tried):
     assert losses(tried())[:30] == losses(tried())[:30]
     assert losses(tried(seed=1))[:30] != losses(tried())[:30]
 
 
-def test_a_nudged_program_rounds_otherwise(tried):
+def test_nudged_trial_differs_only_by_rounding(tried):
     plain, nudged = losses(tried())[:30], losses(tried(nudged=True))[:30]
 
     assert nudged[:3] == plain[:3]
@@ -115,14 +115,14 @@ def test_a_nudged_program_rounds_otherwise(tried):
     assert nudged == pytest.approx(plain, rel=1e-4)
 
 
-def test_a_program_that_ends_sooner_has_ended(tried):
+def test_program_shorter_than_trial_runs_to_its_end(tried):
     ran = tried(epochs=1, steps=50)
 
     assert len(ran.steps) == 25
     assert b"the end" in ran.out
 
 
-def test_a_change_that_cannot_be_made_is_told(tried):
+def test_change_that_cannot_be_made_is_reported(tried):
     ran = tried(changes=({"name": "loader", "settings": {"file": "train.py", "line": 1, "wrong": 2}},))
 
     (problem,) = ran.problems["trial"]
@@ -131,7 +131,7 @@ def test_a_change_that_cannot_be_made_is_told(tried):
 
 
 @pytest.mark.process
-def test_a_program_that_is_gone_is_told_in_a_sentence(tmp_path):
+def test_missing_script_gives_message_and_remedy(tmp_path):
     trial = TrialProcess(words=("gone.py",), cwd=str(tmp_path), out=str(tmp_path / "trial"), steps=3)
 
     with pytest.raises(ProfilerError, match=r"There is no script 'gone\.py' here\.") as caught:
@@ -140,7 +140,7 @@ def test_a_program_that_is_gone_is_told_in_a_sentence(tmp_path):
 
 
 @pytest.mark.process
-def test_a_folder_that_is_gone_is_told_in_a_sentence(tmp_path):
+def test_missing_folder_gives_message(tmp_path):
     trial = TrialProcess(words=("train.py",), cwd=str(tmp_path / "gone"), out=str(tmp_path / "trial"), steps=3)
 
     with pytest.raises(ProfilerError, match="No such file or directory"):
@@ -166,9 +166,9 @@ while True:
 )
 
 
-def test_processes_of_a_trial_are_its_own(tried, tmp_path):
-    """A PID file names no process of the trial, its recording knows the numbers that the program knows, and what the
-    program leaves running ends with it, also in a session of its own, as torchrun's workers have."""
+def test_trial_processes_are_isolated_and_end_with_it(tried, tmp_path):
+    """A PID file names no process of the trial, the recording has the program's own PIDs, and processes that the
+    program leaves running end with it, even in their own session like torchrun's workers."""
     with subprocess.Popen(["sleep", "1000"]) as outside:
         (tmp_path / "project/pid").write_text(str(outside.pid))
         ran = tried(LEAVES)
@@ -191,7 +191,7 @@ def _words(process):
 
 
 @pytest.mark.process
-def test_what_has_no_patience_left_is_ended(script, tmp_path):
+def test_trial_over_its_time_limit_is_ended(script, tmp_path):
     path = script("import time\nprint('here', flush=True)\ntime.sleep(1000)\n", "project/train.py")
     trial = TrialProcess(words=(str(path),), cwd=str(path.parent), out=str(tmp_path / "trial"), steps=3)
 
@@ -210,8 +210,8 @@ def test_nothing_is_imported_from_the_callers_folder(tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-def test_its_scratch_folder_goes_with_what_overlayfs_has_made_in_it(tmp_path, monkeypatch):
-    """A user who is not root may not look into such a folder, and rmtree gives up there."""
+def test_scratch_folder_is_removed_with_unreadable_overlayfs_folders(tmp_path, monkeypatch):
+    """A user other than root may not list such a folder, and rmtree fails there."""
     work = tmp_path / "scratch" / ".work-0" / "work"
     work.mkdir(parents=True, mode=0o000)
     work.chmod(0o000)
@@ -227,7 +227,7 @@ def test_its_scratch_folder_goes_with_what_overlayfs_has_made_in_it(tmp_path, mo
     assert not (tmp_path / "scratch").exists()
 
 
-def test_scratch_folders_that_nobody_uses_go(tmp_path):
+def test_unused_scratch_folders_are_removed(tmp_path):
     with _scratch_folder(tmp_path) as used:
         pass
     assert not Path(used).exists()
@@ -239,8 +239,8 @@ def test_scratch_folders_that_nobody_uses_go(tmp_path):
         assert _locked(first) is None
 
 
-def test_a_trial_that_had_to_be_killed_has_ended(tmp_path, monkeypatch):
-    """Its recorder is in a namespace of its own: whether it lives is known by its last sign of life alone."""
+def test_killed_trial_is_not_running(tmp_path, monkeypatch):
+    """The recorder is in its own PID namespace: only its last sign of life shows whether it is alive."""
     place.write_note(tmp_path, place.RecordingNote("", 0, 1, 0.0, 1, 0.0, where="another namespace"))
     assert place.is_running(tmp_path)
     monkeypatch.setattr("profiler.trial._run", lambda *_: sys.exit(128 + signal.SIGKILL))
@@ -251,7 +251,7 @@ def test_a_trial_that_had_to_be_killed_has_ended(tmp_path, monkeypatch):
     assert not place.is_running(tmp_path)
 
 
-def test_its_log_holds_no_secrets(tmp_path):
+def test_trial_log_contains_no_secrets(tmp_path):
     output = io.BytesIO(b"url postgres://u:Xy7-secret@h/db\nkey S3cr3tV4lue9xyz0\n" + b"x" * 20_000 + b"\xff\nthe end")
     _keep_log(output, tmp_path / "log", ("S3cr3tV4lue9xyz0",))
     kept = (tmp_path / "log").read_text()

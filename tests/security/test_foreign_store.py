@@ -1,4 +1,4 @@
-"""A recording of somebody else's: whatever its SQLite file holds, reading it does nothing but read our tables."""
+"""Someone else's recording: whatever its SQLite file contains, reading it does nothing but read our tables."""
 
 import re
 import sqlite3
@@ -28,7 +28,8 @@ RUN = Run(
 
 @pytest.fixture
 def store(tmp_path):
-    """A recording with a problem in it, which `change` alters by SQL, its schema by hand where SQLite would not."""
+    """Return a function that alters a recording by SQL, also its schema where SQLite would refuse. The recording has a
+    problem."""
     writer = Writer(tmp_path, "node")
     writer.add(RUN)
     writer.add(Problem(time=1.0, source="ours", message="said"))
@@ -49,7 +50,7 @@ def messages(tables):
     return [problem.message for problem in tables.problems]
 
 
-def test_triggers_are_neither_run_nor_written_through(store, tmp_path):
+def test_triggers_do_not_run_and_block_writing(store, tmp_path):
     path = store(
         "CREATE TRIGGER t AFTER INSERT ON problems BEGIN DELETE FROM runs; END",
         "CREATE TRIGGER u AFTER UPDATE ON runs BEGIN DELETE FROM problems; END",
@@ -75,7 +76,7 @@ def test_triggers_are_neither_run_nor_written_through(store, tmp_path):
     ],
     ids=["view", "virtual table", "generated columns"],
 )
-def test_what_stands_in_place_of_a_table_is_not_read(store, statements):
+def test_view_or_virtual_table_in_place_of_a_table_is_not_read(store, statements):
     path = store("DROP TABLE problems", *statements)
 
     tables = read(path)
@@ -85,7 +86,7 @@ def test_what_stands_in_place_of_a_table_is_not_read(store, statements):
     assert "owned" not in messages(tables)
 
 
-def test_a_view_in_place_of_the_runs_tells_no_version(store):
+def test_version_is_not_read_from_a_view_named_runs(store):
     path = store(
         "DROP TABLE runs", "CREATE VIEW runs AS SELECT 'owned' AS version, 'a' AS id", "PRAGMA user_version = 999"
     )
@@ -96,7 +97,7 @@ def test_a_view_in_place_of_the_runs_tells_no_version(store):
 
 
 @pytest.mark.parametrize("name", ['x" FROM runs; DROP TABLE runs; --', "';ATTACH '/tmp/x' AS y;--", "rowid"])
-def test_names_from_the_file_are_never_part_of_a_statement(store, name):
+def test_names_from_the_file_are_not_used_in_sql(store, name):
     quoted = name.replace('"', '""')
     path = store(f'ALTER TABLE problems ADD COLUMN "{quoted}" TEXT', f'CREATE TABLE "{quoted}2" (x)')
 
@@ -119,7 +120,7 @@ def test_names_from_the_file_are_never_part_of_a_statement(store, name):
         "SELECT * FROM other_table",
     ],
 )
-def test_the_connection_that_reads_can_do_nothing_else(store, tmp_path, statement):
+def test_reading_connection_is_read_only_and_restricted(store, tmp_path, statement):
     from profiler.store import reader
 
     path = store("CREATE TABLE other_table (x)")
@@ -129,7 +130,7 @@ def test_the_connection_that_reads_can_do_nothing_else(store, tmp_path, statemen
     assert not (tmp_path / "new.db").exists()
 
 
-def test_the_name_of_a_host_cannot_lead_out_of_the_folder(tmp_path):
+def test_host_name_cannot_escape_the_folder(tmp_path):
     writer = Writer(tmp_path / "run", "../../etc/x; DROP TABLE runs")
     writer.close()
 
@@ -137,7 +138,7 @@ def test_the_name_of_a_host_cannot_lead_out_of_the_folder(tmp_path):
     assert re.fullmatch(r"run-[\w.-]+\.db", writer.path.name)
 
 
-def test_a_folder_without_a_note_is_only_read(store, tmp_path):
+def test_folder_without_a_note_is_not_modified(store, tmp_path):
     path = store()
     before = path.read_bytes()
 

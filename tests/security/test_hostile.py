@@ -1,4 +1,5 @@
-"""A program, and a recording, whose every name is an attack: on the page, in Markdown and the terminal; and secrets."""
+"""A program and a recording in which every name is an attack: on the page, in Markdown and in the terminal; and
+secrets."""
 
 import io
 import json
@@ -52,7 +53,7 @@ ATTACK = (
 LONE = "\ud800"
 LONG = "n" * 200_000
 OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What a terminal or the eye obeys; line ends and tabs are distinguished."""
+"""Characters that control a terminal or mislead the eye, except for tabs and line feeds."""
 
 SECRETS = {
     "WANDB_API_KEY": "wandbSecret0123456789",
@@ -116,7 +117,7 @@ raise RuntimeError(f"nobody catches this: token={os.environ['HF_TOKEN']} " + ATT
 
 
 class Page(HTMLParser):
-    """Its elements, with their attributes; the text outside of scripts and styles."""
+    """A page's elements, with their attributes; the text outside of scripts and styles."""
 
     def __init__(self, source):
         super().__init__()
@@ -136,7 +137,8 @@ class Page(HTMLParser):
 
 
 def check_page(source):
-    """Nothing but our own elements, nothing loaded, no handler, and all that steers the eye made visible."""
+    """Check that the page has only our own elements, loads nothing, has no handlers, and makes characters that mislead
+    the eye visible."""
     page = Page(source)
     assert {tag for tag, _ in page.elements}.isdisjoint(
         {"img", "iframe", "object", "embed", "form", "link", "base", "use", "image", "foreignobject", "animate", "set"}
@@ -164,7 +166,7 @@ def check_page(source):
 
 
 def check_markdown(text):
-    """Links, pictures, HTML, headings and table rows of theirs are text; so are their control characters."""
+    """Check that links, pictures, HTML, headings, table rows and control characters from outside are shown as text."""
     assert not OBEYED.search(text)
     fence = None
     for line in text.splitlines():
@@ -183,7 +185,7 @@ def check_markdown(text):
 
 
 def check_terminal(text, terminal):
-    """Its own colors aside, no escape sequence and no control character."""
+    """Check that there is no escape sequence, except for our own colors, and no control character."""
     ours = re.sub(r"\x1b\[[0-9;]*m", "", text) if terminal else text
     assert not OBEYED.search(ours)
 
@@ -201,7 +203,7 @@ def check_all(folder):
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
-    """A hostile program, run to its end by an exception, under profile-train in a terminal's stead."""
+    """Run a hostile program under profile-train, without a terminal, until an exception ends it."""
     folder = tmp_path_factory.mktemp("hostile")
     script = folder / '"><img src=x onerror=window.owned=1>{{ 7*7 }}\x1b[2J\u202e|`](javascript:x)\n.py'
     script.write_text(PROGRAM.replace("ROOT", repr(str(ROOT)), 1))
@@ -211,7 +213,7 @@ def ran(tmp_path_factory):
     return Ran(done.returncode, done.stdout, done.stderr, folder / "run")
 
 
-def test_the_program_is_recorded_and_fails_as_it_does(ran):
+def test_hostile_program_is_recorded_and_fails_unchanged(ran):
     assert ran.status == 1
     assert int(ran.out.split()[0]) > 0, "a window was taken"
     assert b"nobody catches this" in ran.err
@@ -220,13 +222,13 @@ def test_the_program_is_recorded_and_fails_as_it_does(ran):
     assert "model" not in ran.problems, "it raises when it is asked, and nobody asks it"
 
 
-def test_its_report_is_safe_in_every_form(ran):
+def test_report_of_hostile_program_is_safe_in_every_form(ran):
     check_all(ran.folder)
     summary = ran.err.decode().rpartition("Report: ")
     check_terminal(summary[0].rpartition("nobody catches this")[2].partition("\n\n")[2] + summary[2], terminal=False)
 
 
-def test_no_secret_is_in_any_file_of_the_run(ran):
+def test_run_files_contain_no_secrets(ran):
     files = [path for path in ran.folder.rglob("*") if path.is_file()]
 
     assert {path.suffix for path in files} == {".db", ".html", ".md", ".json"}
@@ -241,11 +243,11 @@ def test_no_secret_is_in_any_file_of_the_run(ran):
     assert ran.tables.windows
 
 
-def test_no_secret_waits_in_the_facts_for_the_recorder(ran):
+def test_facts_file_contains_no_secrets_during_the_run(ran):
     assert int(ran.out.split()[1]) == 0
 
 
-def test_a_name_of_any_length_is_kept_short(ran):
+def test_long_names_are_shortened(ran):
     assert (ran.folder / "report.html").stat().st_size < 2_500_000
     assert max(map(len, ran.facts("model")[0].modules)) < 10_000
 
@@ -255,7 +257,7 @@ def test_a_name_of_any_length_is_kept_short(ran):
 
 @pytest.fixture
 def store(tmp_path):
-    """A recording of 100 steps with every kind of fact, in which every text is an attack."""
+    """Return a recording of 100 steps with every kind of fact, in which every text is an attack."""
     writer = Writer(tmp_path, "node")
     writer.add(
         Run(
@@ -291,7 +293,7 @@ def store(tmp_path):
 
 
 def attacked(path, text):
-    """Write `text` into every column of text, as somebody else might."""
+    """Write `text` into every column of text, as someone else might."""
     place = {"file": text, "line": 3}
     names = {name for cls in FACTS.values() for name, hint in get_type_hints(cls).items() if hint in (str, str | None)}
     body = dict.fromkeys(names, text) | {
@@ -326,7 +328,7 @@ def attacked(path, text):
 
 
 @pytest.mark.parametrize("text", [ATTACK, f"{ATTACK}{LONE}", f"{ATTACK}{LONG}", LONE * 300, "\x00\x1b" * 50])
-def test_a_recording_of_attacks_has_a_safe_report(store, text):
+def test_report_of_hostile_recording_is_safe(store, text):
     attacked(store, text)
 
     report = publish(store.parent)
@@ -339,7 +341,7 @@ def test_a_recording_of_attacks_has_a_safe_report(store, text):
         check_terminal(out.getvalue(), terminal)
 
 
-def test_what_is_printed_of_it_is_safe_too(store, report):
+def test_command_output_for_hostile_recording_is_safe(store, report):
     attacked(store, f"{ATTACK}{LONE}")
 
     for options in ((), ("--json",)):
@@ -348,7 +350,7 @@ def test_what_is_printed_of_it_is_safe_too(store, report):
         check_terminal((ran.out + ran.err).decode(), terminal=False)
 
 
-def test_an_error_that_quotes_a_name_of_theirs_is_safe(tmp_path, report):
+def test_error_message_with_hostile_folder_name_is_safe(tmp_path, report):
     folder = tmp_path / "a\x1b[2J\x1b]0;owned\x07\u202e"
     folder.mkdir()
 
@@ -360,8 +362,8 @@ def test_an_error_that_quotes_a_name_of_theirs_is_safe(tmp_path, report):
 
 
 @pytest.mark.parametrize("framework", ["torch", *FRAMEWORKS])
-def test_code_to_copy_takes_no_name_that_is_none(framework):
-    """Else a name could bring its own lines into the reader's program."""
+def test_suggested_code_contains_no_invalid_names(framework):
+    """Otherwise a name could bring its own lines into the reader's program."""
     name = "SGD)\nimport os; os.system('owned')\n("
     where = Place(file=name, line=1)
     metrics = given(
@@ -398,7 +400,7 @@ def test_code_to_copy_takes_no_name_that_is_none(framework):
 
 
 @pytest.mark.parametrize("text", [ATTACK, f"{ATTACK}{LONE}"])
-def test_a_report_of_attacks_is_safe_in_every_form(text):
+def test_rendered_hostile_report_is_safe_in_every_form(text):
     report = hostile(text)
 
     check_page(html.render(report))
@@ -406,7 +408,7 @@ def test_a_report_of_attacks_is_safe_in_every_form(text):
     assert result_json.render(report).isascii()
 
 
-def test_line_ends_in_code_stay():
+def test_line_breaks_in_code_are_kept():
     first = golden().advice[0]
     change = replace(first.finding.advice.changes[0], code="one\n\ttwo")
     report = replace(golden(), advice=(altered(first, changes=(change,)),))
@@ -425,7 +427,7 @@ in_a_browser = [
 
 
 def check_in_browser(browser, path, *, charts):
-    """Nothing of theirs ran, nothing was asked for, and our own scripts broke no rule."""
+    """Check that no foreign script ran, that nothing was requested, and that our own scripts broke no rule."""
     opened(browser, path.as_uri(), charts=charts)
     assert browser.execute_script("return window.owned") is None
     assert [entry for entry in browser.get_log("browser") if entry["level"] != "INFO"] == []
@@ -438,7 +440,7 @@ def check_in_browser(browser, path, *, charts):
 
 
 @pytest.mark.parametrize("what", ["program", "recording", "long names", "report"])
-def test_nothing_of_theirs_happens_in_a_browser(browser, ran, store, tmp_path, what):
+def test_hostile_report_runs_nothing_in_a_browser(browser, ran, store, tmp_path, what):
     path = tmp_path / "report.html"
     if what == "program":
         path = ran.folder / "report.html"
@@ -451,4 +453,4 @@ def test_nothing_of_theirs_happens_in_a_browser(browser, ran, store, tmp_path, w
     check_in_browser(browser, path, charts=True)
 
 
-test_nothing_of_theirs_happens_in_a_browser.pytestmark += in_a_browser
+test_hostile_report_runs_nothing_in_a_browser.pytestmark += in_a_browser

@@ -1,4 +1,4 @@
-"""What a run writes is its user's alone, from the first moment, whatever the umask and whoever shares the folder."""
+"""Files of a run are private to its user from the first moment, whatever the umask and whoever shares the folder."""
 
 import contextlib
 import json
@@ -44,7 +44,7 @@ PROGRAM = """
 
 
 def modes(folder):
-    """Of everything in it, and of itself."""
+    """Return the modes of the folder and of everything in it."""
     return {path.name: stat.S_IMODE(path.lstat().st_mode) for path in (folder, *folder.rglob("*"))}
 
 
@@ -59,7 +59,7 @@ def umask(mask):
 
 @contextlib.contextmanager
 def widest_seen(*folders):
-    """The bits for others that any file in the folders had at any moment, by name."""
+    """Yield the permission bits for others that any file in the folders had at any moment, by name."""
     seen, over = {}, threading.Event()
 
     def look():
@@ -79,7 +79,7 @@ def widest_seen(*folders):
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o077])
-def test_all_that_a_run_writes_is_private_from_the_first_moment(script, start_profiled, tmp_path, mask):
+def test_files_of_a_run_are_private_from_their_creation(script, start_profiled, tmp_path, mask):
     run = tmp_path / "new" / "run"
     with umask(mask), widest_seen(tmp_path / "new") as seen:
         ran = start_profiled(script(TORCH + textwrap.dedent(PROGRAM)), options=("--budget", "0.5"), out=run).finish()
@@ -87,7 +87,7 @@ def test_all_that_a_run_writes_is_private_from_the_first_moment(script, start_pr
     assert ran.status == 0, ran.err
     *listed, last = ran.out.decode().splitlines()
     rings, masked = last.split()
-    assert masked == oct(mask)  # the program's own is what it was
+    assert masked == oct(mask)  # the program's own umask is unchanged
     folders = [line for line in listed if " " not in line]
     files = dict(reversed(line.split(" ", 1)) for line in listed if " " in line)
     assert folders == ["0o700", "0o700"]
@@ -102,7 +102,7 @@ def test_all_that_a_run_writes_is_private_from_the_first_moment(script, start_pr
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o755 & ~mask
 
 
-def test_a_folder_that_was_there_keeps_its_mode_and_the_files_are_private_all_the_same(script, run_profiled, tmp_path):
+def test_existing_folder_keeps_its_mode_but_files_in_it_are_private(script, run_profiled, tmp_path):
     out = tmp_path / "shared"
     out.mkdir()
     out.chmod(0o755)
@@ -114,7 +114,7 @@ def test_a_folder_that_was_there_keeps_its_mode_and_the_files_are_private_all_th
     assert all(mode & 0o077 == 0 for name, mode in modes(out).items() if name != "shared")
 
 
-def test_the_folder_of_rings_cannot_be_guessed_or_prepared(tmp_path):
+def test_ring_folder_name_is_unpredictable_and_private(tmp_path):
     first, second = place.make_rings(tmp_path), place.make_rings(tmp_path)
     try:
         assert first != second
@@ -126,8 +126,8 @@ def test_the_folder_of_rings_cannot_be_guessed_or_prepared(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["rings", "windows"])
-def test_a_link_where_a_folder_of_ours_should_be_is_not_followed(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(place, "RINGS_ROOM", 1 << 62)  # no room but in the run folder
+def test_symlink_in_place_of_our_folder_is_not_followed(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(place, "RINGS_ROOM", 1 << 62)  # room only in the run folder
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     run = tmp_path / "run"
     run.mkdir()
@@ -138,7 +138,7 @@ def test_a_link_where_a_folder_of_ours_should_be_is_not_followed(tmp_path, monke
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_a_link_where_a_file_of_ours_should_be_is_not_followed(tmp_path):
+def test_symlink_in_place_of_our_file_is_not_followed(tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("mine")
     run = tmp_path / "run"
@@ -173,7 +173,7 @@ NOTE = place.RecordingNote(
 
 
 @pytest.mark.parametrize("name", ["photos", "profile-train-album"])
-def test_a_foreign_run_folder_cannot_have_other_folders_emptied(tmp_path, name):
+def test_foreign_run_folder_cannot_delete_files_in_other_folders(tmp_path, name):
     """`recording.json` names a folder of rings, which a finished recording removes."""
     victim = tmp_path / name
     victim.mkdir(mode=0o700)
@@ -193,7 +193,7 @@ def test_a_foreign_run_folder_cannot_have_other_folders_emptied(tmp_path, name):
     ("name", "mode", "ours"),
     [("profile-train-x", 0o700, True), ("profile-train-x", 0o755, False), ("other", 0o700, False)],
 )
-def test_rings_are_known_by_name_owner_and_mode(tmp_path, name, mode, ours):
+def test_ring_folders_are_recognized_by_name_and_mode(tmp_path, name, mode, ours):
     rings = tmp_path / name
     rings.mkdir()
     rings.chmod(mode)
@@ -202,7 +202,7 @@ def test_rings_are_known_by_name_owner_and_mode(tmp_path, name, mode, ours):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="giving a folder away takes root")
-def test_a_folder_of_somebody_elses_is_not_taken_for_ours(tmp_path):
+def test_folder_of_another_user_is_not_used(tmp_path):
     theirs = tmp_path / "profile-train-x"
     theirs.mkdir(mode=0o700)
     os.chown(theirs, 65534, 65534)
@@ -213,7 +213,7 @@ def test_a_folder_of_somebody_elses_is_not_taken_for_ours(tmp_path):
 
 
 @pytest.mark.process
-def test_a_copy_of_a_store_that_is_read_aside_is_private(tmp_path):
+def test_temporary_copy_of_a_store_is_private(tmp_path):
     """Its log can only be read where SQLite may write; that is a temporary folder."""
     writer = Writer(tmp_path / "run", "node")
     writer.add(RUN)

@@ -1,4 +1,4 @@
-"""Secrets are hidden, and what only sounds like one stays readable."""
+"""Secrets are hidden, and text that only resembles a secret stays readable."""
 
 import pytest
 from hypothesis import given
@@ -45,7 +45,7 @@ SHAPES = [
     "ops_eyJzaWduSW5BZGRyZXNz0123",
 ]
 LOOKS_RANDOM = "S3cr3tV4lue9x"
-"""Hidden also where only some such words are secrets."""
+"""A value that looks random: hidden even where only some values are secrets."""
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_secret_in_a_command_line_is_hidden(words):
         "--lr 3e-4 -m package.train data/tokens.bin configs/secretary.yaml task-key-word",
     ],
 )
-def test_what_only_sounds_like_a_secret_stays(line):
+def test_words_resembling_secrets_are_not_hidden(line):
     words = tuple(line.split())
 
     assert redact_command(words) == words
@@ -177,11 +177,11 @@ def test_a_secret_in_a_text_is_hidden(text):
         "python:3.11-slim@sha256:0123abcd in https://h/error?code=404, basic Internationalization",
     ],
 )
-def test_a_text_without_a_secret_stays(text):
+def test_text_without_secrets_does_not_change(text):
     assert redact_text(text) == text
 
 
-def test_a_value_that_is_known_for_a_secret_is_hidden_wherever_it_stands():
+def test_known_secret_value_is_hidden_anywhere():
     environment = {"WANDB_API_KEY": SECRET, "DB_PASSWORD": "root", "PWD": "/work/main", "MAX_TOKENS": "12345678"}
 
     known = known_secrets(environment, ("train.py", "--token", "another-secret", "--secret=a-third-one", "--lr", "3"))
@@ -191,7 +191,7 @@ def test_a_value_that_is_known_for_a_secret_is_hidden_wherever_it_stands():
     assert redact_text(text.format(SECRET, "another-secret"), known) == text.format("***", "***")
 
 
-def test_our_own_words_stay_though_a_key_of_the_program_is_called_so():
+def test_schema_words_stay_even_if_they_equal_a_secret():
     known = known_secrets({}, ("train.py", "--sort-key", "optimizer", "--group-key", "parameters"))
     fact = Fact(pid=1, time=0.0, kind="optimizer", body={"parameters": 1, "name": "optimizer"})
     sketch = Sketch(pid=1, quantity="optimizer", zeros=0, bins={})
@@ -200,7 +200,7 @@ def test_our_own_words_stay_though_a_key_of_the_program_is_called_so():
     assert clean(sketch, known) == sketch
 
 
-def test_values_within_values_are_cleaned():
+def test_nested_values_are_redacted():
     assert redact_values({"a": [f"token={SECRET}", 3], f"key={SECRET}": (None,)}) == {
         "a": [f"token={HIDDEN}", 3],
         f"key={HIDDEN}": (None,),
@@ -208,13 +208,13 @@ def test_values_within_values_are_cleaned():
 
 
 @given(st.text(), st.lists(st.text()))
-def test_any_text_and_any_command_line_is_taken(text, words):
+def test_any_text_and_command_line_can_be_redacted(text, words):
     assert isinstance(redact_text(text), str)
     assert len(redact_command(words)) == len(words)
 
 
 @pytest.mark.parametrize("part", ["a.-", "key=", "://", "--a ", '\\"', "token='", "token=[", "x:'", "password: ", "a="])
-def test_of_a_long_text_no_more_is_looked_at_than_is_kept(part, monkeypatch):
+def test_only_the_kept_part_of_a_long_text_is_scanned(part, monkeypatch):
     looked_at = []
 
     class Pattern:
@@ -237,9 +237,9 @@ def test_of_a_long_text_no_more_is_looked_at_than_is_kept(part, monkeypatch):
         ("plain, \u00e4\u4e2d", "plain, \u00e4\u4e2d"),
     ],
 )
-def test_what_a_terminal_would_obey_is_made_visible(text, shown):
+def test_terminal_control_characters_are_escaped(text, shown):
     assert printable(text) == shown
 
 
-def test_line_ends_stay_where_they_may():
+def test_line_breaks_are_kept_if_allowed():
     assert printable("a\n\tb\r", lines=True) == "a\n\tb "

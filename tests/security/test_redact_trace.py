@@ -1,4 +1,4 @@
-"""Secrets are taken out of a profiler window, and nothing else of it changes."""
+"""Secrets are removed from a profiler window, and nothing else in it changes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_only_secrets_change(tmp_path, monkeypatch, piece):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_secrets_around_the_events(tmp_path):
+def test_secrets_outside_the_events_are_hidden(tmp_path):
     path = written(made("x", wandb_api_key="abcdefgh", note=f"with {TOKEN}", size=3), tmp_path / "t.json")
 
     redact_trace(path)
@@ -73,7 +73,7 @@ def test_secrets_around_the_events(tmp_path):
 @pytest.mark.parametrize(
     "name", ['fetch "https://me:hunter22@host/x"', "C:\\data x://me:hunter22@h", "a\nb://me:hunter22@h"]
 )
-def test_a_name_that_was_not_escaped_is_repaired(tmp_path, name):
+def test_unescaped_name_is_repaired(tmp_path, name):
     trace = made("before", "MARK", "after")
     path = tmp_path / "t.json"
     path.write_text(trace.text().replace("MARK", name))
@@ -86,7 +86,7 @@ def test_a_name_that_was_not_escaped_is_repaired(tmp_path, name):
     assert names == ["before", name.replace("me:hunter22@", "***@"), "after"]
 
 
-def test_what_cannot_be_parsed_is_left_out(tmp_path):
+def test_unparsable_event_is_removed(tmp_path):
     path = tmp_path / "t.json"
     path.write_text(made("before", "MARK", "after").text().replace('"MARK"', f'"x" {TOKEN}, 3'))
 
@@ -101,7 +101,7 @@ def test_what_cannot_be_parsed_is_left_out(tmp_path):
     }
 
 
-def test_a_file_cut_off_anywhere_keeps_its_events_and_no_secret(tmp_path):
+def test_truncated_file_keeps_its_events_without_secrets(tmp_path):
     path = tmp_path / "t.json"
     text = made("first", f"{TOKEN}", f'to "{TOKEN}"').text()
     for cut in range(0, len(text), 7):
@@ -122,7 +122,7 @@ def _names(path: Path) -> list[str]:
     return [trace.names[number] for number in trace.ranges.name]
 
 
-def test_a_packed_window_stays_packed(tmp_path):
+def test_gzipped_window_stays_gzipped(tmp_path):
     path = made("x", TOKEN).write(tmp_path / "t.json.gz")
 
     redact_trace(path)
@@ -131,7 +131,7 @@ def test_a_packed_window_stays_packed(tmp_path):
     assert "***" in _names(path)
 
 
-def test_a_large_window_takes_little_room(tmp_path, monkeypatch):
+def test_large_window_is_redacted_with_little_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(stream, "PIECE", 1 << 16)
     trace = made(*(f"{number} {TOKEN}" for number in range(20_000)))
     path = trace.write(tmp_path / "t.json")
@@ -148,8 +148,8 @@ def test_a_large_window_takes_little_room(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(not PATHS, reason="PROFILE_TRAIN_TRACES names no folder with traces")
-def test_real_traces_stay_as_they_are(tmp_path):
-    """Some hold a token in the environment that their writer added: that alone is hidden."""
+def test_real_traces_do_not_change(tmp_path):
+    """Some contain an environment that their writer added, with a token: only the token is hidden."""
     for source in PATHS:
         path = Path(shutil.copy(source, tmp_path))
         expected = json.loads(gzip.decompress(source.read_bytes()))

@@ -1,4 +1,4 @@
-"""What stands in the code: nothing that evaluates or unpickles, and no variable of the environment but those listed."""
+"""The source code: nothing that evaluates or unpickles, and no environment variables but those listed."""
 
 import ast
 import re
@@ -95,14 +95,14 @@ def risks(tree):
             )
 
 
-def test_nothing_is_evaluated_or_unpickled_but_what_is_listed(subtests):
+def test_risky_calls_occur_only_where_listed(subtests):
     for path in SOURCES:
         name = str(path.relative_to(ROOT))
         with subtests.test(name):
             assert RISKY & set(risks(ast.parse(path.read_text(encoding="utf-8")))) == set(ALLOWED.get(name, ()))
 
 
-def test_the_check_sees_what_it_looks_for():
+def test_risk_check_detects_each_risky_call():
     code = (
         "import pickle, yaml.x\nfrom marshal import loads\neval('1')\nsubprocess.run('x', shell=True)\nos.system('x')"
     )
@@ -110,30 +110,30 @@ def test_the_check_sees_what_it_looks_for():
     assert RISKY & set(risks(ast.parse(code))) == {"pickle", "yaml", "marshal", "eval", "shell", "os.system"}
 
 
-def test_no_template_lets_text_through_unescaped(subtests):
+def test_no_template_disables_escaping(subtests):
     unescaped = r"\|\s*safe\b|autoescape|Markup|innerHTML|insertAdjacentHTML|document\.write|outerHTML|eval\("
     for path in TEMPLATES:
         with subtests.test(path.name):
             assert not re.search(unescaped, path.read_text(encoding="utf-8"))
 
 
-def test_every_form_is_rendered_with_escaping_on():
+def test_template_environment_escapes():
     from advisor.report.render.templates import environment
 
     assert environment().autoescape is True
 
 
 def variables(path):
-    """The names of environment variables that stand in a module which uses the environment."""
+    """Return the names of environment variables in a module that uses the environment."""
     source = path.read_text(encoding="utf-8")
     constants = [node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)]
     names = {value for value in constants if isinstance(value, str) and re.fullmatch(VARIABLE, value)}
     return names if "environ" in source else set()
 
 
-# O_CLOEXEC and the like are flags of open, FULL_SHARD and the like FSDP's strategies.
+# O_CLOEXEC and similar names are flags of open; FULL_SHARD and similar names are FSDP's strategies.
 VARIABLE = r"(?!O_|\w*SHARD)[A-Z]+(_[A-Z]+)+|RANK|PYTHONPATH"
 
 
-def test_no_variable_of_the_environment_is_read_but_those_listed():
+def test_only_listed_environment_variables_are_read():
     assert set().union(*map(variables, SOURCES)) == {*STORED, *USED}

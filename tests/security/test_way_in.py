@@ -1,4 +1,4 @@
-"""The variables that we set let nobody else's files in, and whoever may not read ours goes on without."""
+"""The variables that we set load no one else's files, and a process that may not read our files runs without them."""
 
 import json
 import os
@@ -26,13 +26,13 @@ print("trained", os.getuid())
 """
 
 
-def test_python_is_led_to_our_own_installation_and_nowhere_else(tmp_path, monkeypatch):
+def test_pythonpath_contains_only_our_own_entry_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("PYTHONPATH", raising=False)
     found = launch.variables({"rings": str(tmp_path), "budget": 0.01})
 
     assert found["PYTHONPATH"] == str(
         ROOT / "profiler" / "agent" / "way_in"
-    )  # no empty part, which is the current folder
+    )  # no empty part, which would mean the current folder
     assert [path.name for path in launch.WAY_IN.glob("*.py")] == ["sitecustomize.py"]
     assert all(path.stat().st_mode & 0o022 == 0 for path in (ROOT / "profiler" / "agent").rglob("*.py"))
     assert set(found) == {"PYTHONPATH", launch.VARIABLE}
@@ -41,7 +41,7 @@ def test_python_is_led_to_our_own_installation_and_nowhere_else(tmp_path, monkey
 
 @pytest.mark.process
 def test_a_relative_path_to_our_installation_is_made_absolute(tmp_path):
-    """Else the way in would be looked for wherever the program goes."""
+    """Otherwise the way in would be searched for in the program's current folder."""
     code = "import sys; sys.path[0] = '.'; from profiler import launch; print(launch.WAY_IN)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=True
@@ -50,14 +50,14 @@ def test_a_relative_path_to_our_installation_is_made_absolute(tmp_path):
     assert done.stdout.strip() == str(ROOT / "profiler" / "agent" / "way_in")
 
 
-def test_an_installation_whose_name_python_would_read_as_two_is_refused(tmp_path, monkeypatch):
+def test_installation_path_with_a_separator_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "WAY_IN", Path("/opt/a:b/way_in"))
 
     with pytest.raises(ProfilerError, match="contains ':'"):
         launch.variables({"rings": str(tmp_path), "budget": 0.01})
 
 
-def test_files_in_the_programs_folder_are_not_taken_for_ours(script, run_profiled, tmp_path):
+def test_files_in_the_program_folder_do_not_shadow_ours(script, run_profiled, tmp_path):
     """Neither by the program's Python nor by the recorder's."""
     for name in ("_profile_train_agent", "profiler", "advisor", "wait"):
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'owned')!r}, 'w')")
@@ -70,9 +70,9 @@ def test_files_in_the_programs_folder_are_not_taken_for_ours(script, run_profile
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_a_program_that_gives_up_its_rights_trains_on(script, run_both):
-    """Its rings' folder is closed to it from then on, and so may be the standard library."""
-    # What torch would import as it takes the first step, from where nobody else may read.
+def test_program_that_drops_privileges_keeps_training(script, run_both):
+    """From then on it cannot read its rings' folder, and possibly not the standard library."""
+    # What torch would import for the first step, from folders that no other user may read.
     imports = "import torch._dynamo; __import__('torch.profiler', fromlist=['_cupti_monitor'])"
     drop = f"{imports}; os.chdir('/'); os.setgid(65534); os.setuid(65534)"
     plain, profiled = run_both(script(LOOP.format(torch=TORCH, before=drop)))
@@ -83,7 +83,7 @@ def test_a_program_that_gives_up_its_rights_trains_on(script, run_both):
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs root and setpriv")
-def test_a_child_of_another_user_runs_as_without_us(script, run_both):
+def test_child_process_of_another_user_runs_unchanged(script, run_both):
     """It inherits our variables, and may read neither our installation nor the rings."""
     child = "setpriv --reuid 65534 --regid 65534 --clear-groups /usr/bin/env python3 -S -c"
     if subprocess.run([*child.split(), "pass"], capture_output=True, timeout=PATIENCE, check=False).returncode:
@@ -100,8 +100,8 @@ def test_a_child_of_another_user_runs_as_without_us(script, run_both):
     assert plain.out.startswith(b"0 65534")
 
 
-def test_the_recorder_of_the_context_manager_is_told_no_secret_on_its_command_line(script, start_plain):
-    """Command lines can be read by everybody on the machine."""
+def test_recorder_command_line_contains_no_secret(script, start_plain):
+    """Everyone on the machine can read command lines."""
     program = script("""
         import os, sys, time
         sys.path.insert(0, sys.argv.pop(1))

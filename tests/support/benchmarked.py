@@ -12,7 +12,8 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 @contextmanager
 def imports(*folders: str) -> Iterator[Callable[[str], ModuleType]]:
-    """Give a function that imports by name from those folders under benchmarks/; afterwards they are forgotten.
+    """Yield a function that imports by name from these folders under benchmarks/; forget the imported modules
+    afterwards.
 
     Several benchmarks have a module of the same name, and one process runs the tests of all.
     """

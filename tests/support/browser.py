@@ -10,7 +10,7 @@ PATIENCE = 100.0
 
 OPTIONS = (
     "--headless=new",
-    "--no-sandbox",  # as root, in a container
+    "--no-sandbox",  # needed as root in a container
     "--disable-gpu",
     "--disable-dev-shm-usage",
     "--disable-background-networking",
@@ -49,7 +49,7 @@ def opened(browser, address, *, width=1280, charts=True, scheme="light", media="
 
 
 def until(true):
-    """Wait for it; the assertion names what never came."""
+    """Wait until `true` returns a true value; return that value. The assertion shows the last one."""
     end = time.monotonic() + PATIENCE
     while not (found := true()) and time.monotonic() < end:
         time.sleep(0.05)

@@ -1,7 +1,7 @@
-"""A program whose own classes count each call of their methods, while it trains.
+"""A training program whose own classes count each call of their methods.
 
-It ends with the counts, its losses, the random state and the depth of the stack as JSON: recorded or not, they have to
-be the same.
+At the end it prints the counts, its losses, the random state and the depth of the stack as JSON. They must be the same,
+recorded or not; only the stack may be up to two frames deeper.
 """
 
 import collections
@@ -50,7 +50,7 @@ PROPERTIES = (
 
 
 def counted(cls, properties=PROPERTIES, without=()):
-    """Return the class with each of its methods, and of the attributes that it has as descriptors, counting."""
+    """Return the class with counters on its methods, and on those of its attributes that are descriptors."""
 
     def count(name, plain):
         @functools.wraps(plain)
@@ -72,7 +72,7 @@ def counted(cls, properties=PROPERTIES, without=()):
 
 
 def held(name):
-    """Return a property that keeps its value beside the instance dictionary's usual name."""
+    """Return a property that stores its value under another name in the instance dictionary."""
 
     def read(self):
         calls[f"{type(self).__name__}.{name}"] += 1
@@ -85,7 +85,7 @@ def held(name):
 
 
 def deep(name):
-    """Note how many frames are on the stack."""
+    """Record the number of frames on the stack."""
     frame, count = sys._getframe(1), 0
     while frame is not None:
         frame, count = frame.f_back, count + 1
@@ -93,7 +93,7 @@ def deep(name):
 
 
 def named(function):
-    """Return the name of what was called; of the reader of an attribute, the attribute's."""
+    """Return the name of a called function; for the reader of an attribute, the attribute's name."""
     owner = getattr(function, "__self__", None)
     return f"{getattr(owner, '__name__', '')} {getattr(function, '__name__', function)}"
 
@@ -160,7 +160,7 @@ class Drawn:
 
 @counted
 class Width(int):
-    """A number of the program's own."""
+    """An integer class of the program's own."""
 
 
 @counted
@@ -197,7 +197,7 @@ class Named(dict):
 
 @counted
 class Odd:
-    """In an array of objects."""
+    """An element of an array of objects."""
 
 
 @counted
@@ -226,7 +226,7 @@ def odd(rows):
 
 @counted
 class Plain(torch.Tensor):
-    """A subclass without a dispatch of its own."""
+    """A subclass without its own dispatch."""
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
@@ -235,7 +235,7 @@ class Plain(torch.Tensor):
 
 
 class Wrapping(torch.Tensor):
-    """A subclass that is asked even for its size."""
+    """A subclass that computes even its size itself."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
@@ -265,7 +265,7 @@ class Wrapping(torch.Tensor):
 
 
 class Asked(nn.Module):
-    """Asked for all it has, in ways of its own."""
+    """A module whose subclasses count every access to it."""
 
     def __init__(self):
         super().__init__()
@@ -339,7 +339,7 @@ class Failure(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Frozen(Exception):
-    """Nothing of it can be set, by the usual way."""
+    """An error whose attributes cannot be set in the usual way."""
 
     code: int
 

@@ -1,4 +1,5 @@
-"""Programs on the CUDA stand-in (tests/support/fake_cuda), plain and recorded, and what it knows of them."""
+"""Programs on the CUDA stand-in (tests/support/fake_cuda), plain and recorded, and what the stand-in logged about
+them."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def _library(site: Path) -> Path | None:
 
 
 def environment(tag: str) -> dict[str, str]:
-    """Return what a program needs in its environment to see the stand-in."""
+    """Return the environment variables with which a program uses the stand-in."""
     site = Path(importlib.util.find_spec("torch").submodule_search_locations[0]).parent
     kept = {
         name: value
@@ -65,65 +66,67 @@ def environment(tag: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Op:
-    """An operation that a simulated GPU did. Times are in nanoseconds of the Unix clock."""
+    """An operation of a simulated GPU. Times are in nanoseconds of the Unix clock."""
 
     kind: str
     """kernel, copy, set or collective."""
     device: int
-    """As the program counts them."""
+    """The device's index as the program counts devices."""
     stream: int
     host: int
-    """When it was submitted."""
+    """Time of submission."""
     start: int
     end: int
     bytes: int
     name: str
-    """The kernel's name; of a copy h2d, d2h, d2d."""
+    """The kernel's name; for a copy, h2d, d2h or d2d."""
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Return the duration, in seconds."""
         return (self.end - self.start) * 1e-9
 
 
 @dataclass(frozen=True)
 class OnGpu(Ran):
-    """A program that has ended, and what the stand-in knows of it."""
+    """A program that has ended, and what the stand-in logged about it."""
 
     truth: Path = field(kw_only=True)
-    """The folder with what the stand-in wrote."""
+    """The folder with the stand-in's logs."""
 
     @cached_property
     def tables(self) -> Tables:
-        """What was recorded."""
+        """Return the recording."""
         return super().tables
 
     @cached_property
     def processes(self) -> dict[int, dict]:
-        """What each process that launched a kernel called, by kind, and `live`: what it left alive, by device."""
+        """Return what each process that launched a kernel called, by kind, and `live`: what it left alive, by
+        device."""
         path = self.truth / "counts"
         lines = path.read_text().splitlines() if path.exists() else []
         return {one.pop("pid"): one for one in map(json.loads, lines)}
 
     @property
     def counts(self) -> Counter[str]:
-        """Calls by kind, of all processes together."""
+        """Return the number of calls by kind, for all processes together."""
         total: Counter[str] = Counter()
         for process in self.processes.values():
             total.update({kind: number for kind, number in process.items() if kind != "live"})
         return total
 
     def live(self, kind: str) -> list[int]:
-        """What was alive at exit on each GPU: events, streams, contexts, graphs or pinned; all processes together."""
+        """Return what was alive at exit on each GPU, for all processes together: events, streams, contexts, graphs or
+        pinned."""
         return [sum(each) for each in zip(*(process["live"][kind] for process in self.processes.values()), strict=True)]
 
     @property
     def ops(self) -> list[Op]:
-        """What the GPUs did, of all processes."""
+        """Return the operations of the GPUs, for all processes."""
         return [op for path in sorted(self.truth.glob("*.tsv")) for op in self.ops_of(int(path.stem))]
 
     def ops_of(self, pid: int) -> list[Op]:
-        """What one process had GPUs do, in the order in which it became known."""
+        """Return the GPU operations of one process, in the order in which their times became known."""
         found = []
         with (self.truth / f"{pid}.tsv").open(newline="") as file:
             for kind, *numbers, name in csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
@@ -133,7 +136,7 @@ class OnGpu(Ran):
 
     @cached_property
     def result(self) -> dict:
-        """result.json; the program was recorded with a report."""
+        """Return result.json, for a program that was recorded with a report."""
         return json.loads((self.folder / "result.json").read_text())
 
 
@@ -144,11 +147,11 @@ class FakeGpu:
         self._folder, self._environ, self._runs = folder, dict(environ), 0
 
     def run(self, *words, env=None, cwd=None) -> OnGpu:
-        """Run a script, or `-m` and a module, as it is."""
+        """Run a script, or `-m` and a module, without the profiler."""
         return self._run([sys.executable], words, env, cwd, None)
 
     def record(self, *words, options=("--no-report", "--no-windows"), env=None, cwd=None, out=None) -> OnGpu:
-        """Run it under profile-train; only recorded, unless `options` say otherwise."""
+        """Run it under profile-train; without report and windows, unless `options` say otherwise."""
         out = out or self._folder / f"run-{self._runs}"
         return self._run([*COMMAND, *options, "--out", out], words, env, cwd, out)
 
@@ -190,14 +193,14 @@ def make(
     """Return simulated GPUs.
 
     Args:
-        folder: An empty folder for what programs leave behind.
+        folder: A folder for the output of programs; it is emptied first.
         devices: Model (H100, A100, V100, T4) and GiB of each, in NVML's order; `:mig=2` cuts one into two MIG devices.
-        speed: 0.1 makes every kernel without a time of its own ten times slower.
-        kernels: Seconds by a part of the kernel's name, or a shell pattern; "gemm 64x32x16" is a product's shape.
+        speed: 0.1 makes every kernel without a time in `kernels` ten times slower.
+        kernels: Seconds by a part of the kernel's name, or a shell pattern; "gemm 64x32x16" is a matmul's shape.
         nvml: Error codes by NVML function; "*" means all.
         nvml_slow: Seconds that an NVML function takes, by its name.
-        processes: "hidden" shows no process on any GPU, "foreign" shows them with another namespace's numbers.
-        others: Programs of others, "gpu:pid:MiB,...".
+        processes: "hidden" shows no process on any GPU, "foreign" shows them with PIDs of another namespace.
+        others: Other users' programs, "gpu:pid:MiB,...".
         breaks_after: The number of launches after which every call fails, as after a device-side assert.
         env: More environment variables.
     """

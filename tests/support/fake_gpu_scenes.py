@@ -1,4 +1,4 @@
-"""Trainings of known lengths, each recorded once for all tests and all of xdist's workers."""
+"""Training runs of known durations, each recorded once for all tests and all of xdist's workers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from profiler.schema import Step
 PROGRAM = Path(__file__).parents[1] / "fake_gpu/programs/scene.py"
 STEPS = 60
 SETTLED = 15
-"""Steps after which nothing of the start is left."""
+"""Number of steps after which the start-up has no effect any more."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What a training does and on which GPUs."""
+    """What a training run does, and on which GPUs."""
 
     given: dict[str, Any]
     devices: str = "H100:80"
@@ -31,7 +31,7 @@ class Scene:
 
 
 USUAL = {"forward": 0.020, "backward": 0.040, "optimizer": 0.010}
-"""Seconds of GPU work: the host keeps ahead of it on a busy machine, too."""
+"""Seconds of GPU work: the host stays ahead of it even on a busy machine."""
 
 TWO = "H100:80,H100:80"
 
@@ -46,7 +46,7 @@ SCENES = {
     "accumulation on the second GPU": Scene(
         {**USUAL, "accumulate": 2, "device": "cuda:1", "switch": True}, devices=TWO
     ),
-    # Bytes, pinned and non_blocking of each: at 25 GB/s from pinned memory, at 6 from pageable.
+    # Bytes, pinned and non_blocking of each copy: 25 GB/s from pinned memory, 6 GB/s from pageable memory.
     "copies": Scene(
         {
             **USUAL,
@@ -65,7 +65,7 @@ SCENES = {
     "slow rank": Scene(
         {**USUAL, "second rank": {name: 1.2 * seconds for name, seconds in USUAL.items()}}, devices=TWO, ranks=2
     ),
-    # Two reductions of 30 ms on a stream of their own, behind 20 + 20 ms of backward pass: 20 ms are exposed.
+    # Two reductions of 30 ms on their own stream, behind 20 + 20 ms of backward pass: 20 ms are exposed.
     "overlap": Scene(
         {"forward": 0.020, "between": 0.020, "backward": 0.020, "optimizer": 0.010},
         devices=TWO,
@@ -76,7 +76,7 @@ SCENES = {
 
 
 def record(name: str, shared: Path) -> OnGpu:
-    """Return a scene's recording; the first that asks makes it in `shared`."""
+    """Return a scene's recording; the first call makes it in `shared`."""
     scene = SCENES[name]
     place = shared / name.replace(" ", "-")
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ def record(name: str, shared: Path) -> OnGpu:
             gpu = make(place, scene.devices, **scene.how)
             words = [PROGRAM, json.dumps({**scene.given, "steps": STEPS})]
             if scene.ranks > 1:
-                with socket.create_server(("127.0.0.1", 0)) as free:  # scenes are recorded side by side
+                with socket.create_server(("127.0.0.1", 0)) as free:  # scenes are recorded in parallel
                     port = free.getsockname()[1]
                 launcher = ["-m", "torch.distributed.run", "--master-port", port, "--nproc-per-node", scene.ranks]
                 words = [*launcher, *words]

@@ -1,4 +1,4 @@
-"""What a scene's GPU did, from the stand-in's own log and the stamps of the program, without the profiler."""
+"""What a scene's GPU did, from the stand-in's own log and the program's timestamps, without the profiler."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ PHASES = {
 
 OTHER_COPIES = ("d2h", "d2d", "h2h")
 PAGEABLE = 7e9
-"""Bytes/s: no copy from pinned memory is slower, and none from pageable memory faster."""
+"""Rate in bytes/s: no copy from pinned memory is slower, and none from pageable memory is faster."""
 
 
 class Times:
-    """A set of time, from pairs of nanoseconds."""
+    """A set of intervals, from pairs of nanoseconds."""
 
     def __init__(self, pairs: Iterable[tuple[int, int]]) -> None:
         self.begins: list[int] = []
@@ -48,13 +48,13 @@ class Times:
         return Times([*zip(self.begins, self.ends, strict=True), *zip(other.begins, other.ends, strict=True)])
 
     def until(self, moment: int) -> int:
-        """Nanoseconds of it before this moment."""
+        """Return how many nanoseconds of the set lie before this moment."""
         past = bisect_right(self.begins, moment)
         return self._before[past] - max(0, self.ends[past - 1] - moment if past else 0)
 
 
 class Truth:
-    """One rank's GPU, in seconds."""
+    """What one rank's GPU did, in seconds."""
 
     def __init__(self, run: OnGpu, rank: int = 0) -> None:
         self._run = run
@@ -71,14 +71,15 @@ class Truth:
         return [op.host for op in ops], list(accumulate((op.end for op in ops), max))
 
     def _at(self, host: int) -> int:
-        """When an event would be reached that is recorded at this moment: after all that was submitted before."""
+        """Return when the GPU reaches an event that is recorded at this moment: after everything submitted before."""
         hosts, ends = self._reached
         position = bisect_right(hosts, host)
         return max(host, ends[position - 1]) if position else host
 
     @cached_property
     def steps(self) -> list[dict[str, float]]:
-        """The phases of each step, at its index; a step ends as the optimizer's does. The first has none."""
+        """Return the phases of each step, at its index; a step ends with its optimizer step. The first has no
+        duration."""
         found, sums, last, begun = [], dict.fromkeys(PHASES, 0.0), None, {}
         for what, host in self._stamps:
             at = self._at(host)
@@ -94,7 +95,7 @@ class Truth:
         return found
 
     def typical(self, phase: str) -> float:
-        """The median over steady steps."""
+        """Return the median of a phase over steady steps."""
         return median(step[phase] for step in self.steps[SETTLED:])
 
     @cached_property
@@ -118,7 +119,8 @@ class Truth:
         return Times((op.start, op.end) for op in ops)
 
     def shares(self, begin: float, end: float) -> dict[str, float]:
-        """Seconds between two moments of the Unix clock: what the GPU did, and of its idle time that in fetches."""
+        """Return seconds between two moments of the Unix clock: what the GPU did, and how much of its idle time was in
+        fetches."""
         first, last = round(begin * 1e9), round(end * 1e9)
         spent = {name: (times.until(last) - times.until(first)) * 1e-9 for name, times in self._times.items()}
         return {
@@ -134,7 +136,7 @@ class Truth:
 
     @cached_property
     def steady(self) -> dict[str, float]:
-        """The same as `shares` of the mean of the steps that metrics take."""
+        """Return `shares` of the mean of the steps that metrics use."""
         rows = [self.steps[step.index] for step in steady([each for each in self._run.steps if each.pid == self.pid])]
         sums: Counter[str] = Counter()
         for row in rows:
@@ -143,6 +145,6 @@ class Truth:
 
     @cached_property
     def span(self) -> tuple[float, float]:
-        """From the first steady step's begin to the last step's end, on the Unix clock."""
+        """Return the start of the first steady step and the end of the last step, on the Unix clock."""
         ends = [self._at(host) * 1e-9 for what, host in self._stamps if what == "optimizer end"]
         return ends[SETTLED], ends[-1]

@@ -1,4 +1,4 @@
-"""Runs of a fleet, made without training: a result.json and a store each, with what a fleet reads of them."""
+"""Runs of a fleet, made without training: each has a result.json and a store, with the fields that a fleet reads."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from profiler.schema import Run
 from profiler.store import Writer
 
 START = 1_767_000_000.0
-"""In the last days of 2025."""
+"""Unix time in the last days of 2025."""
 
 DAY = 86_400.0
 FILLER = 38_000
-"""Characters of a real result.json that a fleet does not read, in verdicts and metrics."""
+"""Number of characters of a real result.json that a fleet does not read, in verdicts and metrics."""
 
 
 def result(
@@ -31,7 +31,7 @@ def result(
     metrics=None,
     price=None,
 ):
-    """A result.json as a dictionary; without GPUs if `gpus` is 0."""
+    """Return a result.json as a dictionary; without GPUs if `gpus` is 0."""
     hours = {"gpu_hours": {"value": gpus * duration / 3600, "unit": "h"}} if gpus else {}
     return {
         "schema": "profile-train/result@1",
@@ -66,7 +66,7 @@ def result(
 
 
 def advised(rule, alone, in_plan=None, severity="action", title="Change it"):
-    """A piece of advice of result.json."""
+    """Return an entry of the advice in result.json."""
     planned = alone if in_plan is None else in_plan
 
     def gain(value):
@@ -81,7 +81,7 @@ def advised(rule, alone, in_plan=None, severity="action", title="Change it"):
 
 
 def row(number=0, **fields):
-    """The row of a run in its store."""
+    """Return the row of a run in its store."""
     known = {
         "id": f"{number:032x}",
         "command": ("train.py",),

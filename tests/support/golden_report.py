@@ -1,4 +1,4 @@
-"""A report in which everything that can be shown is there once, made by hand: a slow loader before an FP32 model."""
+"""A hand-made report that contains every element once: a slow loader in front of an FP32 model."""
 
 from __future__ import annotations
 
@@ -201,7 +201,8 @@ def golden() -> Report:
 
 
 def tried() -> Report:
-    """The same after trials: one as predicted, one harmful, one that could not be made; a tuned program, two ranks."""
+    """Return the same after trials: one as predicted, one harmful, one that could not be made; with a tuned program and
+    two ranks."""
     confirmed = Verified(
         rule="data-more-workers",
         verdict=Verdict.CONFIRMED,
@@ -248,7 +249,7 @@ def tried() -> Report:
 
 
 def hostile(text: str) -> Report:
-    """The same with `text` wherever a string comes from outside."""
+    """Return the same with `text` instead of every string that comes from outside."""
     report = tried()
     first = report.advice[0]
     assert first.verified is not None
@@ -294,7 +295,7 @@ def hostile(text: str) -> Report:
 
 
 def empty() -> Report:
-    """A program that was killed before it trained."""
+    """Return the report of a program that was killed before it trained."""
     return Report(
         version="0.1.0",
         run=RunInfo(
@@ -328,7 +329,8 @@ def _when(condition: str) -> Callable[[Metrics], Evidence | None]:
 
 
 def altered(item: Recommendation, **changes: Any) -> Recommendation:
-    """The advice with other values, each where it is kept: with the advice itself, its finding, evidence or rule."""
+    """Return the recommendation with other values, each set where it is stored: in itself, its finding, advice,
+    evidence or rule."""
 
     def taken(*names: str) -> dict[str, Any]:
         return {name: changes.pop(name) for name in names if name in changes}
@@ -474,7 +476,7 @@ def _fused() -> Recommendation:
 
 
 def _rank(number: int, wait: float) -> OfRank:
-    """Waits for data, or in the backward pass for the one that does."""
+    """Return a rank that waits for data, or in the backward pass for the rank that does."""
     phases = {"data_wait": wait, "forward": 0.034, "backward": 0.141 - wait, "optimizer": 0.01}
     about: dict[str, Any] = {
         "node": 0,

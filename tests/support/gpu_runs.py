@@ -1,6 +1,6 @@
-"""A healthy run on a GPU, as metrics, and what to change in it to make it sick.
+"""Metrics of a healthy run on a GPU, and the changes that give it a problem.
 
-An A100 of 80 GB, 100 ms a step: bf16 under autocast, compiled, fused optimizer, a fifth of the memory free.
+An A100 with 80 GB, 100 ms per step: bf16 under autocast, compiled, fused optimizer, a fifth of the memory free.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def gpu_metrics(
     time: float = 0.1,
     goals: Goals | None = None,
 ) -> Metrics:
-    """The healthy run with these phases (shares; "other" takes up the rest) and metrics in place of its own."""
+    """Return the healthy run with these phases (shares; "other" gets the rest) and metrics instead of its own."""
     shares = {**PHASES, **(phases or {})}
     shares["other"] += 1 - sum(shares.values())
     values: dict[Metric[Any], object] = {
@@ -165,6 +165,6 @@ NO_GPU = Missing("No GPU was seen", "Run on a machine with a GPU.")
 
 
 def cpu_metrics(changes: Mapping[Metric[Any], object] | None = None, *, phases: Mapping[str, float]) -> Metrics:
-    """A run on a CPU: nothing of a GPU was measured."""
+    """Return a run on a CPU, in which nothing about a GPU was measured."""
     unseen = {one: NO_GPU for module in (gpu, memory) for one in vars(module).values() if isinstance(one, Metric)}
     return gpu_metrics({**unseen, step.h2d_fraction: NO_GPU, **(changes or {})}, phases={"h2d": 0.0, **phases})

@@ -1,4 +1,4 @@
-"""The truth table's GPU rows: sick and healthy runs, as metrics, and what the advisor must say of them first."""
+"""The truth table's GPU rows: runs with and without a problem, as metrics, and the first advice that each must get."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class Row:
     changes: Mapping[Metric[Any], object] = field(default_factory=dict)
     phases: Mapping[str, float] = field(default_factory=dict)
     then: tuple[str, ...] = ()
-    """What comes after the first, where several things are wrong at once; nothing else above information."""
+    """The advice after the first, for a run with several problems; it has no other advice above information."""
     speedup: tuple[float, float] | None = None
-    """Low and high of the first advice alone: its expected speed-up lies within."""
+    """Low and high bound of the expected speed-up of the first advice alone."""
     memory: float | None = None
 
 
@@ -188,8 +188,8 @@ IN_NO_TABLE = {
 }
 UNFUSED = {settings.optimizer: replace(ADAM, fused=False, tensors=400)}
 
-# 350 M fp32 gradients over 8 ranks at 10 GB/s: of 345 ms a step 110 in reductions that the backward pass does not
-# hide; here as parts of 100 ms.
+# 350 M fp32 gradients over 8 ranks at 10 GB/s: of 345 ms per step, 110 ms are reductions that the backward pass does
+# not hide; scaled here to 100 ms.
 REDUCING = {
     gpu.device: a_gpu(count=8),
     settings.world_size: 8,
@@ -521,5 +521,5 @@ ROWS = [
 
 
 def above_information(judgment: Judgment) -> list[str]:
-    """Ids of the rules that ask for something, in the order of the plan."""
+    """Return the ids of the rules with advice above information, in the order of the plan."""
     return [finding.rule.id for finding in judgment.findings if finding.severity is not Severity.INFO]

@@ -1,6 +1,6 @@
-"""`advisor.testing`, with its asserts explained in full by pytest.
+"""`advisor.testing`, with its asserts rewritten by pytest to explain a failure in full.
 
-A case file, `tests/cases/<rule>.py`, holds `CASES`; `test_cases.py` makes a test of each.
+A case file, `tests/cases/<rule>.py`, contains `CASES`; `test_cases.py` makes a test of each case.
 """
 
 import pytest

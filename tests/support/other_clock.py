@@ -1,4 +1,4 @@
-"""Shift the clock of a pytest that loads this (`-p other_clock`) by 100 days and some."""
+"""Shift the clock of a pytest run that loads this plugin (`-p other_clock`) by somewhat more than 100 days."""
 
 import time
 

@@ -25,7 +25,7 @@ RUN = Run(
 
 
 def steps(*durations: float, start: float = 0.0, **columns: Any) -> tuple[Step, ...]:
-    """Steps one after the other; a column is one value for all of them."""
+    """Return consecutive steps; a column has the same value in all of them."""
     made = []
     for index, duration in enumerate(durations):
         made.append(Step(pid=1, index=index, start=start, duration=duration, **columns))
@@ -34,7 +34,7 @@ def steps(*durations: float, start: float = 0.0, **columns: Any) -> tuple[Step, 
 
 
 def batches(*durations: float, loader: int = 1, every: float = 0.1, **columns: Any) -> tuple[Batch, ...]:
-    """Batches that are begun `every` so many seconds, half of their time on the CPU."""
+    """Return batches that begin `every` seconds apart, with half of their time on the CPU."""
     defaults = {"collate": 0.0, "samples": 4.0}
     return tuple(
         Batch(pid=2, loader=loader, start=n * every, duration=d, cpu=d / 2, **{**defaults, **columns})
@@ -52,7 +52,7 @@ def metrics(*ranks: Rank, goals: Goals | None = None, **tables: Any) -> Metrics:
 
 
 def with_operators(*operators: Operator) -> Metrics:
-    """An A100's two steps whose kernels take a second."""
+    """Return the metrics of an A100's run with these operators, in two steps whose kernels take one second."""
     windows = (Window(pid=1, start=1.0, steps=2, duration=1.0, cost=0.0, device="cuda", busy=1.0, kernels=9),)
     kernels = (Kernel(pid=1, window=1, device="cuda", name="gemm", kind="matmul", calls=1, total=1.0),)
     devices = (DeviceFact(id=0, name="NVIDIA A100-SXM4-80GB", capability=(8, 0), memory_total=80 * 10**9),)
@@ -61,10 +61,10 @@ def with_operators(*operators: Operator) -> Metrics:
 
 
 def torch_uuid(number: int) -> str:
-    """A GPU's UUID as `str(torch.cuda.get_device_properties(...).uuid)` writes it."""
+    """Return a GPU's UUID in the format of `str(torch.cuda.get_device_properties(...).uuid)`."""
     return f"8c2f41aa-0000-0000-0000-{number:012x}"
 
 
 def nvml_uuid(number: int) -> str:
-    """The same GPU's UUID as NVML writes it."""
+    """Return the same GPU's UUID in NVML's format."""
     return f"GPU-{torch_uuid(number)}"

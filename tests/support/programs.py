@@ -1,4 +1,4 @@
-"""Real programs in real processes: started, waited for, killed, and what was recorded of them."""
+"""Real programs in real processes: start them, wait for them, kill them, and read what was recorded."""
 
 import contextlib
 import fcntl
@@ -17,14 +17,15 @@ from profiler.store import Tables, decode_fact, find, read
 
 ROOT = Path(__file__).parents[2]
 
-# `-c` puts the current folder first on sys.path, which may hold a program's own profiler.py; the command does not.
+# `-c` puts the current folder first on sys.path, and a program may have its own profiler.py there; the command does
+# not.
 COMMAND = (
     sys.executable,
     "-c",
     "import sys; sys.path[0] = sys.argv.pop(1); from advisor.cli import main; raise SystemExit(main())",
     str(ROOT),
 )
-"""profile-train, of this checkout."""
+"""The profile-train command of this checkout."""
 
 _IMPORTS = """
 import gc, importlib, sys, types, warnings
@@ -68,26 +69,26 @@ gc.freeze()
 gc.enable()
 """
 TORCH = f"exec({_IMPORTS!r}, {{}})"
-"""The first line of a program whose time is mostly the imports of torch.
+"""The first line of a program whose run time is mostly the imports of torch.
 
-Half of it is the compiler and what only it and exporting use: torch imports that when it is imported and when it makes
-the first optimizer; here, a program's first use of it does. A sixth is collecting garbage, a sixth numpy.
+Half of that time is the compiler, and modules that only it and exporting use: torch imports them at its own import and
+for the first optimizer; here, a program's first use of them does. A sixth is garbage collection, a sixth numpy.
 
-Test newer torches without triton, as CPU builds are: its bindings print what stays frozen as leaks at exit.
+Test newer torches without triton, like CPU builds: its bindings report frozen objects as leaks at exit.
 """
 
 NUMPY_TORCH = "import numpy\n" + TORCH
-"""The same for a program with loaders: the agent looks at their batches if there is numpy."""
+"""The same for a program with loaders: the agent inspects their batches if numpy is available."""
 
 QUIET_TRACKER = """
 import os
 os.environ["PYTHONWARNINGS"] = "ignore:resource_tracker:UserWarning"
 """
-"""Ignores a warning that plain programs meet, too, when their workers were not forked.
+"""Start of a program that ignores a warning, which plain programs also get if their workers were not forked.
 
-A queue's feeder, a daemon thread, may hold the last reference to a semaphore. It unlinks it, and the interpreter ends
-before the thread has reported that to the tracker, which then warns of "No such file". In 5 of 9 plain runs of such a
-loader the feeder was that thread; a report delayed by a second warned.
+A queue's feeder, a daemon thread, may hold the last reference to a semaphore. It unlinks the semaphore, and the
+interpreter ends before the thread has reported that to the tracker, which then warns of "No such file". In 5 of 9 plain
+runs of such a loader the feeder was that thread; delaying the report by a second caused the warning.
 """
 
 TRAINS = (
@@ -112,7 +113,7 @@ def train(steps=12, pause=0.005):
     print(steps, loss.item(), flush=True)
 """
 )
-"""A program has `torch`, `model`, `optimizer` and `train(steps, pause)` after this."""
+"""Start of a program that then has `torch`, `model`, `optimizer` and `train(steps, pause)`."""
 
 ENDS_GROUP = """
 import atexit
@@ -126,16 +127,17 @@ def end_group():
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 """
-"""A program of ranks ends without the crash of pytorch's issue 190489 if it begins with this.
+"""Start of a program with ranks, which then ends without the crash of pytorch's issue 190489.
 
-What is registered before torch is imported comes after the agent's own end, which still looks at the model.
+A function registered before torch is imported runs after the agent's own end, which still reads the model.
 """
 
 ON_RANKS = (sys.executable, str(Path(__file__).with_name("ranks.py")))
-"""Starts as many ranks as the next word says of the program after it, without an import of torch of its own."""
+"""Start of a command that runs a program on several ranks, without importing torch itself: the number of ranks and the
+program follow."""
 
 PATIENCE = 400.0
-"""Seconds that a busy machine may take for what ends within a few on an idle one."""
+"""Seconds that a busy machine may need for what takes a few seconds on an idle one."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ class Ran:
     """A program that has ended."""
 
     status: int
-    """As subprocess gives it: negative for a signal."""
+    """Exit status as subprocess returns it: negative for a signal."""
     out: bytes
     err: bytes
     folder: Path | None = None
@@ -172,7 +174,7 @@ class Ran:
         return self.tables.steps
 
     def facts(self, kind):
-        """The facts of a kind as they were seen last, by process and id."""
+        """Return the last fact of this kind for each process and id."""
         latest = {}
         for fact in sorted(self.tables.facts, key=lambda fact: fact.time):
             if fact.kind == kind:
@@ -181,7 +183,7 @@ class Ran:
 
     @property
     def problems(self):
-        """Messages by source."""
+        """Return the messages by source."""
         found = defaultdict(list)
         for problem in self.tables.problems:
             found[problem.source].append(problem.message)
@@ -189,7 +191,7 @@ class Ran:
 
 
 def codes(ran, source):
-    """Of the problems that this source has reported, in their order."""
+    """Return the codes of the problems that this source reported, in their order."""
     return [problem.code for problem in ran.tables.problems if problem.source == source]
 
 
@@ -202,7 +204,7 @@ class Running:
         slave = None
         if terminal:
             self.terminal, slave = pty.openpty()
-        # Into files: nobody has to read along, and a program that outlives its parent holds no pipe of ours.
+        # Output goes into files: it needs no reader, and a program that outlives its parent has no pipe of ours.
         with out.open("wb") as stdout, err.open("wb") as stderr:
             self.process = subprocess.Popen(
                 words,
@@ -226,7 +228,7 @@ class Running:
         return self._out.read_text()
 
     def wait_for(self, text):
-        """Wait until the program has written this, and give back all it has written."""
+        """Wait until the program has written this; return everything that it has written."""
         return wait_until(lambda: self.out if text in self.out else None, f"{text!r} from {self.process.args!r}")
 
     def send(self, number):
@@ -237,7 +239,7 @@ class Running:
         return Ran(status, self._out.read_bytes(), self._err.read_bytes(), self._folder)
 
     def clear(self):
-        """Leave nothing of its session behind."""
+        """Kill all processes of its session and close its terminal."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self.process.wait(PATIENCE)
@@ -246,7 +248,7 @@ class Running:
 
 
 def wait_until(condition, what):
-    """What `condition` gives back once that is true."""
+    """Wait until `condition` returns a true value; return that value."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         if value := condition():
@@ -256,7 +258,7 @@ def wait_until(condition, what):
 
 
 def alive(pid):
-    """Whether a process is there and no zombie."""
+    """Return whether a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -1,6 +1,6 @@
 """Start a program on several ranks, with the variables that torchrun sets: `python ranks.py 2 train.py ...`.
 
-torchrun imports torch to do the same. It is for tests that are about ranks and not about who starts them.
+torchrun imports torch to do the same. This script is for tests about ranks, not about launchers.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""Renew the pictures of the report in docs/images: `python tests/support/screenshots.py RUN`. Needs chromium.
+"""Update the pictures of the report in docs/images: `python tests/support/screenshots.py RUN`. Needs chromium.
 
-RUN is the folder of a recorded run: say which one under the picture. The memory sliders need a GPU: their picture is of
-the report that tests are made with.
+RUN is the folder of a recorded run: name that run below the picture. The memory sliders need a GPU: their picture shows
+the report that the tests use.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from advisor.report.render import html
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "images"
 LARGEST = 300_000
-"""Bytes of a picture."""
+"""Maximum size of a picture, in bytes."""
 
 ABOVE = 16
-"""Pixels of room over what a picture begins with."""
+"""Space above a picture's first element, in pixels."""
 
-# Name, color scheme, width and height in pixels, where it begins.
+# Name, color scheme, width and height in pixels, first element.
 PICTURES = (
     ("report", "light", 1280, 1700, ".hero"),
     ("report-dark", "dark", 1280, 1700, ".hero"),
@@ -34,7 +34,7 @@ PICTURES = (
 
 
 def pictures(run: Path) -> dict[str, bytes]:
-    """PNG by name, of the run's report."""
+    """Return the PNG pictures by name, most of them of the run's report."""
     first, *others = golden().advice
     report = replace(golden(), advice=(replace(first, verified=tried().advice[0].verified), *others))
     taken = {}
@@ -58,7 +58,7 @@ def pictures(run: Path) -> dict[str, bytes]:
 
 
 def main() -> int:
-    """Write them; 1 if one is too large."""
+    """Write the pictures; return 1 if one is too large."""
     FOLDER.mkdir(exist_ok=True)
     for name, picture in pictures(Path(sys.argv[1])).items():
         (FOLDER / f"{name}.png").write_bytes(picture)

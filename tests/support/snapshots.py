@@ -1,4 +1,4 @@
-"""Texts for users, kept as a whole in tests/snapshots/ for a reviewer to read. `make snapshots` writes them anew."""
+"""Texts for users, kept as a whole in tests/snapshots/ for a reviewer to read. `make snapshots` rewrites them."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ FOLDER = Path(__file__).parents[1] / "snapshots"
 def same(name: str, text: str) -> None:
     """Compare a text with the one kept under this name.
 
-    Raises AssertionError where they differ; with PROFILE_TRAIN_SNAPSHOTS=write, `text` is kept instead.
+    Raises AssertionError where they differ. With PROFILE_TRAIN_SNAPSHOTS=write, store `text` instead.
     """
     path = FOLDER / name
     if os.environ.get("PROFILE_TRAIN_SNAPSHOTS") == "write":
@@ -18,6 +18,6 @@ def same(name: str, text: str) -> None:
 
 
 def scenes(texts: dict[str, str]) -> str:
-    """Join texts under a heading each; lines end without spaces."""
+    """Join texts, each below a heading; remove spaces at line ends."""
     parts = (f"===== {name}\n\n{text.strip()}\n" for name, text in texts.items())
     return "\n".join("\n".join(line.rstrip() for line in part.splitlines()) + "\n" for part in parts)

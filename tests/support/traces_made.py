@@ -24,7 +24,7 @@ class Made:
         self._calls = 0
 
     def host(self, name: str, start: float, end: float, cat: str = "cpu_op", thread: int = MAIN, **args: Any) -> None:
-        """A range of the host."""
+        """Add a range of the host."""
         self._add(cat, name, MAIN, thread, start, end, args)
 
     def step(self, number: int, start: float, end: float) -> None:
@@ -43,7 +43,7 @@ class Made:
         thread: int = MAIN,
         **args: Any,
     ) -> None:
-        """Work of the GPU, and the call that launched it."""
+        """Add work of the GPU, and the call that launched it."""
         self._calls += 1
         cat = cat or ("gpu_memcpy" if name.startswith("Memcpy") else "kernel")
         about = {"device": 0, "stream": stream, "correlation": self._calls, **args}
@@ -55,7 +55,7 @@ class Made:
         self.host("cudaDeviceSynchronize", start, end, "cuda_runtime", correlation=0)
 
     def text(self) -> str:
-        """As Kineto lays it out."""
+        """Return the trace in the layout that Kineto writes."""
         head = json.dumps(self.about)[:-1]
         events = ",\n".join(f"  {json.dumps(event)}" for event in self.events)
         return f'{head}, "traceEvents": [\n{events}\n  ],\n  "traceName": "t.json"\n}}\n'
@@ -81,7 +81,7 @@ class Made:
 
 
 def two_ranks(folder: Path) -> list[Path]:
-    """Three steps of 100 us; rank 1 comes 10 us later to each of the all-reduces."""
+    """Write traces of three steps of 100 us; rank 1 reaches each all-reduce 10 us later than rank 0."""
     paths = []
     for rank in (0, 1):
         made = Made(distributedInfo={"backend": "nccl", "rank": rank, "world_size": 2}, deviceProperties=[GPU])

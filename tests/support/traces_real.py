@@ -15,4 +15,4 @@ GPU = (
     "tracelens_h100_bert",
     "tracelens_mi300_bert",
 )
-"""Names of those that others must agree on with us."""
+"""Names of the traces on which other tools must agree with our results."""

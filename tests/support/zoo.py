@@ -1,6 +1,6 @@
-"""A program that copies, pickles and transforms its model in every way it can, while it trains; prints a digest a way.
+"""A program that copies, pickles and transforms its model in every way, while it trains, and digests each result.
 
-It ends with the digests as JSON, the random state among them: recorded or not, they have to be the same.
+At the end it prints the digests as JSON, with that of the random state: recorded or not, they must be the same.
 """
 
 import copy
@@ -77,14 +77,14 @@ class Asks(Net):
 
 
 class Own(Net):
-    """Fills the place that we use itself."""
+    """A module that defines the attribute that the profiler uses."""
 
     def _compiled_call_impl(self, inputs):
         return 2 * self._call_impl(inputs)
 
 
 class Tree(nn.Module):
-    """The class of the root and of what is inside it."""
+    """A root whose inner modules are of the same class."""
 
     def __init__(self, depth=3):
         super().__init__()
@@ -118,14 +118,14 @@ def trained(model, steps=STEPS, call=None):
 
 
 def other(model):
-    """The same with weights of its own."""
+    """Overwrite the model's weights; return it."""
     with torch.no_grad():
         for each in model.parameters():
             each.copy_(torch.linspace(-2, 2, each.numel()).reshape(each.shape))
     return model
 
 
-# ---- ways to another module ----
+# ---- copies and derived modules ----
 
 
 def by_new(model):
@@ -139,7 +139,7 @@ def by_update(model):
 
 
 def detached(new):
-    """A shallow copy with its own weights, at every depth."""
+    """Give a shallow copy its own weights, at every depth; return it."""
     new.__dict__["_parameters"] = {
         name: nn.Parameter(each.detach().clone()) for name, each in new._parameters.items() if each is not None
     }
@@ -150,7 +150,7 @@ def detached(new):
 
 
 def cloned(model):
-    """As learn2learn does it: the weights stay part of the graph."""
+    """Return a clone as learn2learn makes it: the weights stay part of the graph."""
     new = model.__new__(type(model))
     new.__dict__ = model.__dict__.copy()
     new._parameters = {name: each if each is None else each.clone() for name, each in new._parameters.items()}
@@ -171,7 +171,7 @@ def saved(model):
 
 
 def adapted(model):
-    """A step of meta-learning."""
+    """Take a step of meta-learning; return the adapted clone."""
     new = cloned(model)
     weights = list(new.parameters())
     gradients = torch.autograd.grad(new(INPUTS).square().mean(), weights, create_graph=True, allow_unused=True)
@@ -183,7 +183,7 @@ def adapted(model):
 
 
 def patched(model):
-    """As `higher` does it: the class is swapped for one whose parameters are given."""
+    """Return a copy as `higher` makes it: its class is replaced with one whose parameters are given."""
     new = copy.deepcopy(model)
     new.__class__ = type(f"Patched{type(model).__name__}", (type(model),), {})
     return new
@@ -218,7 +218,7 @@ for name in ("cloudpickle", "dill"):
         COPIES[name] = through(__import__(name))
 
 
-# ---- what else is done with models ----
+# ---- other uses of models ----
 
 
 def functional(model):
@@ -266,7 +266,7 @@ def parametrized(model):
 
 
 def changed(model):
-    """The class of a root is another after it was found, as `fully_shard` makes it."""
+    """Train a root before and after its class changes, as `fully_shard` changes it."""
     model = copy.deepcopy(model)
     before = trained(model)
     model.__class__ = type(f"FSDP{type(model).__name__}", (type(model),), {})
@@ -336,7 +336,7 @@ def row(name, make, model):
 
 
 def used(way):
-    """The copy computes with its own weights, and can be trained."""
+    """Return a function that computes with the copy's own weights and trains the copy."""
 
     def make(model):
         new = way(model)
@@ -356,9 +356,9 @@ def main():
     random.seed(0)
     models = {kind.__name__: kind() for kind in KINDS}
     together = nn.ModuleList(models.values())
-    # All of them are roots by the time the first copy is made.
+    # This makes all of them roots before the first copy is made.
     loss = trained(together, call=lambda inputs: torch.stack([model(inputs).square().mean() for model in together]))
-    time.sleep(0.6)  # the agent looks after its roots twice a second
+    time.sleep(0.6)  # the agent checks its roots twice a second
     loss += trained(together, call=lambda inputs: torch.stack([model(inputs).square().mean() for model in together]))
     ROWS["training"] = digest(loss, *together.state_dict().values())
     for kind, model in models.items():

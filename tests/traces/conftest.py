@@ -8,7 +8,7 @@ from traces_real import FOLDER
 
 @pytest.fixture
 def real():
-    """The path of one by name; skips the test where there is none."""
+    """Return the path of a trace by name; skip the test if there is none."""
 
     def find(name: str) -> Path:
         path = Path(FOLDER) / f"{name}.json.gz"

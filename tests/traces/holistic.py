@@ -1,10 +1,10 @@
-"""What Holistic Trace Analysis says of traces, as JSON: run by a Python that has it. Arguments: the traces, by rank."""
+"""Print results of Holistic Trace Analysis as JSON; run by a Python that has it. Arguments: the traces, by rank."""
 
 import json
 import os
 import sys
 
-os.environ["HTA_DISABLE_NS_ROUNDING"] = "1"  # it would cut nanoseconds off
+os.environ["HTA_DISABLE_NS_ROUNDING"] = "1"  # otherwise it cuts off nanoseconds
 
 from hta.trace_analysis import TraceAnalysis
 

@@ -1,4 +1,4 @@
-"""Every real trace there is: a report in every form, in which the parts add up."""
+"""Every real trace that is present: a report in every form, in which the parts add up."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ ADVICE = {
     "tracelens_h100_timesformer": ["sdpa-flash"],
     "tracelens_mi300_bert": ["launch-bound-graphs"],
 }
-"""What an expert would do about a trace, in order, by looking at its kernels and gaps. The others show the start of a
+"""What an expert would advise on a trace, in order, from its kernels and gaps. The other traces show the start of a
 program, a few kernels or nothing to change."""
 
 pytestmark = pytest.mark.skipif(not PATHS, reason="PROFILE_TRAIN_TRACES names no folder with traces")
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
-def test_the_parts_add_up(path):
+def test_phases_and_parts_of_real_traces_add_up(path):
     found = analyze(path)
     fact = found.fact
 
@@ -48,7 +48,7 @@ def test_the_parts_add_up(path):
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
-def test_a_report_in_every_form(path):
+def test_real_trace_is_reported_in_every_form(path):
     report = report_of(load_traces([path]))
 
     jsonschema.validate(json.loads(result_json.render(report)), SCHEMA)

@@ -19,7 +19,7 @@ from profiler.importers.analysis import analyze
 
 
 def made(slow=5, kernels=1):
-    """Ten steps of 100 us with a kernel each; before the one of `slow` the host takes 300 us longer."""
+    """Return ten steps of 100 us with a kernel each; before the kernel of step `slow`, the host takes 300 us longer."""
     trace, at = Made(deviceProperties=[GPU]), 0
     for number in range(10):
         length = 400 if number == slow else 100
@@ -37,7 +37,7 @@ def path(tmp_path):
     return made().write(tmp_path / "t.json")
 
 
-def test_the_typical_and_the_slowest_step_are_shown_and_why_it_is_slow(path):
+def test_typical_and_slowest_step_are_shown_with_cause(path):
     typical, slowest = analyze(path).fact.looks
 
     assert (typical.which, slowest.which, slowest.number) == ("typical", "slowest", 5)
@@ -55,7 +55,7 @@ def test_no_step_stands_out_where_all_are_alike(tmp_path):
     assert {lane.name.partition(" ")[0] for lane in typical.lanes} >= {"GPU", "Stream", "Host:"}
 
 
-def test_of_many_pieces_neighbors_are_merged_and_none_is_lost(tmp_path, monkeypatch):
+def test_neighboring_items_are_merged_without_loss(tmp_path, monkeypatch):
     monkeypatch.setattr(importer, "MOST", 60)
     (typical,) = analyze(made(slow=None, kernels=300).write(tmp_path / "t.json")).fact.looks
     (stream,) = (lane for lane in typical.lanes if lane.name.startswith("Stream"))

@@ -44,7 +44,7 @@ def holistic(*paths: Path) -> dict:
 
 
 def chosen(path: Path) -> tuple:
-    """Of several steps HTA takes what was launched before the end of the last; without, all."""
+    """Return the trace and the work that HTA counts: of several steps, launches before the last one's end; else all."""
     trace = read(path)
     work = work_of(trace)
     marks = trace.named(lambda name: name.startswith(PROFILER_STEP))
@@ -72,7 +72,7 @@ def compare(path: Path, queue: bool = True) -> None:
 
 
 def parts(trace, work: GpuWork) -> dict[str, int]:
-    """The nanoseconds of each part of the time from the first work to the last."""
+    """Return the nanoseconds of each part of the time from the first work to the last."""
     found = parts_of(work, host_of(trace, work), int(work.start.min()), int(work.end.max()))
     return {name: spans.total for name, spans in found.items()}
 
@@ -82,7 +82,7 @@ def idle(found: dict[str, int]) -> int:
 
 
 LAUNCHES = {"cudaLaunchKernel", "cudaLaunchKernelExC", "cudaMemcpyAsync", "cudaMemsetAsync"}
-"""The calls that HTA looks at for launches; for queues cuLaunchKernel and HIP's, too."""
+"""Calls that HTA counts as launches; for queues, also cuLaunchKernel and HIP's."""
 QUEUED = LAUNCHES | {
     "cuLaunchKernel",
     *(
@@ -103,7 +103,7 @@ def compare_queues(trace, work: GpuWork, reference: dict) -> None:
     for number in np.unique(work.stream).tolist():
         _, lengths = length(work.where(work.stream == number))
         found[str(trace.streams[number][1])] = [int(lengths.max()), len(lengths)]
-    # Where a launch and the begin of work fall together HTA's order is by chance: one more or less.
+    # Where a launch and a start of work coincide, their order in HTA is random: one more or less.
     assert {stream: size for stream, (_, size) in found.items()} == {
         stream: size for stream, (_, size) in reference.items()
     }
@@ -120,11 +120,11 @@ def compare_launches(trace, work: GpuWork, reference: dict) -> None:
 
 
 @pytest.mark.parametrize("name", [*GPU, "hta_mi250"])
-def test_of_real_traces(real, name):
+def test_real_traces_match_hta(real, name):
     compare(real(name))
 
 
-def test_of_one_made_by_hand(tmp_path):
+def test_synthetic_trace_matches_hta(tmp_path):
     made = Made()
     for number in range(3):
         at = 200 * number
@@ -138,7 +138,7 @@ def test_of_one_made_by_hand(tmp_path):
     compare(made.write(tmp_path / "t.json"))
 
 
-def test_of_two_ranks(tmp_path):
+def test_idle_time_of_two_ranks_matches_hta(tmp_path):
     paths = two_ranks(tmp_path)
     reference = holistic(*paths)
 
@@ -147,8 +147,8 @@ def test_of_two_ranks(tmp_path):
         assert idle(parts(trace, work)) / 1e3 == pytest.approx(reference["breakdown"][rank]["idle"])
 
 
-def test_records_of_synchronizing_are_no_work_of_the_gpu(real):
-    """HTA counts them: in this trace 41 ranges of cuda_sync, of which waits for a stream even as computing."""
+def test_sync_records_are_not_gpu_work(real):
+    """HTA counts them: in this trace, 41 ranges of cuda_sync; waits for a stream even count as computing."""
     trace, work = chosen(path := real("hta_alexnet"))
     found = parts(trace, work)
     reference = holistic(path)["breakdown"][0]
@@ -157,9 +157,9 @@ def test_records_of_synchronizing_are_no_work_of_the_gpu(real):
     assert sum(found.values()) / 1e3 < reference["kernel"]
 
 
-def test_reductions_over_multicast_are_communication(real):
-    """HTA knows NCCL's kernels by name, and takes torch's multimem_all_reduce for computing; and for work of the GPU an
-    operator of the host that names the stream of a Triton kernel."""
+def test_multicast_reductions_are_communication(real):
+    """HTA recognizes NCCL's kernels by name, so it takes torch's multimem_all_reduce for computing. It also takes a
+    host operator that names the stream of a Triton kernel for GPU work."""
     trace, work = chosen(path := real("tracelens_b200_eager"))
     found = parts(trace, work)
     reference = holistic(path)["breakdown"][0]

@@ -40,7 +40,7 @@ from profiler.schema import Operator
 TABLES = os.environ.get("PROFILE_TRAIN_TRACELENS", "")
 NAMES = sorted(path.name for path in Path(TABLES).iterdir() if path.is_dir()) if TABLES and FOLDER else []
 CATEGORIES = {"GEMM": {"matmul"}, "NORM_fwd": {"normalization"}}
-"""Categories of TraceLens that consist of the same operators as kinds of ours."""
+"""TraceLens categories that consist of the same operators as our kinds."""
 LAUNCHES = {
     "aten::_scaled_dot_product_flash_attention": ("aten::_flash_attention_forward",),
     "aten::convolution": ("aten::cudnn_convolution", "aten::miopen_convolution"),
@@ -48,7 +48,7 @@ LAUNCHES = {
     "aten::batch_norm": ("aten::native_batch_norm",),
     "aten::linalg_norm": ("aten::linalg_vector_norm",),
 }
-"""The operator that launches what TraceLens' tables by kind list under its caller."""
+"""By caller, which TraceLens' tables by kind list: the operators that launch its work."""
 NEAR = 0.01
 NORMALIZATION_BYTES = 0.03
 
@@ -78,7 +78,7 @@ def summed(name: str) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_gpu_time_by_operator(name):
+def test_gpu_time_by_operator_matches_tracelens(name):
     theirs = {row["name"]: float(row["total_direct_kernel_time_sum"]) for row in table(name, "ops_summary")}
 
     assert {each: summed(name)[each] for each in theirs} == pytest.approx(theirs, rel=NEAR)
@@ -86,7 +86,7 @@ def test_gpu_time_by_operator(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_calls_by_operator(name):
+def test_calls_by_operator_match_tracelens(name):
     found: dict[str, int] = defaultdict(int)
     for row in ours(name):
         found[row.name] += row.calls
@@ -95,7 +95,7 @@ def test_calls_by_operator(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_gpu_time_by_category(name):
+def test_gpu_time_by_category_matches_tracelens(name):
     theirs = {row["op category"]: float(row["total_direct_kernel_time_ms"]) * 1e3
               for row in table(name, "ops_summary_by_category")}  # fmt: skip
 
@@ -109,7 +109,7 @@ def test_gpu_time_by_category(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_gpu_time_by_operator_and_shapes(name):
+def test_gpu_time_by_operator_and_shapes_matches_tracelens(name):
     theirs: dict[tuple[object, ...], float] = defaultdict(float)
     for row in table(name, "ops_unique_args"):
         if time := float(row["total_direct_kernel_time_sum"] or 0):
@@ -126,7 +126,7 @@ KINDS = ("GEMM", "SDPA_fwd", "CONV_fwd", "Normalization", "BinaryElementwise", "
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", NAMES)
-def test_operations_and_bytes(name, kind):
+def test_operations_and_bytes_match_tracelens(name, kind):
     if not (Path(TABLES) / name / f"{kind}.csv").is_file():
         pytest.skip(f"{name} has no {kind}")
     by_shape: dict[tuple[object, ...], list[Operator]] = defaultdict(list)
@@ -142,7 +142,7 @@ def test_operations_and_bytes(name, kind):
         if launches is None:
             found = by_shape[row["name"], _shapes(ast.literal_eval(row["Input Dims_first"]))]
         else:
-            # The launching operator's arguments are laid out in another order; its operations must be the same.
+            # The launching operator's arguments have another order; its operations must be the same.
             found = [each for each in ours(name) if each.name in launches and each.flop is not None
                      and each.flop / each.calls == pytest.approx(flop, rel=NEAR)]  # fmt: skip
         assert found, row["name"]
@@ -150,14 +150,14 @@ def test_operations_and_bytes(name, kind):
         assert modeled == pytest.approx([flop] * len(modeled), rel=NEAR)
         sizes = [each.bytes / each.calls for each in found if each.bytes is not None]
         near = NORMALIZATION_BYTES if kind == "Normalization" else NEAR
-        # Of equal shapes there may be several types, such as copies that convert.
+        # Equal shapes may have several types, such as copies that convert.
         assert moved is None or not sizes or any(size == pytest.approx(moved, rel=near) for size in sizes)
         compared += sum(each.flop is not None or each.bytes is not None for each in found)
     assert compared
 
 
 def _shapes(dims: object) -> tuple[tuple[int, ...], ...]:
-    """Return shapes as ours: those of lists of tensors are left out."""
+    """Return shapes in our form, without those of lists of tensors."""
     assert isinstance(dims, list | tuple)
     return tuple(
         tuple(each) if isinstance(each, list | tuple) and all(type(n) is int for n in each) else () for each in dims

@@ -1,4 +1,4 @@
-"""`profile-train attach` on programs that were started plainly."""
+"""`profile-train attach` on programs that were started without it."""
 
 import json
 import os
@@ -30,7 +30,7 @@ attaches = pytest.mark.skipif(not may_trace(), reason="this machine lets nobody 
 
 @pytest.fixture
 def sample(tmp_path):
-    """samples/input_starved.py, which trains already."""
+    """Start samples/input_starved.py and wait until it trains."""
     with (tmp_path / "stdout").open("w") as output, (tmp_path / "stderr").open("w") as errors:
         program = subprocess.Popen(
             [sys.executable, ROOT / "samples/input_starved.py", "--steps", "100000"], stdout=output, stderr=errors
@@ -59,7 +59,7 @@ def wait_until_recorded(folder, recorder):
 
 @attaches
 @pytest.mark.process
-def test_the_first_advice_is_the_one_of_a_run_from_the_start(sample, tmp_path):
+def test_attach_gives_same_first_advice_as_run(sample, tmp_path):
     done = subprocess.run(
         attach(sample.pid, "--steps", 60, "--no-windows", folder=tmp_path / "run"),
         capture_output=True,
@@ -102,7 +102,7 @@ def test_control_c_ends_the_recording_and_a_second_recorder_is_refused(sample, t
 
 @attaches
 @pytest.mark.process
-def test_a_program_that_ends_meanwhile_is_reported_as_usual(sample, tmp_path):
+def test_program_that_exits_while_attached_is_not_an_error(sample, tmp_path):
     recorder = subprocess.Popen(attach(sample.pid, "--no-report", folder=tmp_path / "run"), stderr=subprocess.PIPE)
     wait_until_recorded(tmp_path / "run", recorder)
 
@@ -114,7 +114,7 @@ def test_a_program_that_ends_meanwhile_is_reported_as_usual(sample, tmp_path):
 
 
 @pytest.mark.process
-def test_outside_nothing_is_put_in_and_what_is_missing_is_said(tmp_path, capsys):
+def test_no_inject_records_from_outside_and_reports_what_is_missing(tmp_path, capsys):
     program = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
     try:
         status = main(["attach", str(program.pid), "--no-inject", "--duration", "0.5s", "--out", str(tmp_path / "run")])
@@ -129,7 +129,7 @@ def test_outside_nothing_is_put_in_and_what_is_missing_is_said(tmp_path, capsys)
 
 
 @pytest.mark.process
-def test_a_recorder_that_cannot_begin_leaves_nothing(tmp_path, monkeypatch, capsys):
+def test_recorder_that_cannot_start_leaves_no_files(tmp_path, monkeypatch, capsys):
     def full(*_args, **_options):
         raise ProfilerError("The disk is full.", "Make room.")
 
@@ -158,10 +158,10 @@ def test_a_recorder_that_cannot_begin_leaves_nothing(tmp_path, monkeypatch, caps
     ],
 )
 @pytest.mark.process
-def test_what_cannot_be_attached_to_is_told_and_leaves_nothing(code, environment, message, tmp_path, capsys):
+def test_reports_why_process_cannot_be_attached_and_leaves_no_files(code, environment, message, tmp_path, capsys):
     program = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, env={**os.environ, **environment})
     deadline, about = time.monotonic() + PATIENCE, Path(f"/proc/{program.pid}")
-    # A process has its environment a moment after it was started.
+    # A process has its environment only a moment after its start.
     while not (about / "environ").read_bytes() or (
         "STOP" in code and "T" not in (about / "stat").read_text().split()[2]
     ):
@@ -184,12 +184,12 @@ def test_no_such_process(capsys):
 
 
 @pytest.mark.parametrize(("time_", "status"), [("0s", 2), ("soon", 2), ("5 parsecs", 2)])
-def test_a_time_must_be_one(time_, status):
+def test_invalid_duration_is_usage_error(time_, status):
     assert main(["attach", "1", "--duration", time_]) == status
 
 
 def proc(folder, *, tracer=0, scope=None, container=False):
-    """What of /proc the refusal looks at."""
+    """Write the parts of /proc that the refusal reads."""
     (folder / "proc/7").mkdir(parents=True)
     (folder / "proc/7/status").write_text(f"TracerPid:\t{tracer}\n")
     if scope is not None:
@@ -211,7 +211,7 @@ def proc(folder, *, tracer=0, scope=None, container=False):
         ({}, "security module"),
     ],
 )
-def test_why_the_kernel_refuses(what, message, tmp_path, monkeypatch):
+def test_refusal_says_why_kernel_denies_ptrace(what, message, tmp_path, monkeypatch):
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     error = rights.refusal(7, proc(tmp_path, **what))
 
@@ -220,7 +220,7 @@ def test_why_the_kernel_refuses(what, message, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "trains"), [("systemd", False), ("python3.11", True), ("pt_main_thread", True)])
-def test_the_first_process_of_a_container_may_train(name, trains, tmp_path):
+def test_container_pid_1_gets_ptrace_advice_only_if_it_trains(name, trains, tmp_path):
     (tmp_path / "proc/1").mkdir(parents=True)
     (tmp_path / "proc/1/comm").write_text(f"{name}\n")
 
@@ -228,7 +228,7 @@ def test_the_first_process_of_a_container_may_train(name, trains, tmp_path):
 
 
 @pytest.mark.process
-def test_somebody_elses_process(tmp_path, monkeypatch, capsys):
+def test_process_of_another_user_suggests_sudo(tmp_path, monkeypatch, capsys):
     program = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
     monkeypatch.setattr(os, "geteuid", lambda: 1 + os.getuid())
     try:

@@ -1,4 +1,4 @@
-"""The command line: what is a command, what is a program, what goes where."""
+"""The command line: what is a command, what is a program, and where each word goes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from profiler.errors import ProfilerError
 
 @pytest.fixture
 def ran(monkeypatch):
-    """The words that would have been run, with the value of --out."""
+    """Return a list of the words that would have been run, with the value of --out."""
     words: list[tuple[str | None, tuple[str, ...]]] = []
 
     @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -51,7 +51,7 @@ def ran(monkeypatch):
         (["./rules"], None, ("./rules",)),
     ],
 )
-def test_what_begins_with_no_command_is_a_program(ran, argv, out, rest):
+def test_arguments_without_command_are_a_program(ran, argv, out, rest):
     assert main(argv) == 0
     assert ran == [(out, rest)]
 
@@ -67,7 +67,7 @@ def test_help_fits_a_screen_and_has_an_example(capsys, monkeypatch, command):
     assert re.search(r"^ +Examples?:.*\n? +profile-train ", text, flags=re.MULTILINE)
 
 
-def test_help_leads_to_the_options_of_a_run(capsys):
+def test_help_points_to_options_of_run(capsys):
     assert main(["--help"]) == 0
 
     text = capsys.readouterr().out
@@ -90,7 +90,7 @@ def test_rules_lists_every_rule_on_stdout(capsys):
 
 
 @pytest.mark.parametrize("name", ["optimizer-fused", "optimizer_fused"])
-def test_explain_tells_if_then_limits_and_sources(capsys, name):
+def test_explain_shows_if_then_limits_and_sources(capsys, name):
     assert main(["explain", name]) == 0
 
     text = capsys.readouterr().out
@@ -98,13 +98,13 @@ def test_explain_tells_if_then_limits_and_sources(capsys, name):
         assert part in text
 
 
-def test_explain_tells_of_a_metric_too(capsys):
+def test_explain_describes_metrics_too(capsys):
     assert main(["explain", "data_wait_fraction"]) == 0
 
     assert data_wait_fraction.label in " ".join(capsys.readouterr().out.split())
 
 
-def test_an_unknown_rule_is_our_error_with_a_way_out(capsys):
+def test_unknown_rule_suggests_nearest_rule_without_traceback(capsys):
     assert main(["explain", "optimizer-fusd"]) == 1
 
     captured = capsys.readouterr()
@@ -114,34 +114,34 @@ def test_an_unknown_rule_is_our_error_with_a_way_out(capsys):
 
 
 @pytest.mark.parametrize("argv", [["explain"], ["report"], ["report", "/no/such/folder"], ["report", ".", "--wrong"]])
-def test_wrong_usage_ends_in_2(capsys, argv):
+def test_usage_error_exits_with_2(capsys, argv):
     assert main(argv) == 2
     assert "Usage: profile-train" in capsys.readouterr().err
 
 
-def test_a_file_is_answered_with_the_folder_to_give(tmp_path, capsys):
+def test_file_instead_of_folder_suggests_its_folder(tmp_path, capsys):
     (tmp_path / "report.html").touch()
 
     assert main(["report", str(tmp_path / "report.html")]) == 2
     assert f"profile-train report {tmp_path}" in capsys.readouterr().err
 
 
-def test_a_misspelled_command_is_answered_with_the_command(capsys):
+def test_misspelled_command_suggests_command(capsys):
     assert main(["explian", "host-logging"]) == 1
     assert capsys.readouterr().err.endswith(": profile-train explain\n")
 
 
-def test_a_program_that_is_not_there_is_no_misspelled_command(capsys):
+def test_missing_program_is_not_taken_for_misspelled_command(capsys):
     assert main(["no-such-program"]) == 1
     assert "explain" not in capsys.readouterr().err
 
 
-def test_a_folder_without_a_recording_is_our_error(tmp_path, capsys):
+def test_folder_without_recording_is_error_without_traceback(tmp_path, capsys):
     assert main(["report", str(tmp_path)]) == 1
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_an_error_of_ours_is_printed_with_its_remedy(monkeypatch, capsys):
+def test_profiler_error_is_printed_with_remedy(monkeypatch, capsys):
     def explode(*_args, **_options):
         raise ProfilerError("It broke.", "Mend it.")
 
@@ -163,7 +163,7 @@ def test_nothing_heavy_is_imported_before_the_program_starts():
 
 @pytest.mark.process
 def test_nothing_heavy_is_imported_to_record(tmp_path):
-    """Neither before the program starts, by the options' values, nor at its end, without windows and report."""
+    """Neither by the options' values before the program starts, nor at its end, without windows and report."""
     words = ("run", "--no-report", "--no-windows", "--out", tmp_path / "run", "true")
     ran = subprocess.run(
         [COMMAND[0], "-X", "importtime", *COMMAND[1:], *words], capture_output=True, check=True, text=True

@@ -1,4 +1,4 @@
-"""`profile-train compare`, as it is called."""
+"""The command `profile-train compare`."""
 
 import json
 import sqlite3
@@ -16,7 +16,7 @@ SHAPE = (0.97, 1.0, 1.03, 1.0, 0.98, 1.02, 1.0)
 
 @pytest.fixture
 def recorded(tmp_path):
-    """Write a run of steps that take that long."""
+    """Write a run of steps that take `step` seconds."""
 
     def write(name, step=0.1, number=140, words=("train.py",)):
         folder = tmp_path / name
@@ -72,19 +72,19 @@ def test_it_fits_80_columns(recorded, compare):
     ("step", "limit", "status"),
     [(0.12, "5%", 3), (0.12, "25%", 0), (0.102, "5%", 0), (0.08, "5%", 0)],
 )
-def test_the_exit_status_is_for_ci(recorded, compare, step, limit, status):
+def test_exit_status_says_whether_run_is_slower_than_limit(recorded, compare, step, limit, status):
     compare(recorded("a"), recorded("b", step), "--fail-if-slower", limit, status=status)
 
 
-def test_too_few_steps_are_not_passed_over(recorded, compare):
+def test_too_few_steps_exit_with_4(recorded, compare):
     compare(recorded("a"), recorded("b", number=39), "--fail-if-slower", "5%", status=4)
 
 
-def test_without_a_limit_slower_is_no_failure(recorded, compare):
+def test_slower_run_exits_with_0_without_limit(recorded, compare):
     compare(recorded("a"), recorded("b", 0.2))
 
 
-def test_every_form_says_the_same(recorded, compare, tmp_path):
+def test_all_formats_state_same_verdict(recorded, compare, tmp_path):
     a, b = recorded("a"), recorded("b", 0.12)
     made = {}
     for ending in ("md", "html", "json", "txt"):
@@ -97,7 +97,7 @@ def test_every_form_says_the_same(recorded, compare, tmp_path):
     assert f"<h1>{start}:" in made["html"]
 
 
-def test_what_a_run_says_of_itself_is_only_text(recorded, compare):
+def test_markup_in_recorded_command_is_escaped(recorded, compare):
     attack = "<script>alert(1)</script>.py"
     a, b = recorded("a", words=(attack,)), recorded("b", words=("\x1b[31m[bold]x",))
 
@@ -113,7 +113,7 @@ def test_what_a_run_says_of_itself_is_only_text(recorded, compare):
     assert attack not in compare(a, b, "--format", "markdown").out
 
 
-def test_a_run_of_a_newer_version_and_a_torn_one_are_told(recorded, compare):
+def test_newer_and_damaged_stores_are_reported(recorded, compare):
     a, newer, torn = recorded("a"), recorded("newer"), recorded("torn")
     (path,) = find(Path(newer))
     with sqlite3.connect(path) as connection:

@@ -1,4 +1,4 @@
-"""What the shell gets at the press of Tab, asked as shells ask."""
+"""What shells offer when the user presses Tab, queried as shells do."""
 
 import os
 import pty
@@ -21,7 +21,7 @@ US = [sys.executable, "-c", "import sys; sys.path[0] = sys.argv.pop(1); from adv
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """A script, another file, a run in the default folder, a folder."""
+    """Make a script, another file, a run in the default folder, and a folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()
     (tmp_path / "trace.json").touch()
@@ -34,7 +34,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def offered(here, monkeypatch, capsys):
-    """What is, for the word that a line ends in; kinds that the shell completes by itself in angle brackets."""
+    """Return what is offered for a line's last word; kinds that the shell itself completes are in angle brackets."""
 
     def ask(line):
         monkeypatch.setenv("_PROFILE_TRAIN_COMPLETE", "bash_complete")
@@ -76,11 +76,11 @@ def offered(here, monkeypatch, capsys):
         ("profile-train export run --to p", ["perfetto", "pprof", "parquet", "prometheus"]),
     ],
 )
-def test_what_is_offered(offered, line, completions):
+def test_completions_of_line(offered, line, completions):
     assert offered(line) == completions
 
 
-def test_runs_are_offered_newest_first_and_rules_all(offered):
+def test_completes_runs_newest_first_and_all_rules(offered):
     assert [Path(run).name[:8] for run in offered("profile-train watch ")] == ["20260102", "20260101"]
     assert sorted(offered("profile-train explain ")) == sorted(rule.id for rule in all_rules())
     metrics = {metric.name for metric in all_metrics() if metric.name.startswith("d")}
@@ -89,7 +89,7 @@ def test_runs_are_offered_newest_first_and_rules_all(offered):
 
 
 @pytest.mark.process
-def test_nothing_heavy_is_imported_for_it(here):
+def test_completion_imports_nothing_heavy(here):
     asking = "import sys; sys.path[0] = sys.argv.pop(1); from advisor.cli import main\ntry: main()\nfinally:"
     command = [sys.executable, "-c", f"{asking} print(*sys.modules, sep='\\n', file=sys.stderr)", ROOT]
     for line in ("profile-train ", "profile-train verify run data-", "profile-train --goal t"):
@@ -100,7 +100,7 @@ def test_nothing_heavy_is_imported_for_it(here):
 
 @pytest.fixture
 def ours(here):
-    """The environment of a shell in which profile-train is this checkout's, and which reads no file of the user's."""
+    """Return the environment of a shell that finds this checkout's profile-train and reads none of the user's files."""
     (here / "bin").mkdir()
     command = here / "bin" / "profile-train"
     start = f"import sys\nsys.path[0] = {str(ROOT)!r}\nfrom advisor.cli import main\nmain()"
@@ -116,7 +116,7 @@ def needs(shell):
 
 @needs("bash")
 @pytest.mark.process
-def test_bash_completes_by_it(ours):
+def test_bash_completion(ours):
     script = """
         eval "$(_PROFILE_TRAIN_COMPLETE=bash_source profile-train)"
         compopt() { :; }  # there is no line being edited
@@ -129,7 +129,7 @@ def test_bash_completes_by_it(ours):
 
 
 @needs("fish")
-def test_fish_completes_by_it_and_explains_in_full(here, ours):
+def test_fish_completion_shows_descriptions(here, ours):
     (here / "train,v2.py").touch()
     asking = [
         "_PROFILE_TRAIN_COMPLETE=fish_source profile-train | source",
@@ -171,8 +171,8 @@ print READ''Y
         ("train.py --o", "train.py --o"),
     ],
 )
-def test_zsh_completes_by_it(ours, line, completed):
-    """In a terminal: its completion asks the editor of the line."""
+def test_zsh_completion(ours, line, completed):
+    """Runs in a terminal, because zsh's completion needs its line editor."""
     terminal, inner = pty.openpty()
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), inner)
     environment = ours | {"TERM": "dumb", "PS1": ""}
@@ -190,7 +190,7 @@ def test_zsh_completes_by_it(ours, line, completed):
 
 
 def said(terminal, last):
-    """What comes from it, up to that."""
+    """Return the terminal's output up to `last`."""
     text = b""
     while last not in text:
         assert select.select([terminal], [], [], 60)[0], text

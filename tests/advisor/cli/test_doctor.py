@@ -1,4 +1,4 @@
-"""`profile-train doctor`, as it is called."""
+"""The command `profile-train doctor`."""
 
 import json
 import stat
@@ -22,7 +22,7 @@ def doctor(capsys, monkeypatch):
 
 @pytest.fixture
 def bare(tmp_path):
-    """A Python without torch."""
+    """Return a Python without torch."""
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\necho \'{"interpreter": "python", "python": "3.12.0"}\'\n')
     python.chmod(python.stat().st_mode | stat.S_IXUSR)
@@ -30,7 +30,7 @@ def bare(tmp_path):
 
 
 @pytest.mark.process
-def test_each_line_says_how_it_stands_and_fits_80_columns(doctor, bare):
+def test_each_line_has_state_and_fits_80_columns(doctor, bare):
     text = doctor("--python", bare, status=1)
 
     assert "fix     torch" in text
@@ -40,7 +40,7 @@ def test_each_line_says_how_it_stands_and_fits_80_columns(doctor, bare):
 
 
 @pytest.mark.process
-def test_json_is_for_scripts(doctor, bare, tmp_path):
+def test_json_holds_state_of_each_check(doctor, bare, tmp_path):
     (tmp_path / "x.bin").write_bytes(bytes(5000))
 
     result = json.loads(doctor("--json", "--python", bare, "--data", str(tmp_path), status=1))
@@ -54,7 +54,7 @@ def test_json_is_for_scripts(doctor, bare, tmp_path):
 
 
 @pytest.mark.process
-def test_the_real_python_is_asked(doctor):
+def test_checks_torch_of_given_python(doctor):
     pytest.importorskip("torch")
 
     assert "ok      torch " in doctor("--python", sys.executable)

@@ -1,4 +1,4 @@
-"""`profile-train export`: what goes where, and what is said of what cannot be exported."""
+"""`profile-train export`: where each format goes, and the messages about what cannot be exported."""
 
 import errno
 import json
@@ -17,7 +17,7 @@ from profiler.store import Writer
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A run of 50 steps, as the recorder leaves it."""
+    """Write a run of 50 steps, as the recorder leaves it."""
     monkeypatch.chdir(tmp_path)
     writer = Writer(tmp_path / "run", "h")
     machine = {"cores": 2.0, "cores_total": 2, "memory_total": 2**30, "platform": "Linux", "python": "3.11"}
@@ -32,7 +32,7 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("form", "place"), [("chrome", "timeline.json.gz"), ("csv", "csv/steps.csv"), ("parquet", "parquet/steps.parquet")]
 )
-def test_each_goes_into_the_runs_folder_unless_told_otherwise(folder, form, place, capsys):
+def test_export_is_written_to_run_folder_unless_out_is_given(folder, form, place, capsys):
     if form == "parquet":
         pytest.importorskip("pyarrow")
     assert main(["export", "run", "--to", form]) == 0
@@ -53,7 +53,7 @@ def test_prometheus_goes_to_stdout(folder, capsys):
     assert 'profile_train_step_seconds_count{node="h",rank="0",run="run"} 50.0' in capsys.readouterr().out
 
 
-def test_otel_without_a_place_is_sent(folder, capsys, monkeypatch):
+def test_otel_requires_endpoint_or_out(folder, capsys, monkeypatch):
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
     monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
     assert main(["export", "run", "--to", "otel"]) == 1
@@ -63,15 +63,15 @@ def test_otel_without_a_place_is_sent(folder, capsys, monkeypatch):
     assert "resourceSpans" in json.loads(Path("run.jsonl").read_text().splitlines()[0])
 
 
-def test_the_configuration_is_that_of_the_report(folder, capsys):
-    """A metric that needs a declaration."""
+def test_export_applies_configuration(folder, capsys):
+    """Checked with a metric that needs a declaration."""
     Path("config.toml").write_text("[goals]\nqueue_share = 0.2\n")
     assert main(["export", "run", "--to", "csv", "--config", "config.toml"]) == 0
 
     assert re.search(r"^queue_share,0\.2,", (folder / "csv" / "metrics.csv").read_text(), re.MULTILINE)
 
 
-def test_what_is_no_run_is_told_with_a_way_out(folder, capsys):
+def test_folder_that_is_not_a_run_gives_message_and_remedy(folder, capsys):
     Path("trace.json").write_text('{"traceEvents": []}')
     os.mkdir("empty")
     os.mkdir("foreign")
@@ -89,7 +89,7 @@ def test_what_is_no_run_is_told_with_a_way_out(folder, capsys):
     assert not os.path.exists("out.json")
 
 
-def test_a_node_that_cannot_be_read_is_told_and_left_out(folder, capsys):
+def test_unreadable_node_is_reported_and_skipped(folder, capsys):
     (folder / "run-torn.db").write_bytes(b"")
     assert main(["export", "run", "--to", "csv"]) == 0
 
@@ -97,7 +97,7 @@ def test_a_node_that_cannot_be_read_is_told_and_left_out(folder, capsys):
     assert (folder / "csv" / "steps.csv").read_text().count("\n") == 51
 
 
-def test_a_place_that_cannot_be_written_is_told(folder, capsys):
+def test_unwritable_output_is_reported(folder, capsys):
     Path("file").touch()
     assert main(["export", "run", "--to", "csv", "--out", "file/within"]) == 1
     assert main(["export", "run", "--to", "chrome", "--out", "run"]) == 1
@@ -111,7 +111,7 @@ def test_a_place_that_cannot_be_written_is_told(folder, capsys):
 @pytest.mark.parametrize(
     "words", [["--to", "csv", "--every", "5"], ["--to", "prometheus", "--every", "5"], ["--to", "svg"]]
 )
-def test_wrong_usage_ends_in_2(folder, words, capsys):
+def test_usage_error_exits_with_2(folder, words, capsys):
     assert main(["export", "run", *words]) == 2
 
 

@@ -1,4 +1,4 @@
-"""What users get wrong ends in a sentence that says what to do, and in a status that is not 0."""
+"""A user's mistake ends with a message that says what to do, and with a status other than 0."""
 
 import contextlib
 import errno
@@ -58,7 +58,7 @@ MISTAKES = (
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    """A folder with a run, and things that are none."""
+    """Make a folder with a run, and with things that are not runs."""
     folder = tmp_path_factory.mktemp("mistakes")
     for name in ("run", "other", "damaged", "emptied", "newer", "folder"):
         (folder / name).mkdir()
@@ -84,7 +84,7 @@ def _here(prepared, monkeypatch):
 
 
 @pytest.mark.parametrize("line", ["--outt x train.py", "report run --config missing.toml", f"report {'long' * 100}"])
-def test_what_click_or_the_system_finds_wrong_is_no_traceback(capsys, line):
+def test_errors_of_click_and_os_show_no_traceback(capsys, line):
     assert main(line.split()) in (1, 2)
     assert "Traceback" not in capsys.readouterr().err
 
@@ -103,7 +103,7 @@ def test_snapshot_of_mistakes(prepared, capsys, monkeypatch):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may look into every folder")
-def test_what_may_not_be_read_is_told(tmp_path, capsys):
+def test_unreadable_path_is_reported(tmp_path, capsys):
     tmp_path.chmod(0)
     try:
         assert main(["report", f"{tmp_path}/run"]) == 1

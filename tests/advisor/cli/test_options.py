@@ -1,4 +1,4 @@
-"""Goals, configuration and rules of one's own, as they are given on the command line."""
+"""Goals, configuration and the user's own rules, given on the command line."""
 
 import json
 import os
@@ -40,14 +40,14 @@ RULE = Rule(
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
-    """An empty current folder, in one that belongs to nobody's project."""
+    """Enter an empty folder that is not inside any project."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
 def recorded(here):
-    """A run of 50 steps."""
+    """Write a run of 50 steps."""
     folder = here / "run"
     folder.mkdir()
     writer = Writer(folder, "h")
@@ -76,7 +76,7 @@ def outcome(result, rule):
     return next((verdict["outcome"] for verdict in result["verdicts"] if verdict["rule"] == rule), None)
 
 
-def test_the_limits_in_force_stand_beside_each_verdict(here, result):
+def test_verdicts_include_limits_in_force(here, result):
     (here / "mine.toml").write_text("[rules.window-too-short]\nmin_steps = 60")
 
     assert limits(result())["min_steps"] == 30
@@ -85,7 +85,7 @@ def test_the_limits_in_force_stand_beside_each_verdict(here, result):
     assert outcome(configured, "window-too-short") == "fired", "for the limit is not only shown"
 
 
-def test_the_nearest_pyproject_counts_unless_a_file_is_given(here, result, monkeypatch):
+def test_nearest_pyproject_applies_unless_config_is_given(here, result, monkeypatch):
     (here / "pyproject.toml").write_text("[tool.profile-train.rules.window-too-short]\nmin_steps = 41")
     (here / "mine.toml").write_text("[rules.window-too-short]\nmin_steps = 42")
     (here / "inner").mkdir()
@@ -97,7 +97,7 @@ def test_the_nearest_pyproject_counts_unless_a_file_is_given(here, result, monke
     assert limits(result())["min_steps"] == 30, "the nearest project has nothing to say"
 
 
-def test_a_run_folder_brings_no_rules(recorded, result, monkeypatch):
+def test_config_in_run_folder_is_ignored(recorded, result, monkeypatch):
     (recorded / "pyproject.toml").write_text("[tool.profile-train]\nrules_path = 'evil.py'")
     (recorded / "evil.py").write_text("raise SystemExit('ran')")
 
@@ -111,7 +111,7 @@ MARKS = "from pathlib import Path\n\nPath('ran').touch()\n"
 
 @pytest.fixture
 def repository(here, monkeypatch):
-    """A folder in a repository whose pyproject.toml names rules, and where their code leaves a mark."""
+    """Enter a folder in a repository whose pyproject.toml names rules; when their code runs, it leaves a mark."""
     (here / "pyproject.toml").write_text(
         "[tool.profile-train]\nrules_path = 'mine'\n[tool.profile-train.goals]\ngpu_price = 7"
     )
@@ -123,7 +123,7 @@ def repository(here, monkeypatch):
 
 
 def other_than(monkeypatch, path):
-    """As if `path` belonged to another user; the tests may run as anybody."""
+    """Make `path` seem to belong to another user; the tests may run as any user."""
     real, inode = Path.stat, path.stat().st_ino
 
     def stat(self, **how):
@@ -134,7 +134,7 @@ def other_than(monkeypatch, path):
 
 
 @pytest.mark.parametrize("what", ["pyproject.toml", ".", "mine/seen_steps.py", "mine"])
-def test_what_belongs_to_another_user_is_not_obeyed(repository, result, monkeypatch, what):
+def test_config_and_rules_of_another_user_are_ignored(repository, result, monkeypatch, what):
     other_than(monkeypatch, repository / what)
     judged = result()
     assert outcome(judged, "seen-steps") is None
@@ -156,19 +156,19 @@ def test_what_belongs_to_another_user_is_not_obeyed(repository, result, monkeypa
         ("pyproject.toml", 0o664, True),
     ],
 )
-def test_what_others_can_write_runs_no_code(repository, result, monkeypatch, what, mode, rules):
+def test_rules_writable_by_others_are_not_run(repository, result, monkeypatch, what, mode, rules):
     monkeypatch.setattr("advisor.settings.trust._is_our_own", lambda group: False)
     (repository / what).chmod(mode)
     assert (outcome(result(), "seen-steps") is not None) == Path("ran").exists() == rules
 
 
-def test_what_is_named_is_obeyed(repository, result, monkeypatch):
+def test_explicitly_named_rules_and_config_are_used(repository, result, monkeypatch):
     other_than(monkeypatch, repository / "mine")
     assert outcome(result("--rules", "../mine"), "seen-steps") is not None
     assert outcome(result("--config", "../pyproject.toml"), "seen-steps") is not None
 
 
-def test_the_search_ends_at_the_top_of_the_repository(repository, result):
+def test_config_search_ends_at_repository_root(repository, result):
     (repository / "inner" / ".git").mkdir()
     assert outcome(result(), "seen-steps") is None
 
@@ -179,7 +179,7 @@ def test_commands_that_do_not_judge_run_no_rules(repository, recorded, capsys, w
     assert not Path("ran").exists()
 
 
-def test_rules_of_ones_own_judge_and_broken_ones_are_told(here, result):
+def test_own_rules_judge_and_broken_ones_are_reported(here, result):
     (here / "mine").mkdir()
     (here / "mine" / "seen_steps.py").write_text(RULE)
     (here / "mine" / "torn.py").write_text("def")
@@ -217,7 +217,7 @@ def test_validations_are_read_when_the_report_is_made(here, result):
 
 
 @pytest.mark.parametrize("command", ["run", "report", "verify", "tune"])
-def test_goals_have_a_heading_of_their_own_in_the_help(capsys, command):
+def test_goal_options_have_own_help_section(capsys, command):
     assert main([command, "--help-all"]) == 0
 
     options, goals = capsys.readouterr().out.split("\nGoals:\n")
@@ -227,7 +227,7 @@ def test_goals_have_a_heading_of_their_own_in_the_help(capsys, command):
 
 
 @pytest.mark.parametrize("command", ["run", "verify", "tune"])
-def test_what_trials_are_to_be_like_has_one_too(capsys, command):
+def test_trial_options_have_own_help_section(capsys, command):
     assert main([command, "--help-all"]) == 0
 
     options, rest = capsys.readouterr().out.split("\nTrials:\n")
@@ -237,13 +237,13 @@ def test_what_trials_are_to_be_like_has_one_too(capsys, command):
     assert "--calibration" not in trials
 
 
-def test_the_help_that_fits_a_screen_leads_to_the_others(capsys):
+def test_short_help_names_other_sections(capsys):
     assert main(["run", "--help"]) == 0
 
     assert "Trials, Configuration, Goals." in capsys.readouterr().out
 
 
-def test_each_kind_of_change_must_be_known(recorded):
+def test_unknown_kind_of_change_is_usage_error(recorded):
     assert main(["verify", str(recorded), "--allow", "numeric", "--allow", "memory"]) == 2
 
 
@@ -268,7 +268,7 @@ def past(result):
     return next(advice["past"] for advice in result["advice"] if advice["rule"] == "goal-undefined")
 
 
-def test_the_calibration_file_is_the_one_that_is_named_or_the_users_own(here, result, monkeypatch):
+def test_calibration_file_is_the_given_one_or_the_default(here, result, monkeypatch):
     mine = here / "data" / "profile-train" / "calibration.jsonl"
     mine.parent.mkdir(parents=True)
     mine.write_text(json.dumps(TRIED) + "\n")
@@ -284,7 +284,7 @@ def test_the_calibration_file_is_the_one_that_is_named_or_the_users_own(here, re
     assert past(result("--calibration", "missing.jsonl")) == ""
 
 
-def test_what_cannot_be_read_of_it_is_told_and_left(here, recorded, capsys):
+def test_unreadable_calibration_lines_are_reported_and_kept(here, recorded, capsys):
     file = here / "mine.jsonl"
     file.write_text("{\n" + json.dumps(TRIED) + "\n")
 
@@ -297,7 +297,7 @@ def test_what_cannot_be_read_of_it_is_told_and_left(here, recorded, capsys):
     assert file.read_text().startswith("{\n")
 
 
-def test_a_file_of_ones_own_that_cannot_be_read_ends_no_command(here, recorded, monkeypatch):
+def test_unreadable_default_calibration_file_does_not_fail_command(here, recorded, monkeypatch):
     mine = here / "profile-train" / "calibration.jsonl"
     mine.parent.mkdir()
     mine.write_text(json.dumps(TRIED) + "\n")
@@ -308,7 +308,7 @@ def test_a_file_of_ones_own_that_cannot_be_read_ends_no_command(here, recorded, 
     assert main(["report", str(recorded), "--json"]) == 0
 
 
-def test_a_mistake_is_told_before_the_program_starts(here, capsys):
+def test_config_mistake_is_reported_before_program_starts(here, capsys):
     (here / "mine.toml").write_text("[goals]\ngpu_prise = 2")
 
     program = [sys.executable, "-c", "open('ran', 'w')"]
@@ -317,7 +317,7 @@ def test_a_mistake_is_told_before_the_program_starts(here, capsys):
     assert not (here / "ran").exists()
 
 
-def test_a_validation_file_that_was_not_written_does_not_cost_the_report(capsys):
+def test_missing_validation_file_does_not_prevent_report(capsys):
     criteria = Criteria(None, {"goal": "cost", "validation": "missing.txt"}, None)
 
     assert criteria.lenient_goals().goal == "cost"

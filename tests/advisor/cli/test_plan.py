@@ -1,4 +1,4 @@
-"""`profile-train plan`, as it is called: what is printed, what is written, what is said of a mistake."""
+"""`profile-train plan`: what it prints and writes, and its messages about mistakes."""
 
 import io
 import json
@@ -40,7 +40,7 @@ def test_the_18_gb_case(plan):
     assert re.search(r"ZeRO 3 = FSDP +0\.38 +0\.38 +2\.25 +\? +3\.00\+", text)
 
 
-def test_autocast_tells_of_the_master_copy_too(plan):
+def test_autocast_plan_mentions_master_copy(plan):
     text = " ".join(plan(*STATES, "--precision", "bf16").out.split())
 
     assert "24.00 / 8.25 / 5.62 / 3.00 GB" in text
@@ -124,7 +124,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_is_whole_runs_nothing_and_asks_nobody(plan, tmp_path):
+def test_page_is_complete_without_scripts_or_requests(plan, tmp_path):
     file = tmp_path / "plan.html"
     captured = plan(*LLAMA, *SPOT, "--out", str(file))
     text = file.read_text(encoding="utf-8")
@@ -143,7 +143,7 @@ def test_the_page_is_whole_runs_nothing_and_asks_nobody(plan, tmp_path):
     assert sum(1 for tag, attrs in page.tags if attrs.get("class") == "chosen") == 4
 
 
-def test_what_the_user_wrote_is_text_on_the_page(plan, tmp_path):
+def test_user_text_is_escaped_on_page(plan, tmp_path):
     file = tmp_path / "<script>1<b>.html"
     plan(*STATES, "--out", str(file))
     text = file.read_text(encoding="utf-8")
@@ -152,13 +152,13 @@ def test_what_the_user_wrote_is_text_on_the_page(plan, tmp_path):
     assert "&lt;script&gt;1&lt;b&gt;.html" in text
 
 
-def test_the_ending_says_the_form(plan, tmp_path):
+def test_file_extension_selects_format(plan, tmp_path):
     for name, begins in (("p.md", "# Save every"), ("p.json", "{"), ("p.txt", "\nSave every"), ("p", "\nSave every")):
         plan(*SPOT, "--out", str(tmp_path / name))
         assert (tmp_path / name).read_text(encoding="utf-8").startswith(begins)
 
 
-def test_markdown_tables_have_one_number_of_cells(plan):
+def test_markdown_rows_have_equal_number_of_cells(plan):
     lines = plan(*LLAMA, *SPOT, "--format", "markdown").out.splitlines()
     tables = [line for line in lines if line.startswith("|")]
 
@@ -173,7 +173,7 @@ def test_markdown_tables_have_one_number_of_cells(plan):
     [
         ([], "--params"),
         (["--gpus", "8"], "--params"),
-        (["--params", "0", "--gpu", "H100"], "'0' is not more than zero"),
+        (["--params", "0", "--gpu", "H100"], "'0' is not a positive amount"),
         (["--params", "1B"], "--gpu NAME"),
         (["--params", "1B", "--gpu", "H10"], "Did you mean H100?"),
         (["--params", "1B", "--gpu", "A100"], "A100 40GB, A100 80GB"),
@@ -192,7 +192,7 @@ def test_markdown_tables_have_one_number_of_cells(plan):
         ([*SPOT, "--spot-discount", "65"], '"65%"'),
     ],
 )
-def test_a_mistake_is_told_in_a_sentence_with_what_to_do(plan, words, message):
+def test_user_mistake_gives_message_and_remedy(plan, words, message):
     found = plan(*words, status=2)
 
     assert found.out == ""
@@ -201,7 +201,7 @@ def test_a_mistake_is_told_in_a_sentence_with_what_to_do(plan, words, message):
     assert "\x1b" not in found.err
 
 
-def test_an_interval_longer_than_the_job_lasts_is_told(plan):
+def test_too_long_interval_suggests_shorter_one(plan):
     text = " ".join(plan("--mtbf", "2h", "--save-cost", "20s", "--interval", "3h").out.split())
 
     assert "8 min 43 s instead" in text

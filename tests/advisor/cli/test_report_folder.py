@@ -57,7 +57,7 @@ def test_a_trace_of_any_name_is_found(traced, name, capsys):
     assert report_json(capsys, "log", "--json")["steps"]["time_s"]["mean"] == pytest.approx(100e-6)
 
 
-def test_of_a_process_that_wrote_several_the_last_counts(traced, capsys):
+def test_last_trace_of_each_process_is_used(traced, capsys):
     for saved, length in ((9, 500), (10, 100)):
         traced(f"host_10.17000000000000000{saved:02}.pt.trace.json", rank=0, length=length)
     assert main(["report", "log", "--json"]) == 0
@@ -67,7 +67,7 @@ def test_of_a_process_that_wrote_several_the_last_counts(traced, capsys):
     assert "1 earlier one." in printed.err
 
 
-def test_a_trace_that_is_damaged_is_told_beside_the_others(traced, capsys):
+def test_damaged_trace_does_not_prevent_report_on_others(traced, capsys):
     traced("a_1.1700000000000000000.pt.trace.json", rank=0)
     Path("log/b_2.1700000000000000000.pt.trace.json").write_text("{")
     report = report_json(capsys, "log", "--json")
@@ -75,7 +75,7 @@ def test_a_trace_that_is_damaged_is_told_beside_the_others(traced, capsys):
     assert report["run"]["ranks"] == 1
 
 
-def test_the_report_does_not_go_among_the_traces(traced, capsys):
+def test_report_is_not_written_next_to_traces(traced, capsys):
     traced("trace.json")
     assert main(["report", "log", "--no-summary"]) == 0
 
@@ -83,14 +83,14 @@ def test_the_report_does_not_go_among_the_traces(traced, capsys):
     assert os.path.exists("profile-train-runs/log/report.html")
 
 
-def test_a_folder_with_neither_is_told_what_to_give(traced, capsys):
+def test_folder_without_recording_or_trace_is_error(traced, capsys):
     Path("log/settings.json").write_text('{"lr": 0.1}')
     assert main(["report", "log"]) == 1
 
     assert capsys.readouterr().err.startswith("profile-train: log ")
 
 
-def test_an_exported_timeline_beside_its_recording_does_not_stand_for_it(traced, capsys):
+def test_exported_timeline_does_not_replace_recording(traced, capsys):
     traced("timeline.json")
     Path("log/run-h.db").touch()
     assert main(["report", "log"]) == 1
@@ -98,7 +98,7 @@ def test_an_exported_timeline_beside_its_recording_does_not_stand_for_it(traced,
     assert "run-h.db" in capsys.readouterr().err
 
 
-def test_against_another_trace_the_report_holds_the_comparison(traced, capsys):
+def test_report_against_another_trace_includes_comparison(traced, capsys):
     before, after = str(traced("before.json", length=100)), str(traced("after.json", length=200))
     found = report_json(capsys, after, "--against", before, "--json")
 

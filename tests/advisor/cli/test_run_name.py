@@ -1,4 +1,4 @@
-"""What a run is named after."""
+"""How a run is named."""
 
 import click
 import pytest
@@ -22,11 +22,11 @@ from profiler.errors import ProfilerError
         ("torchrun train.py", "torchrun"),
     ],
 )
-def test_a_run_is_named_after_its_script_also_behind_an_interpreter(words, name):
+def test_run_is_named_after_script_even_behind_interpreter(words, name):
     assert launch.run_name(tuple(words.split())) == name
 
 
-def test_a_command_in_quotes_is_told_to_lose_them():
+def test_quoted_command_suggests_removing_quotes():
     quoted = "python tiny.py"
     with pytest.raises(ProfilerError) as raised:
         launch.program((quoted,))
@@ -34,7 +34,7 @@ def test_a_command_in_quotes_is_told_to_lose_them():
 
 
 @pytest.mark.parametrize(("source", "found"), [("print(1)", ["--out"]), ("add_argument('--out')", [])])
-def test_an_option_after_a_script_that_does_not_know_it_is_told(tmp_path, source, found):
+def test_option_after_script_that_lacks_it_is_reported(tmp_path, source, found):
     script = tmp_path / "train.py"
     script.write_text(source)
 

@@ -1,4 +1,4 @@
-"""A run whose advice is tried right after it: the program's exit status is the command's, whatever becomes of that."""
+"""A run whose advice is tried right after it: the command's exit status is the program's, whatever the trials do."""
 
 import json
 
@@ -37,7 +37,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def verified(script, start, tmp_path):
-    """Run the program with --verify until it has ended with this status."""
+    """Run the program with --verify; it ends with this status."""
 
     def run(status, *options, stdin=b""):
         path = script(STARVED, "project/train.py")
@@ -51,7 +51,7 @@ def verified(script, start, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_is_advised_is_tried(verified, tmp_path):
+def test_verify_tries_advised_change(verified, tmp_path):
     ran, folder = verified(0, "--yes", "--repeats", 2)
 
     assert ran.status == 0
@@ -66,7 +66,7 @@ def test_what_is_advised_is_tried(verified, tmp_path):
     assert advice["past"] == read_calibration(tmp_path / "calibration.jsonl")[0].story("data-workers-zero") != ""
 
 
-def test_who_does_not_want_it_is_told_how_to_later(verified, tmp_path):
+def test_declining_trials_prints_command_to_continue(verified, tmp_path):
     ran, folder = verified(0, stdin=b"n\n")
 
     assert ran.status == 0
@@ -76,7 +76,7 @@ def test_who_does_not_want_it_is_told_how_to_later(verified, tmp_path):
     assert not (tmp_path / "calibration.jsonl").exists()
 
 
-def test_nothing_is_tried_of_a_program_that_failed(verified):
+def test_no_trials_after_program_failure(verified):
     ran, folder = verified(3, "--yes")
 
     assert ran.status == 3
@@ -85,7 +85,7 @@ def test_nothing_is_tried_of_a_program_that_failed(verified):
     assert not (folder / "trials").exists()
 
 
-def test_there_is_nothing_to_try_without_a_report(verified):
+def test_verify_without_report_is_usage_error(verified):
     ran, folder = verified(0, "--no-report")
 
     assert ran.status == 2
@@ -108,7 +108,7 @@ variables = { "CUDA_LAUNCH_BLOCKING" = "yes" }
 
 
 def with_tuned(script, start, line):
-    """The program to its end, with what a tuning has kept."""
+    """Run the program to its end, with the changes that a tuning has kept."""
     path = script(STARVED.replace("sys.exit(", "import os; print(os.environ['CUDA_LAUNCH_BLOCKING']); sys.exit("))
     path.with_name("tuned.toml").write_text(TUNED.replace("FILE", str(path)).replace("LINE", str(line)))
     words = ("--out", "run", "--apply", "tuned.toml", "--no-windows", path.name, 5)
@@ -123,16 +123,16 @@ def line_of_loader():
     return next(number for number, line in enumerate(STARVED.splitlines(), 1) if "DataLoader(Slow" in line)
 
 
-def test_a_tuning_is_made_from_outside_until_the_program_ends_itself(script, start):
+def test_tuned_change_is_applied_until_program_ends(script, start):
     result = with_tuned(script, start, line_of_loader())
 
     assert result["steps"]["count"] == 70
     assert [each["source"] for each in result["environment"]["problems"] if each["source"] == "trial"] == []
-    # What a loader without workers is judged by is not there to be judged.
+    # The loader now has workers, so the rule has nothing to judge.
     assert "data-workers-zero" not in [each["rule"] for each in result["advice"]]
 
 
-def test_a_change_that_could_not_be_made_is_told(script, start, tmp_path):
+def test_change_that_could_not_be_applied_is_reported(script, start, tmp_path):
     result = with_tuned(script, start, 1)
 
     assert result["steps"]["count"] == 70

@@ -1,4 +1,4 @@
-"""`verify --patch`: the first confirmed change that a line of the script can hold, or nothing."""
+"""`verify --patch` writes the first confirmed change that a line of the script can hold, or nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "verified.schema.json"
 
 
 def session(folder: Path, **verdicts: tuple[str, Verdict]) -> Any:
-    """A session with trials of these interventions, by rule."""
+    """Return a session with trials of these interventions, by rule."""
     (folder / "train.py").write_text("from torch.utils.data import DataLoader\nloader = DataLoader(photos)\n")
     tried, candidates = {}, []
     for rule, (name, verdict) in verdicts.items():
@@ -50,7 +50,7 @@ def test_the_confirmed_change_is_written(tmp_path: Path) -> None:
         {"precision": ("autocast", Verdict.CONFIRMED)},
     ],
 )
-def test_nothing_is_written_where_nothing_is_sure(verdicts: dict[str, tuple[str, Verdict]], tmp_path: Path) -> None:
+def test_no_patch_without_confirmed_writable_change(verdicts: dict[str, tuple[str, Verdict]], tmp_path: Path) -> None:
     file = tmp_path / "change.patch"
     assert "not written" in write_patch(session(tmp_path, **verdicts), file)
     assert not file.exists()

@@ -1,4 +1,4 @@
-"""`profile-train watch`, beside a training that goes on, on terminals of its own."""
+"""`profile-train watch`, next to a running training, in its own terminals."""
 
 import fcntl
 import json
@@ -30,7 +30,7 @@ for number in range(100_000):
 
 @pytest.fixture
 def training(script, start_profiled, tmp_path):
-    """A program that trains under profile-train; its latest run is in ./profile-train-runs."""
+    """Run a program that trains under profile-train; its latest run is in ./profile-train-runs."""
     path = script(TRAINING)
     running = start_profiled(path, out=tmp_path / "profile-train-runs" / "now")
     running.wait_for("epoch 1")
@@ -45,14 +45,14 @@ def watch(start, *words, status=0):
     return ran
 
 
-def test_a_mistake_is_told_plainly(start, tmp_path):
+def test_user_mistakes_give_message_and_remedy(start, tmp_path):
     assert b"There is no run in profile-train-runs.\nStart one" in watch(start, status=1).err
     assert b"contains no recording" in watch(start, "--once", tmp_path, status=1).err
     assert b"--json requires --once" in watch(start, "--json", status=2).err
 
 
 class Terminal:
-    """A terminal of a size, and what was written to it."""
+    """A terminal of a given size, and what was written to it."""
 
     def __init__(self, words, cwd, width, height):
         self.master, slave = pty.openpty()
@@ -76,7 +76,7 @@ class Terminal:
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
 
     def read(self):
-        """All so far."""
+        """Return all output so far."""
         while select.select([self.master], [], [], 0)[0]:
             try:
                 self.out += os.read(self.master, 1 << 16)
@@ -107,7 +107,7 @@ def terminal(tmp_path):
         each.clear()
 
 
-def test_it_stands_beside_the_training_until_ctrl_c_or_the_end(training, start, terminal, tmp_path):
+def test_watch_runs_beside_training_until_ctrl_c_or_end(training, start, terminal, tmp_path):
     shows_the_latest_run_once(start)
     assert all(line.startswith(("20 ", "epoch ")) for line in training.out.splitlines())  # nothing is drawn over it
 
@@ -147,7 +147,7 @@ def shows_the_latest_run_once(start):
 
 @pytest.fixture
 def tmux(tmp_path):
-    """A tmux of its own: call it with a tmux command; it gives back what that prints."""
+    """Run a command in a tmux of its own; return what it prints."""
     if shutil.which("tmux") is None:
         pytest.skip("needs tmux")
     socket = tmp_path / "tmux"
@@ -167,14 +167,14 @@ def tmux(tmp_path):
     call("kill-server")
 
 
-def test_on_a_screen_of_80_by_24_and_after_it_was_resized(training, tmux):
+def test_watch_fits_80x24_screen_and_after_resize(training, tmux):
     tmux("new-session", "-d", "-x", "80", "-y", "24", f"{shlex.join([*COMMAND, 'watch'])}; sleep 60")
 
     def screen():
         return tmux("capture-pane", "-p").rstrip("\n").splitlines()
 
     def whole(width=80, height=24, *parts):
-        """The screen, once all of it is drawn: a redraw may be seen half done."""
+        """Return the screen once it is complete: a redraw may be seen half done."""
         shown = screen()
         fits = len(shown) <= height and max(map(len, shown), default=0) <= width
         is_whole = shown and shown[0].startswith("running ") and "Ctrl-C" in shown[-1]

@@ -1,4 +1,4 @@
-"""Profiles beside one another."""
+"""Comparison of the profiles of two runs."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from profiler.schema import (
 )
 
 SHAPE = (0.97, 1.0, 1.03, 1.0, 0.98, 1.02, 1.0)
-"""Of steps that scatter by some percent."""
+"""Relative times of steps that scatter by a few percent."""
 
 
 def times(mean, number=140):
@@ -27,7 +27,7 @@ def times(mean, number=140):
 
 
 def run(mean=0.1, number=140, run=RUN, host=(), **tables):
-    """A run whose steps are half forward, half backward pass."""
+    """Return a run whose steps are half forward, half backward pass."""
     columns = tables.pop("columns", {"forward": mean / 2, "backward": mean / 2})
     made = tables.pop("made", None) or steps(*times(mean, number), **columns)
     return metrics(rank(steps=made, **tables), runs=(run,), host_samples=host)
@@ -46,7 +46,7 @@ def row(rows, name):
         (0.092, ChangeVerdict.BETTER),
     ],
 )
-def test_a_step_that_takes_more_is_worse_from_the_relevant_difference_on(mean, expected):
+def test_step_time_is_worse_beyond_relevant_difference(mean, expected):
     found = compare(run(), run(mean))
 
     assert found.verdict is expected
@@ -54,7 +54,7 @@ def test_a_step_that_takes_more_is_worse_from_the_relevant_difference_on(mean, e
     assert found.mean.change.low < found.mean.change.estimate < found.mean.change.high
 
 
-def test_each_row_is_relative_to_itself_and_no_step_loses_more_than_all_of_its_time():
+def test_changes_are_relative_to_own_row_and_above_minus_100_percent():
     slow = [0.5 if i % 10 == 5 else 0.1 * SHAPE[i % 7] for i in range(140)]
 
     found = compare(run(made=steps(*slow)), run(0.01))
@@ -65,12 +65,12 @@ def test_each_row_is_relative_to_itself_and_no_step_loses_more_than_all_of_its_t
         assert -1 < each.change.low < each.change.estimate < each.change.high < 0
 
 
-def test_what_matters_is_chosen():
+def test_relevant_difference_can_be_chosen():
     assert compare(run(), run(0.108), relevant=0.1).verdict is ChangeVerdict.SAME
     assert compare(run(), run(0.102), relevant=0.01).verdict is ChangeVerdict.WORSE
 
 
-def test_a_phase_is_judged_beside_the_whole_step():
+def test_each_phase_is_judged_separately():
     after = run(0.14, columns={"forward": 0.09, "backward": 0.05})
 
     found = compare(run(), after)
@@ -80,7 +80,7 @@ def test_a_phase_is_judged_beside_the_whole_step():
     assert row(found.phases, "backward").verdict is ChangeVerdict.SAME
 
 
-def test_what_one_run_did_not_measure_is_not_nothing():
+def test_phase_missing_in_one_run_is_not_taken_as_zero():
     after = run(columns={"forward": 0.05, "backward": 0.04, "data_wait": 0.01})
 
     found = row(compare(run(), after).phases, "data_wait")
@@ -105,7 +105,7 @@ def test_a_run_without_steps_is_not_judged():
     assert found.mean.after is None
 
 
-def test_single_stalls_leave_the_mean_unclear_and_the_typical_step_as_it_is():
+def test_single_stall_makes_mean_unclear_but_not_typical_step():
     stalled = times(0.1)
     stalled[60] = 5.0
     found = compare(run(), run(made=steps(*stalled)))
@@ -117,14 +117,14 @@ def test_single_stalls_leave_the_mean_unclear_and_the_typical_step_as_it_is():
     )
 
 
-def test_a_stall_in_every_tenth_step_is_no_chance():
+def test_stall_in_every_tenth_step_counts_as_worse():
     stalled = [each + 0.2 * (i % 10 == 5) for i, each in enumerate(times(0.1))]
 
     assert compare(run(), run(made=steps(*stalled))).verdict is ChangeVerdict.WORSE
 
 
 def saving(seconds, number=140):
-    """Every tenth step is followed by a save."""
+    """Return steps of which every tenth is followed by a save."""
     made = steps(*times(0.1, number), checkpoint_save=0.0)
     return tuple(
         replace(each, tags=TAG_CHECKPOINT, checkpoint_save=seconds) if i % 10 == 0 else each
@@ -132,7 +132,7 @@ def saving(seconds, number=140):
     )
 
 
-def test_what_falls_between_steps_counts_too():
+def test_time_between_steps_counts():
     found = compare(run(made=saving(0.05)), run(made=saving(0.5)))
 
     assert found.mean.verdict is ChangeVerdict.SAME
@@ -172,7 +172,7 @@ def busy(program, machine):
 
 
 ALONE, CROWDED, LEAVING = busy(4.0, 5.0), busy(4.0, 16.0), busy(4.0, 13.0)
-"""On a machine with 16 cores. CROWDED leaves the program a quarter of what it might use."""
+"""Samples on a machine with 16 cores. CROWDED leaves the program a quarter of what it might use."""
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ ALONE, CROWDED, LEAVING = busy(4.0, 5.0), busy(4.0, 16.0), busy(4.0, 13.0)
         pytest.param(ALONE, LEAVING, 0.15, ChangeVerdict.WORSE, id="others left cores"),
     ],
 )
-def test_a_busy_machine_explains_only_what_others_may_have_taken(before, after, mean, expected):
+def test_busy_machine_excuses_only_time_others_could_have_taken(before, after, mean, expected):
     found = compare(run(host=before), run(mean, host=after))
 
     assert found.verdict is expected
@@ -212,7 +212,7 @@ def test_settings_and_environment_that_differ_are_named():
     assert [(each.group, each.name) for each in found.environment] == [("machine", "cores")]
 
 
-def test_the_result_is_json_and_an_interval_without_bounds_has_none():
+def test_json_result_has_null_for_missing_bounds():
     few = compare(run(number=12), run(number=4)).result()
 
     result = json.loads(json.dumps(few, allow_nan=False))
@@ -222,7 +222,7 @@ def test_the_result_is_json_and_an_interval_without_bounds_has_none():
     assert result["steps"][0]["change"]["low"] is None
 
 
-def test_a_name_that_is_no_utf_8_is_in_the_result_as_it_is():
+def test_non_utf_8_name_is_kept_in_result():
     name = os.fsdecode(b"runs/\xff")
 
     found = compare(run(), run(), names=(name, "b")).result()
@@ -230,8 +230,8 @@ def test_a_name_that_is_no_utf_8_is_in_the_result_as_it_is():
     assert json.loads(json.dumps(found))["before"]["folder"] == name
 
 
-def test_two_runs_of_one_program_differ_by_chance_one_time_in_twenty():
-    """Steps that scatter by 5 %, each like the one before by 0.4; whatever is significant counts."""
+def test_identical_runs_rarely_differ_significantly():
+    """Steps scatter by 5 %, with an autocorrelation of 0.4; any significant difference counts."""
     chance = Random(0)
 
     def scattered():
@@ -254,7 +254,7 @@ def test_faster_steps_do_not_hide_what_is_lost_between_them():
     assert found.verdict is ChangeVerdict.WORSE
 
 
-def test_rare_long_saves_do_not_hide_that_steps_are_slower():
+def test_rare_long_checkpoints_do_not_hide_slower_steps():
     def rare(mean):
         made = steps(*times(mean), checkpoint_save=0.0)
         return tuple(replace(each, checkpoint_save=9.0) if i in (40, 90, 120) else each for i, each in enumerate(made))

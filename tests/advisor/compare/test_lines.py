@@ -1,4 +1,4 @@
-"""Functions of two runs beside one another, from stacks made by hand."""
+"""Comparison of functions of two runs, from stacks made by hand."""
 
 import json
 
@@ -30,7 +30,7 @@ def helper(line, file="/home/me/tools.py"):
     return (file, line, "normalize", "")
 
 
-def test_a_function_that_grew_is_first_with_the_line_of_each_run():
+def test_function_that_grew_comes_first_with_line_in_each_run():
     before = run(0.1, stack(0, 80.0, main(5), LOSS), stack(1, 20.0, main(9), helper(7)))
     moved = helper(12, "/tmp/branch/tools.py")
     after = run(0.2, stack(0, 80.0, main(6), LOSS), stack(1, 120.0, main(10), moved))
@@ -52,7 +52,7 @@ def test_a_function_that_is_gone_is_not_seen_in_the_second_run():
     assert (found[0].function, found[0].after, found[0].verdict) == ("normalize", None, ChangeVerdict.BETTER)
 
 
-def test_few_samples_show_a_difference_and_judge_none():
+def test_few_samples_show_differences_without_verdict():
     found = compare(run(0.1, stack(0, 20.0, main(5))), run(0.1, stack(0, 20.0, helper(5)))).functions
 
     assert {row.verdict for row in found} == {ChangeVerdict.TOO_FEW}
@@ -67,4 +67,4 @@ def test_functions_are_in_the_json():
     (made,) = json.loads(json.dumps(compare(*runs).result()))["functions"]
 
     assert made["after"] == {"file": "/home/me/train.py", "line": 5, "seconds": pytest.approx(0.1, rel=0.01)}
-    assert made["verdict"] == "unclear"  # fifty samples know a share within 7 %
+    assert made["verdict"] == "unclear"  # fifty samples determine a share to within 7 %

@@ -1,4 +1,4 @@
-"""Operators of two windows beside one another."""
+"""Comparison of the operators of two windows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def changes(before, after):
         {"path": ("Wrapper", "Net", "Linear")},
     ],
 )
-def test_an_operator_is_found_again(change):
+def test_operator_is_matched_despite_changes(change):
     after = replace(MATMUL, total=0.1, kernel="hgemm", **change)
 
     (row,) = changes([MATMUL, SOFTMAX], [after, SOFTMAX]).rows
@@ -48,7 +48,7 @@ def test_an_operator_is_found_again(change):
     assert (row.before.kernel, row.after.kernel, row.exchanged) == ("sgemm", "hgemm", True)
 
 
-def test_two_operators_that_one_replaces_at_their_place_are_exchanged():
+def test_two_operators_replaced_by_one_are_exchanged():
     scores = replace(SOFTMAX, name="aten::bmm", kernel="bmm", total=0.3)
     fused = replace(SOFTMAX, name="aten::_flash_attention_forward", kernel="flash", total=0.1)
 
@@ -59,7 +59,7 @@ def test_two_operators_that_one_replaces_at_their_place_are_exchanged():
     assert row.difference == pytest.approx(-0.2)
 
 
-def test_what_one_side_lacks_is_not_zero_where_its_table_is_cut_off():
+def test_operator_missing_from_truncated_table_is_not_zero():
     elsewhere = replace(SOFTMAX, path=("Net", "Head"), name="aten::exp")
     rest = replace(MATMUL, name=REST, path=(), phase=None, total=0.3)
 
@@ -83,7 +83,7 @@ def test_without_gpu_work_on_both_sides_nothing_is_compared():
     assert changes([MATMUL], [replace(MATMUL, device="cpu")]) is None
 
 
-def test_a_comparison_shows_them():
+def test_comparison_includes_operators():
     found = compare(of(MATMUL), of(replace(MATMUL, total=0.1), gpu="A100"), ("a.json", "b.json"))
     made = {section.id: section for section in sections(found)}
 

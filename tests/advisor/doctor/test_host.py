@@ -1,4 +1,4 @@
-"""Limits just above and just below the values given."""
+"""Values just above and just below the limits."""
 
 import os
 import sys
@@ -52,26 +52,26 @@ def check(changed, name):
         ("NUMA", {"numa_nodes": {0: "0-3", 1: "4-7"}}, CheckState.OK),
     ],
 )
-def test_each_has_its_limit(name, changed, state):
+def test_each_check_has_its_limit(name, changed, state):
     found = check(changed, name)
 
     assert found.state is state
     assert bool(found.remedy) is (state is not CheckState.OK)
 
 
-def test_a_quota_says_how_many_threads():
+def test_cpu_quota_remedy_names_number_of_threads():
     found = check({"quota": 2.5, "cores": 2.5}, "cores")
 
     assert "torch starts 8 threads" in found.said
     assert "OMP_NUM_THREADS=2" in found.remedy
 
 
-def test_no_load_no_line():
+def test_no_line_about_load_without_load():
     assert check({"load": 3.9}, "load") is None
     assert check({"load": None}, "load") is None
 
 
-def test_this_machine_can_be_looked_at(tmp_path):
+def test_reads_properties_of_this_machine(tmp_path):
     seen = host.look()
 
     assert 0 < seen.cores <= seen.cores_total
@@ -104,7 +104,7 @@ def test_ptrace_follows_yama(tmp_path, monkeypatch, scope, capabilities, state):
 
 @pytest.mark.process
 @pytest.mark.parametrize(("refused", "contained"), [(False, False), (True, False), (True, True)])
-def test_stacks_are_tried_where_yama_forbids_nothing(tmp_path, monkeypatch, refused, contained):
+def test_stack_sampling_is_tried_if_yama_allows_it(tmp_path, monkeypatch, refused, contained):
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     proc = tmp_path / "proc"
     proc.mkdir()
@@ -130,7 +130,7 @@ def test_data_is_read(tmp_path):
     assert "files/s of 1,000 B" in disk.of_data(tmp_path).said
 
 
-def test_reading_ends_in_time(tmp_path):
+def test_reading_stops_at_time_limit(tmp_path):
     for number in range(50):
         (tmp_path / f"{number}.bin").write_bytes(bytes(1 << 20))
 
@@ -140,7 +140,7 @@ def test_reading_ends_in_time(tmp_path):
 @pytest.mark.parametrize(
     ("made", "state"), [(None, CheckState.FIX), ("folder", CheckState.WARNING), ("empty", CheckState.WARNING)]
 )
-def test_data_that_is_not_there_is_told(tmp_path, made, state):
+def test_missing_or_empty_data_is_reported(tmp_path, made, state):
     data = tmp_path / "data"
     if made == "folder":
         data.mkdir()
@@ -159,14 +159,14 @@ def test_data_that_is_not_there_is_told(tmp_path, made, state):
         (600, 60 << 20, CheckState.OK),
     ],
 )
-def test_slow_data_is_told(monkeypatch, tmp_path, files, volume, state):
+def test_slow_data_is_reported(monkeypatch, tmp_path, files, volume, state):
     monkeypatch.setattr(disk, "read", lambda data: (files, volume, 1.0))
 
     assert disk.of_data(tmp_path).state is state
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_cannot_be_written_is_told():
+def test_unwritable_folder_is_reported():
     (found, *_) = disk.findings(Path("/proc"), None)
 
     assert found.state is CheckState.WARNING
@@ -174,7 +174,7 @@ def test_a_folder_that_cannot_be_written_is_told():
 
 @pytest.fixture
 def limited(tmp_path, monkeypatch):
-    """A /proc with Yama's usual limit."""
+    """Return a /proc with Yama's usual limit."""
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     proc = tmp_path / "proc"
     (proc / "self").mkdir(parents=True)
@@ -192,7 +192,7 @@ def limited(tmp_path, monkeypatch):
         (True, 0, "--cap-add SYS_PTRACE"),
     ],
 )
-def test_the_limit_is_lifted_where_it_is_set(limited, monkeypatch, container, user, expected):
+def test_ptrace_remedy_depends_on_container_and_user(limited, monkeypatch, container, user, expected):
     """A container cannot change the machine's setting, and its capabilities are root's."""
     monkeypatch.setattr(os, "geteuid", lambda: user)
     if container:
@@ -206,7 +206,7 @@ def test_the_limit_is_lifted_where_it_is_set(limited, monkeypatch, container, us
 
 @pytest.fixture
 def machine(monkeypatch):
-    """One on which nothing is known of its calls, with gdb or without."""
+    """Make a machine, with gdb or without, on which nothing is known about its calls."""
 
     def make(*, ptrace=False, gdb=False, remote_exec=False):
         monkeypatch.setattr(inject.ptrace, "is_possible", lambda pid: ptrace)
@@ -228,7 +228,7 @@ def machine(monkeypatch):
         ({"remote_exec": True}, CheckState.OK, "by sys.remote_exec"),
     ],
 )
-def test_the_way_of_attach_is_told(machine, tmp_path, ways, state, expected):
+def test_reports_method_used_by_attach(machine, tmp_path, ways, state, expected):
     (tmp_path / "self").mkdir()
     (tmp_path / "self/maps").touch()
     machine(**ways)
@@ -241,7 +241,7 @@ def test_the_way_of_attach_is_told(machine, tmp_path, ways, state, expected):
     assert ("gdb" in found.remedy) is (state is CheckState.WARNING)
 
 
-def test_another_python_is_not_asked_by_ours(machine, tmp_path):
+def test_remote_exec_requires_same_python_version(machine, tmp_path):
     (tmp_path / "self").mkdir()
     (tmp_path / "self/maps").touch()
     machine(ptrace=True, remote_exec=True)
@@ -249,5 +249,5 @@ def test_another_python_is_not_asked_by_ours(machine, tmp_path):
     assert "by ptrace" in permissions.attach(Torch("python", "3.99.1"), tmp_path).said
 
 
-def test_without_linux_nothing_is_attached_to(tmp_path):
+def test_attach_requires_linux(tmp_path):
     assert "Linux" in permissions.attach(TORCH, tmp_path).said

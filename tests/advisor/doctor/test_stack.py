@@ -1,4 +1,4 @@
-"""The program's Python, its torch, the driver: each misfit is reported, with what to do about it."""
+"""The program's Python, its torch, the driver: each mismatch is reported, with what to do about it."""
 
 import stat
 import sys
@@ -45,7 +45,7 @@ def named(findings, name):
     return found
 
 
-def test_all_is_well():
+def test_healthy_machine_passes_all_checks():
     found = [*stack.findings(CUDA, (H100,)), *gpus.findings((H100,), (SAMPLE,), (), CUDA)]
 
     assert {each.state for each in found} == {CheckState.OK}
@@ -66,7 +66,7 @@ def test_all_is_well():
         ),
     ],
 )
-def test_torch_that_does_not_fit_the_gpu_is_to_be_fixed(torch, gpu, said):
+def test_torch_incompatible_with_gpu_needs_fix(torch, gpu, said):
     found = named(stack.findings(torch, (gpu,)), "torch and GPU")
 
     assert found.state is CheckState.FIX
@@ -74,7 +74,7 @@ def test_torch_that_does_not_fit_the_gpu_is_to_be_fixed(torch, gpu, said):
     assert found.remedy
 
 
-def test_a_machine_without_a_gpu_is_as_it_should_be():
+def test_machine_without_gpu_is_ok():
     cpu = changed(cuda=None, devices=(), architectures=(), kernels=None)
     none = (_problem("No driver. That is normal.", NO_DRIVER),)
 
@@ -83,7 +83,7 @@ def test_a_machine_without_a_gpu_is_as_it_should_be():
     assert named(gpus.findings((), (), none, changed(devices=())), "driver").state is CheckState.WARNING
 
 
-def test_a_driver_that_fails_is_to_be_fixed():
+def test_failing_driver_needs_fix():
     remedy = "The driver was updated: restart."
     failed = (_problem(f"NVML failed (mismatch), so no GPU was measured. {remedy}", "driver-fails"),)
 
@@ -92,7 +92,7 @@ def test_a_driver_that_fails_is_to_be_fixed():
     assert (found.state, found.remedy) == (CheckState.FIX, remedy)
 
 
-def test_what_the_gpu_refuses_is_a_warning():
+def test_readings_refused_by_gpu_are_warnings():
     refusing = Gpu(index=0, uuid="GPU-1", name="H100", capability=(9, 0), memory_total=1, gpm=False)
     silent = GpuSample(time=0, gpu=0, utilization=0.0, memory_used=1, sm_clock=300.0)
     found = list(gpus.findings((refusing,), (silent,), (_problem("GPU 0 refused power. Run as root."),), CUDA))
@@ -102,7 +102,7 @@ def test_what_the_gpu_refuses_is_a_warning():
     assert "NVreg_RestrictProfilingToAdminUsers=0" in named(found, "counters (GPM)").remedy
 
 
-def test_an_older_gpu_has_no_counters_to_refuse():
+def test_missing_counters_of_older_gpu_are_ok():
     ampere = Gpu(index=0, uuid="GPU-1", name="A100", capability=(8, 0), memory_total=1, gpm=False)
 
     assert named(gpus.findings((ampere,), (SAMPLE,), (), CUDA), "counters (GPM)").state is CheckState.OK
@@ -117,7 +117,7 @@ def test_counters_are_reported_for_each_gpu():
     assert "GPU 1" in found.said
 
 
-def test_an_amd_gpu_is_not_sampled_which_is_nothing_to_fix():
+def test_unsampled_amd_gpu_is_a_warning():
     none = (_problem("No driver. That is normal.", NO_DRIVER),)
 
     assert named(gpus.findings((), (), none, changed(cuda=None, hip="6.4")), "driver").state is CheckState.WARNING
@@ -128,7 +128,7 @@ def test_a_profiler_that_sees_no_kernel_is_a_warning():
 
 
 @pytest.mark.process
-def test_the_interpreter_is_asked_in_a_process_of_its_own():
+def test_interpreter_is_queried_in_separate_process():
     torch = pytest.importorskip("torch")
 
     asked = stack.ask(sys.executable)
@@ -150,7 +150,7 @@ def test_the_interpreter_is_asked_in_a_process_of_its_own():
     ],
 )
 @pytest.mark.process
-def test_whatever_the_interpreter_answers_is_told(tmp_path, text, said):
+def test_bad_answers_of_interpreter_are_reported(tmp_path, text, said):
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\n{text}\n")
     python.chmod(python.stat().st_mode | stat.S_IXUSR)
@@ -162,7 +162,7 @@ def test_whatever_the_interpreter_answers_is_told(tmp_path, text, said):
 
 
 @pytest.mark.process
-def test_an_interpreter_that_is_not_there_is_told():
+def test_missing_interpreter_is_reported():
     (found,) = stack.findings(stack.ask("/nowhere/python"), ())
 
     assert found.state is CheckState.FIX

@@ -1,4 +1,4 @@
-"""A run as recorders leave it: two nodes, whose clocks began a second apart, three ranks, a GPU, names that bite."""
+"""A run as recorders leave it: two nodes whose clocks started a second apart, three ranks, a GPU, hostile names."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def run(host, started_at, **fields):
 
 
 def loop(pid, number=50, *, start=1.0, index=0, **fields):
-    """Steps of 100 ms, one after the other."""
+    """Return steps of 100 ms, one after the other."""
     phases = {"data_wait": 0.02, "forward": 0.03, "backward": 0.04, "optimizer": 0.004, "other": 0.006}
     return [
         Step(pid=pid, index=index + n, start=start + n / 10, duration=0.1, batches=1.0, **phases, **fields)
@@ -67,5 +67,5 @@ def folder(tmp_path):
 
 @pytest.fixture
 def exported(folder):
-    """What every format is made of."""
+    """Make the input of every format."""
     return lambda: (nodes(folder, load(folder)), Metrics(load(folder)))

@@ -1,4 +1,4 @@
-"""A timeline: as Perfetto wants it, and as our own importer reads it back."""
+"""Timelines that Perfetto and our own importer can read."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def named(timeline, kind):
     return {(e["pid"], e["tid"]): e["args"]["name"] for e in of(timeline, "M") if e["name"] == kind}
 
 
-def test_every_event_has_what_the_format_asks_for(timeline):
+def test_every_event_has_required_fields(timeline):
     asked = {
         "X": {"name", "cat", "ph", "ts", "dur", "pid", "tid"},
         "C": {"name", "ph", "ts", "pid", "args"},
@@ -67,7 +67,7 @@ def test_times_are_in_order(timeline):
     assert times == sorted(times)
 
 
-def test_ranges_of_a_thread_lie_inside_or_beside_one_another(timeline):
+def test_ranges_of_thread_nest_or_do_not_overlap(timeline):
     threads = defaultdict(list)
     for event in of(timeline, "X"):
         threads[event["pid"], event["tid"]].append(
@@ -107,7 +107,7 @@ def test_the_nodes_are_on_one_clock(timeline):
     assert starts == {1: 1e6, 2: 1.05e6, 5: 1e6}
 
 
-def test_a_step_holds_its_phases_with_what_falls_between_updates_first(timeline):
+def test_step_contains_its_phases_with_work_between_steps_first(timeline):
     (step,) = [event for event in of(timeline, "X") if event["name"] == "ProfilerStep#50"]
     inside = [e for e in of(timeline, "X") if e["ts"] >= step["ts"] and e["pid"] == 1 and e["cat"] == "cpu_op"]
 
@@ -116,7 +116,7 @@ def test_a_step_holds_its_phases_with_what_falls_between_updates_first(timeline)
     assert [(e["name"], e["ts"], e["dur"]) for e in inside] == [("evaluation", 6.5e6, 0.9e6), ("other", 7.4e6, 0.1e6)]
 
 
-def test_what_was_not_measured_is_no_point(timeline):
+def test_unmeasured_values_have_no_point(timeline):
     points = [(e["name"], e["ts"], e["args"]["value"]) for e in of(timeline, "C") if e["pid"] == 4]
 
     assert points == [
@@ -129,7 +129,7 @@ def test_what_was_not_measured_is_no_point(timeline):
     assert {"cuda:0 allocated_bytes", "cpu_cores", "rss_bytes"} <= {event["name"] for event in of(timeline, "C")}
 
 
-def test_a_problem_is_an_instant_of_its_rank(timeline):
+def test_problem_is_instant_event_of_its_rank(timeline):
     (problem,) = of(timeline, "i")
 
     assert (problem["pid"], problem["ts"]) == (2, 4e6)
@@ -137,7 +137,7 @@ def test_a_problem_is_an_instant_of_its_rank(timeline):
 
 
 @pytest.mark.parametrize("name", ["timeline.json", "timeline.json.gz"])
-def test_our_own_reader_finds_the_same_steps_in_it(tmp_path, folder, name):
+def test_trace_reader_finds_same_steps_in_export(tmp_path, folder, name):
     chrome.write(nodes(folder, load(folder)), Metrics(load(folder)), tmp_path / name)
     profile = load_traces([tmp_path / name])
     recorded, read = load(folder).ranks[0].steps, profile.ranks[0].steps
@@ -146,11 +146,11 @@ def test_our_own_reader_finds_the_same_steps_in_it(tmp_path, folder, name):
     assert profile.problems == ()
     assert [step.index for step in read] == [step.index for step in recorded]
     whole = [step.duration + (step.evaluation or 0.0) for step in recorded]
-    whole[19] += 0.5  # the pause after it: a trace knows of steps only where they begin
+    whole[19] += 0.5  # the pause after it: a trace records only where steps begin
     assert [step.duration for step in read] == pytest.approx(whole)
 
 
-def test_a_report_on_it_says_the_same_of_the_steps(tmp_path):
+def test_report_on_exported_trace_has_same_step_metrics(tmp_path):
     steps = tuple(
         Step(pid=1, index=n, start=n / 10, duration=0.1, data_wait=0.06, forward=0.01, backward=0.03) for n in range(60)
     )
@@ -187,7 +187,7 @@ def a_node(steps, **tables):
     return Node(run, Tables(runs=(run,), processes=processes, steps=tuple(steps), **tables), Clock())
 
 
-def test_merged_neighbors_are_one_range_and_only_the_steps_after_them_are_marked(tmp_path):
+def test_merged_steps_are_one_range_and_only_later_steps_are_marked(tmp_path):
     merged = Step(pid=1, index=0, start=0.0, duration=0.1, count=8, forward=0.05)
     inside, late = (Step(pid=1, index=n, start=n / 10, duration=0.1, tags=TAG_EVALUATION) for n in (4, 9))
     rest = [Step(pid=1, index=10 + n, start=1.0 + n / 10, duration=0.1, backward=0.1) for n in range(5)]
@@ -201,7 +201,7 @@ def test_merged_neighbors_are_one_range_and_only_the_steps_after_them_are_marked
     assert [step.duration for step in profile.ranks[0].steps] == pytest.approx([0.1] * 5)
 
 
-def test_nothing_is_before_zero_though_another_node_began_sooner(tmp_path):
+def test_times_stay_positive_if_another_node_started_earlier(tmp_path):
     clock = Clock(offset=3.0)
     first, sooner = (a_node([Step(pid=pid, index=0, start=0.5, duration=0.1)]) for pid in (1, 2))
     profile = profile_of([first, sooner])
@@ -211,7 +211,7 @@ def test_nothing_is_before_zero_though_another_node_began_sooner(tmp_path):
     assert {event["pid"]: event["ts"] for event in of(made, "X")} == {1: 3.5e6, 3: 0.5e6}
 
 
-def test_what_has_no_place_in_time_is_left_out(tmp_path):
+def test_steps_with_invalid_times_are_skipped(tmp_path):
     steps = [
         Step(pid=1, index=0, start=float("inf"), duration=0.1),
         Step(pid=1, index=1, start=0.0, duration=float("inf")),
@@ -223,8 +223,8 @@ def test_what_has_no_place_in_time_is_left_out(tmp_path):
     assert [event["name"] for event in of(made, "X")] == ["ProfilerStep#3"]
 
 
-def test_it_is_written_as_it_is_made(tmp_path):
-    """A timeline takes room on the disk, not in memory."""
+def test_trace_is_written_incrementally(tmp_path):
+    """A timeline is built on disk, not in memory."""
     steps = [Step(pid=pid, index=n, start=n / 10, duration=0.1, forward=0.1) for pid in (1, 2) for n in range(3000)]
     node = a_node(steps)
     profile = profile_of([node])

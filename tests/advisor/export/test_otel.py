@@ -39,7 +39,7 @@ def no_settings(monkeypatch):
 
 @pytest.fixture
 def receiver(monkeypatch):
-    """An OTLP/HTTP receiver of this machine; what it got, by path, with the headers."""
+    """Run an OTLP/HTTP receiver on this machine; return its requests: path, headers and body."""
     got = []
 
     class Receiver(BaseHTTPRequestHandler):
@@ -76,7 +76,7 @@ def sent(folder):
     otel.send(nodes(folder, load(folder)), Metrics(load(folder)))
 
 
-def test_a_receiver_gets_a_trace_a_step_with_its_phases(folder, receiver):
+def test_receiver_gets_one_trace_per_step_with_phases(folder, receiver):
     sent(folder)
     messages = [
         proto.ExportTraceServiceRequest.FromString(body) for path, _, body in receiver.got if path == "/v1/traces"
@@ -104,7 +104,7 @@ def test_a_receiver_gets_a_trace_a_step_with_its_phases(folder, receiver):
     assert {span.trace_id for span in inside} == {first.trace_id}
 
 
-def test_it_gets_the_reports_metrics(folder, receiver):
+def test_receiver_gets_metrics_of_report(folder, receiver):
     sent(folder)
     (body,) = [body for path, _, body in receiver.got if path == "/v1/metrics"]
     (resource,) = metrics_proto.ExportMetricsServiceRequest.FromString(body).resource_metrics
@@ -118,7 +118,7 @@ def test_it_gets_the_reports_metrics(folder, receiver):
     assert got["profile_train.step_time_mean"].gauge.data_points[0].time_unix_nano == STARTED + 20_000_000_000
 
 
-def test_a_run_has_the_same_identifiers_again(folder, receiver):
+def test_repeated_export_has_same_identifiers(folder, receiver):
     sent(folder)
     first = [body for path, _, body in receiver.got if path == "/v1/traces"]
     receiver.got.clear()
@@ -127,7 +127,7 @@ def test_a_run_has_the_same_identifiers_again(folder, receiver):
     assert [body for path, _, body in receiver.got if path == "/v1/traces"] == first
 
 
-def test_the_variables_of_opentelemetry_hold(folder, receiver, monkeypatch):
+def test_opentelemetry_environment_variables_apply(folder, receiver, monkeypatch):
     monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "team=vision")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20x")
@@ -139,7 +139,7 @@ def test_the_variables_of_opentelemetry_hold(folder, receiver, monkeypatch):
     assert (about["service.name"].string_value, about["team"].string_value) == ("mine", "vision")
 
 
-def test_an_endpoint_of_one_signal_gets_that_alone(folder, receiver, monkeypatch):
+def test_endpoint_for_metrics_gets_only_metrics(folder, receiver, monkeypatch):
     monkeypatch.setenv(otel.FOR_METRICS, os.environ[otel.ENDPOINT] + "/mine")
     monkeypatch.delenv(otel.ENDPOINT)
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.name=mine")
@@ -151,21 +151,21 @@ def test_an_endpoint_of_one_signal_gets_that_alone(folder, receiver, monkeypatch
     assert {each.key: each.value.string_value for each in resource.resource.attributes}["service.name"] == "mine"
 
 
-def test_a_receiver_that_refuses_is_told(folder, receiver):
+def test_rejection_by_receiver_is_reported(folder, receiver):
     receiver.status = 400
 
-    with pytest.raises(ProfilerError, match="did not take all") as error:
+    with pytest.raises(ProfilerError, match="did not accept the whole run") as error:
         sent(folder)
     assert "4318" in error.value.remedy
 
 
-def test_without_an_endpoint_it_says_where_to_name_one(folder):
+def test_missing_endpoint_error_names_environment_variable(folder):
     with pytest.raises(ProfilerError, match="no endpoint") as error:
         sent(folder)
     assert "OTEL_EXPORTER_OTLP_ENDPOINT" in error.value.remedy
 
 
-def test_the_file_holds_the_same_messages_in_otlps_json(folder, receiver, tmp_path):
+def test_file_has_same_messages_as_otlp_json(folder, receiver, tmp_path):
     sent(folder)
     otel.write(nodes(folder, load(folder)), Metrics(load(folder)), tmp_path / "run.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]

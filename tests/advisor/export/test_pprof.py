@@ -1,4 +1,4 @@
-"""The profile is read again by protobuf itself, with the fields as pprof's profile.proto numbers them."""
+"""protobuf reads the profile back, with the field numbers of pprof's profile.proto."""
 
 import gzip
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""An exposition, as Prometheus' own parser reads it."""
+"""The exposition, read by Prometheus' own parser."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def value(family, **labels):
     return found
 
 
-def test_the_metrics_are_the_reports_with_their_own_words(families, folder):
+def test_metrics_match_report_with_their_descriptions(families, folder):
     for quantity in quantities(Metrics(load(folder))):
         if quantity.unit not in prometheus.BASE:
             continue
@@ -61,14 +61,14 @@ def test_steps_and_phases_are_counted_by_rank(families):
     assert value(families["profile_train_batches"], rank="1") == 50
 
 
-def test_what_was_not_measured_is_not_there(families):
+def test_unmeasured_metrics_are_absent(families):
     phases = {sample.labels["phase"] for sample in families["profile_train_phase_seconds"].samples}
 
     assert phases & {"h2d", "sync", "communication", "gc"} == set()
     assert "profile_train_h2d_fraction" not in families
 
 
-def test_no_label_moves_a_terminals_cursor(tmp_path, folder):
+def test_labels_have_no_control_characters(tmp_path, folder):
     writer = Writer(tmp_path / "live", "a")
     writer.add(replace(load(folder).runs[0], host="h\x1b[2J", version="\u202e1"))
     writer.commit()
@@ -80,7 +80,7 @@ def test_no_label_moves_a_terminals_cursor(tmp_path, folder):
     assert not set("\x1b\u202e") & set(text)
 
 
-def test_a_run_that_goes_on_has_not_ended(tmp_path, folder):
+def test_unfinished_run_has_no_duration_or_exit_status(tmp_path, folder):
     writer = Writer(tmp_path / "live", "a")
     ended = load(folder).runs[0]
     writer.add(
@@ -102,7 +102,7 @@ def test_names_from_outside_are_escaped(families):
     assert {s.labels["run"] for family in families.values() for s in family.samples} == {'run "1"\n\\'}
 
 
-def test_every_metric_has_a_name_of_its_own_by_prometheus_rules():
+def test_metric_names_are_unique_and_valid():
     named = [prometheus.name(one.name, one.unit) for one in all_metrics() if one.unit in prometheus.BASE]
 
     assert len(set(named)) == len(named)

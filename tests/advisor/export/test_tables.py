@@ -43,7 +43,7 @@ def test_there_is_a_file_for_each_table(as_csv, tmp_path):
     assert {path.stem for path in (tmp_path / "csv").iterdir()} == {*NAMES.values(), "metrics"}
 
 
-def test_a_row_has_its_node_and_nothing_for_what_was_not_measured(as_csv):
+def test_row_has_node_and_blank_for_unmeasured_values(as_csv):
     steps = as_csv("steps")
 
     assert [row["node"] for row in steps].count("b") == 50
@@ -51,7 +51,7 @@ def test_a_row_has_its_node_and_nothing_for_what_was_not_measured(as_csv):
     assert [row["utilization"] for row in as_csv("gpu_samples")] == ["0.75", ""]
 
 
-def test_what_a_spreadsheet_would_run_is_text(as_csv):
+def test_formulas_are_escaped_as_text(as_csv):
     (problem,) = as_csv("problems")
 
     assert problem["message"].startswith("'=HYPERLINK")
@@ -59,7 +59,7 @@ def test_what_a_spreadsheet_would_run_is_text(as_csv):
 
 
 @pytest.mark.parametrize("text", ["=1", "+1", "-1", "@SUM(1)", "\t=1", "\r=1", "\n=1", "\uff1d1"])
-def test_every_begin_of_a_formula_is_defused(text, tmp_path):
+def test_every_formula_prefix_is_escaped(text, tmp_path):
     with csv_files.begin(tmp_path, "t", ()) as take:
         take([(text, -1.5, "plain", None)])
     with open(tmp_path / "t.csv", newline="") as file:
@@ -91,7 +91,7 @@ def test_metrics_are_those_of_the_report(as_csv, folder):
     assert rows["h2d_fraction"]["missing"]
 
 
-def test_columns_are_typed_and_tell_their_units(as_parquet):
+def test_columns_have_types_and_units(as_parquet):
     schema = as_parquet("gpu_samples").schema
 
     columns = {name: (str(schema.field(name).type), schema.field(name).metadata) for name in schema.names}
@@ -138,7 +138,7 @@ def test_every_column_of_measurements_has_a_unit(table):
     assert {name for name in numbers if not unit(table, name)} == set(), "add it to advisor/export/units.py"
 
 
-def test_no_unit_is_of_a_column_that_is_gone():
+def test_every_unit_belongs_to_existing_column():
     assert set(UNITS) <= {name for table in NAMES for name in hints(table)}
 
 

@@ -15,7 +15,7 @@ pytest.importorskip("duckdb", reason="needs the extra `fleet`")
 
 @pytest.fixture
 def fleet(tmp_path):
-    """Return a function that imports runs, and the data set."""
+    """Import runs; return the data set."""
 
     def made(*runs):
         rows = [read(str(write(tmp_path / f"runs/{run.id}", run, result())), "an import") for run in runs]
@@ -43,7 +43,7 @@ def test_runs_of_the_same_script_come_newest_first_with_what_changed(fleet):
     ]
 
 
-def test_no_more_than_the_last_are_read(fleet):
+def test_only_most_recent_runs_are_read(fleet):
     runs = [row(number, started_at=START + number) for number in range(MOST + 5)]
 
     past = past_runs(fleet(*runs), runs[-1])

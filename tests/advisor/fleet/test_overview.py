@@ -1,4 +1,4 @@
-"""What follows from rows: pure functions, without an engine."""
+"""Functions of rows, without an engine."""
 
 import pytest
 
@@ -22,19 +22,19 @@ def plan(hours, script="train.py"):
 
 
 def test_changes_that_claim_the_same_time_save_it_once():
-    """Both remove the same wait: alone 50 hours each, and together 50."""
+    """Both remove the same wait: 50 hours each alone, and 50 together."""
     chosen, total = choose([change("workers", 50.0, 50.0), change("cache", 50.0, 0.0)], [plan(50.0)])
     assert [(one.rule, one.saves) for one in chosen] == [("workers", 50.0)]
     assert total == 50.0
 
 
-def test_together_they_never_save_more_than_the_plan():
+def test_total_savings_never_exceed_plan():
     chosen, _ = choose([change("a", 40.0, 40.0), change("b", 35.0, 30.0), change("c", 30.0, 20.0)], [plan(60.0)])
     assert sum(one.saves for one in chosen) == 60.0
     assert chosen[0].saves == 40.0
 
 
-def test_a_change_late_in_the_plan_may_come_first_by_what_it_saves_alone():
+def test_changes_are_ranked_by_what_they_save_alone():
     chosen, _ = choose([change("a", 10.0, 10.0), change("b", 30.0, 22.0)], [plan(32.0)])
     assert [(one.rule, one.saves) for one in chosen] == [("b", 30.0), ("a", 2.0)]
 
@@ -89,7 +89,7 @@ def test_a_commit_that_slows_a_script_is_found():
         runs(None, [1.2 * each for each in STEADY], first=10),  # of an unknown commit
     ],
 )
-def test_what_may_be_chance_or_other_work_is_no_regression(after):
+def test_difference_due_to_chance_or_other_work_is_no_regression(after):
     assert regressions([*runs("a", STEADY), *after]) == []
 
 

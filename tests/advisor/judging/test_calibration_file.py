@@ -1,4 +1,4 @@
-"""The file of verdicts: added to, read by who did not write it, torn, and full."""
+"""The file of verdicts: appended to, read by others than its writer, damaged, and full."""
 
 import json
 import stat
@@ -29,7 +29,7 @@ def file(tmp_path):
     return tmp_path / "data" / "calibration.jsonl"
 
 
-def test_what_is_added_is_read(file):
+def test_appended_entries_are_read(file):
     append(file, entry(1))
     append(file, entry(2, verdict="failed", predicted=None, removed=None))
 
@@ -42,7 +42,7 @@ def test_what_is_added_is_read(file):
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
 
-def test_of_a_case_the_last_line_counts(file):
+def test_last_line_of_each_case_counts(file):
     append(file, entry(1, verdict="inconclusive"))
     append(file, entry(2, verdict="refuted"))
     append(file, entry(1, verdict="partial"))
@@ -52,14 +52,14 @@ def test_of_a_case_the_last_line_counts(file):
     assert calibration.numbers == {"data-workers-zero": 3}
 
 
-def test_a_case_is_a_rule_on_a_program_and_tells_neither():
+def test_case_name_is_unique_and_does_not_reveal_path():
     names = {case(("/home/me", script), rule) for script in ("a.py", "b.py") for rule in ("one", "two")}
 
     assert len(names) == 4
     assert not any("home" in name for name in names)
 
 
-def test_nothing_was_tried(file):
+def test_missing_file_is_empty_calibration(file):
     assert read(file) == (Calibration(), "")
 
 
@@ -89,7 +89,7 @@ def test_nothing_was_tried(file):
         ),
     ],
 )
-def test_a_line_that_cannot_be_read_is_told_passed_over_and_kept(file, line):
+def test_unreadable_line_is_reported_skipped_and_kept(file, line):
     append(file, entry(1))
     with open(file, "ab") as opened:
         opened.write(line + b"\n")
@@ -101,7 +101,7 @@ def test_a_line_that_cannot_be_read_is_told_passed_over_and_kept(file, line):
     assert line in file.read_bytes()
 
 
-def test_a_line_that_was_cut_off_costs_itself_alone(file):
+def test_truncated_line_does_not_affect_others(file):
     append(file, entry(1))
     with open(file, "ab") as opened:
         opened.write(b'{"schema": "prof')
@@ -112,7 +112,7 @@ def test_a_line_that_was_cut_off_costs_itself_alone(file):
     assert note.startswith("Line 2 of ")
 
 
-def test_what_is_no_file_is_nothing_and_takes_nothing(tmp_path):
+def test_folder_or_device_reads_as_empty_and_stores_nothing(tmp_path):
     assert read(tmp_path) == (Calibration(), "")
     with pytest.raises(ProfilerError, match="could not be added"):
         append(tmp_path, entry())
@@ -120,7 +120,7 @@ def test_what_is_no_file_is_nothing_and_takes_nothing(tmp_path):
     assert read(Path("/dev/null")) == (Calibration(), "")
 
 
-def test_a_full_file_goes_on_with_its_newer_half_beside_the_old(file, monkeypatch):
+def test_full_file_keeps_newer_half_and_backs_up_older(file, monkeypatch):
     append(file, entry(0))
     monkeypatch.setattr(calibration_file, "MOST", 10 * file.stat().st_size)
     for number in range(1, 25):

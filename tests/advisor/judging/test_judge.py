@@ -39,7 +39,7 @@ from advisor.rules.base import Advice, Area, Confidence, Evidence, Measurement, 
 
 
 def removes(phase: str, low: float, expected: float, high: float) -> Effect:
-    """That share of the phase."""
+    """Return an effect that removes these shares of the phase."""
     return lambda state, scenario: state.scaled(phase, 1 - scenario.of((low, expected, high)))
 
 
@@ -84,7 +84,7 @@ def shares(gain: Estimate | None) -> tuple[float, float, float]:
     return gain.low, gain.expected, gain.high
 
 
-def test_every_rule_ends_in_one_of_four_ways_and_stops_no_other():
+def test_every_rule_gets_one_of_four_outcomes_independently():
     def blind(m):
         raise Missing("Nobody looked", "Look.")
 
@@ -126,13 +126,13 @@ def test_every_rule_ends_in_one_of_four_ways_and_stops_no_other():
         {"when": lambda m: Evidence((Measurement(step_time_mean, "long"),))},
     ],
 )
-def test_a_rule_that_returns_what_no_rule_may_crashes_alone(changes):
+def test_rule_with_invalid_result_crashes_alone(changes):
     judgment = judge(METRICS, [rule("broken", **changes), rule("speaks")])
 
     assert [verdict.outcome for verdict in judgment.verdicts] == [Outcome.CRASHED, Outcome.FIRED]
 
 
-def test_a_cost_that_is_no_interval_crashes_its_rule_alone():
+def test_invalid_cost_interval_crashes_only_its_rule():
     saves = Advice(then="Do.", changes=(), basis="Known.", cost=(0.1,), risk="None.")
     metrics = gpu_metrics(phases=PHASES, goals=Goals(goal="cost"))
 
@@ -162,7 +162,7 @@ def test_severity_by_gain_and_noise(triple: tuple[float, float, float], noise: o
     assert severity(judgment, "one") is expected
 
 
-def test_no_prediction_is_information_unless_it_is_a_fault():
+def test_advice_without_prediction_is_info_unless_fault():
     judgment = judge(METRICS, [rule("unknown"), rule("fault", fault=True)])
     assert severity(judgment, "unknown") is Severity.INFO
     assert severity(judgment, "fault") is Severity.ACTION
@@ -175,16 +175,16 @@ def test_a_cap_holds_for_faults_too():
 
 
 @pytest.mark.parametrize(("tier", "outcome"), [(Area.PRECISION, Outcome.PASSED), (Area.MEMORY, Outcome.FIRED)])
-def test_a_change_for_speed_that_brings_none_is_no_advice(tier: Area, outcome: Outcome):
+def test_speed_change_without_gain_is_not_advised(tier: Area, outcome: Outcome):
     judgment = judge(METRICS, [rule("idle", removes("communication", 0.3, 0.5, 0.7), area=tier)])
     assert judgment.verdicts[0].outcome is outcome
 
 
-def test_what_an_earlier_change_took_is_information_afterwards():
+def test_gain_already_taken_by_earlier_change_is_info():
     all_of_it = removes("forward", 1, 1, 1)
     judgment = judge(METRICS, [rule("first", all_of_it), rule("second", all_of_it, difficulty=2)])
     first, second = judgment.findings
-    # Never tried: what remains is known to 15 % of it times the share that goes, and a quarter is added.
+    # Never tried: what remains is known to within 15 %, times the share that goes; a quarter is added.
     side = 1.25 * 0.15 * 0.7 * 0.3
     assert shares(first.alone) == shares(first.in_plan) == pytest.approx((0.3 - side, 0.3, 0.3 + side))
     assert shares(second.alone) == shares(first.alone)
@@ -194,7 +194,7 @@ def test_what_an_earlier_change_took_is_information_afterwards():
     assert judgment.after.expected == pytest.approx(0.07)
 
 
-def test_a_gain_behind_the_loader_counts_once_the_loader_is_right():
+def test_gain_hidden_by_slow_loader_counts_once_loader_is_fixed():
     metrics = gpu_metrics(
         {worker_efficiency: 0.9, loader: replace(LOADER, num_workers=2)},
         phases={"data_wait": 0.4, "h2d": 0.0, "forward": 0.2, "backward": 0.3, "optimizer": 0.1, "other": 0.0},
@@ -256,7 +256,7 @@ def frees(memory: int, effect: Effect | None = None):
         ("memory", ["frees-much", "frees-little", "stall", "precision"]),
     ],
 )
-def test_a_goal_brings_forward_what_serves_it(goal, order):
+def test_goal_moves_matching_advice_forward(goal, order):
     tenth, twentieth = removes("backward", 0.25, 0.25, 0.25), removes("optimizer", 0.25, 0.25, 0.25)
     judgment = judge(
         gpu_metrics(phases=PHASES, goals=Goals(goal=goal)),
@@ -270,7 +270,7 @@ def test_a_goal_brings_forward_what_serves_it(goal, order):
     assert ids(judgment) == order
 
 
-def test_what_saves_money_but_no_time_counts_if_cost_is_the_goal():
+def test_advice_that_only_saves_money_counts_if_goal_is_cost():
     def then(m, found):
         """then that."""
         return Advice(then="Do.", changes=(), basis="Known.", risk="None.", cost=(0.2, 0.4, 0.5))
@@ -289,7 +289,7 @@ def test_what_saves_money_but_no_time_counts_if_cost_is_the_goal():
         (None, ["faster", "right-size", "schedule-gang", "spot-switch"], Severity.INFO),
     ],
 )
-def test_rules_about_cost_rank_by_what_they_save_if_that_is_the_goal(goal, order, severity):
+def test_cost_rules_rank_by_savings_if_goal_is_cost(goal, order, severity):
     metrics = gpu_metrics(
         {
             checkpoint_save_seconds: 20.0,
@@ -308,7 +308,7 @@ def test_rules_about_cost_rank_by_what_they_save_if_that_is_the_goal(goal, order
     assert [finding.in_plan for finding in judgment.findings[1:]] == [None] * 3, "no step is faster"
 
 
-def test_a_rule_that_is_switched_off_is_not_asked():
+def test_disabled_rule_is_not_evaluated():
     (verdict,) = judge(METRICS, [rule("one", off="[rules.one] of here.toml")]).verdicts
     assert verdict.outcome is Outcome.NOT_MEASURED
     assert "here.toml" in verdict.why
@@ -337,7 +337,7 @@ def test_each_rule_sees_its_own_limits_and_all_the_same_metrics():
     assert METRICS[limit] == 0.05
 
 
-def test_scores_within_a_tenth_are_equal_and_the_easier_comes_first():
+def test_scores_within_10_percent_are_equal_and_sorted_by_name():
     judgment = judge(
         METRICS,
         [
@@ -349,7 +349,7 @@ def test_scores_within_a_tenth_are_equal_and_the_easier_comes_first():
     assert judgment.findings[0].score == pytest.approx(0.116 * 0.9)
 
 
-def test_less_confidence_where_the_advice_says_so():
+def test_advice_can_lower_confidence():
     def then(m, found):
         effect = removes("forward", 0.5, 0.5, 0.5)
         return Advice(then="", changes=(), basis="", effect=effect, risk="", confidence=Confidence.HEURISTIC)
@@ -358,7 +358,7 @@ def test_less_confidence_where_the_advice_says_so():
     assert finding.score == pytest.approx(0.15 * 0.4 / 2)
 
 
-def test_before_and_after_hold_what_is_advised_and_no_more():
+def test_before_and_after_include_only_advised_changes():
     judgment = judge(
         METRICS,
         [rule("one", removes("forward", 0.4, 0.5, 0.6)), rule("tiny", removes("other", 0.1, 0.1, 0.1))],
@@ -366,11 +366,11 @@ def test_before_and_after_hold_what_is_advised_and_no_more():
     assert judgment.before == pytest.approx(0.1)
     after = judgment.after
     assert after is not None
-    # 15 % of 100 ms go, and 1.25 times 3 % more or less.
+    # 15 % of 100 ms go, give or take 1.25 x 3 %.
     assert (after.low, after.expected, after.high) == pytest.approx((0.08125, 0.085, 0.08875))
 
 
-def test_a_fault_of_validity_voids_the_predictions_of_the_others():
+def test_validity_fault_voids_predictions_of_other_rules():
     judgment = judge(
         METRICS,
         [
@@ -399,7 +399,7 @@ def too_short(metric):
     return rule("window-too-short", area=Area.VALIDITY, cap=Severity.INFO, when=lambda m: found)
 
 
-def test_too_few_steps_leave_information_only_and_faults():
+def test_too_few_steps_leave_only_faults_and_info():
     judgment = judge(
         METRICS,
         [too_short(steady_step_count), rule("one", removes("forward", 0.5, 0.5, 0.5)), rule("fault", fault=True)],
@@ -411,7 +411,7 @@ def test_too_few_steps_leave_information_only_and_faults():
     assert judgment.after.expected == judgment.before
 
 
-def test_steps_that_scatter_leave_what_stands_clear_of_the_scatter():
+def test_noisy_steps_leave_only_gains_above_noise():
     scattered = gpu_metrics(
         {step_time_uncertainty: 0.1},
         phases={"data_wait": 0.0, "h2d": 0.0, "forward": 0.6, "backward": 0.2, "optimizer": 0.1, "other": 0.1},
@@ -433,7 +433,7 @@ def test_steps_that_scatter_leave_what_stands_clear_of_the_scatter():
 @pytest.mark.parametrize(
     ("others", "order"), [(0.5, ["wide", "sure", "window-too-short"]), (15.0, ["sure", "wide", "window-too-short"])]
 )
-def test_information_is_ordered_by_gain_and_on_a_busy_machine_by_the_cautious_one(others: float, order: list[str]):
+def test_info_is_ordered_by_gain_or_by_lower_bound_on_busy_machine(others: float, order: list[str]):
     metrics = gpu_metrics({step_time_uncertainty: 0.5, core_use: CoreUse(16, others, 1.0)}, phases=PHASES)
 
     judgment = judge(
@@ -449,7 +449,7 @@ def test_information_is_ordered_by_gain_and_on_a_busy_machine_by_the_cautious_on
 
 
 @pytest.mark.parametrize(("others", "small"), [(0.5, Severity.SUGGEST), (15.0, Severity.INFO)])
-def test_on_a_busy_machine_only_a_clear_gain_is_insisted_on(others: float, small: Severity):
+def test_busy_machine_leaves_only_clear_gain_as_action(others: float, small: Severity):
     metrics = gpu_metrics({core_use: CoreUse(16, others, 1.0)}, phases=PHASES)
 
     judgment = judge(
@@ -461,7 +461,7 @@ def test_on_a_busy_machine_only_a_clear_gain_is_insisted_on(others: float, small
     assert bool(held_back(judgment, "small")) is (small is Severity.INFO)
 
 
-def test_a_setting_is_certain_however_steps_scatter():
+def test_rule_marked_certain_is_kept_despite_noisy_steps():
     metrics = gpu_metrics({step_time_uncertainty: 0.5, core_use: CoreUse(16, 15.0, 1.0)}, phases=PHASES)
     mode = rule("mode", removes("forward", 0.1, 0.4, 0.6))
 
@@ -471,13 +471,13 @@ def test_a_setting_is_certain_however_steps_scatter():
 
 
 @pytest.mark.parametrize("metric", [steady_step_count, typical_step_uncertainty])
-def test_information_that_deserves_no_more_is_not_held_back(metric):
+def test_advice_that_is_info_anyway_is_not_held_back(metric):
     judgment = judge(METRICS, [too_short(metric), rule("one", removes("forward", 0.0, 0.05, 0.1)), rule("fact")])
 
     assert (held_back(judgment, "one"), held_back(judgment, "fact")) == ("", "")
 
 
-def test_a_superseded_rule_names_the_one_that_comes_first():
+def test_superseded_rule_names_rule_that_supersedes_it():
     judgment = judge(
         METRICS,
         [
@@ -503,8 +503,8 @@ def test_a_superseded_rule_names_the_one_that_comes_first():
         (Verdict.FAILED, ["a"]),
     ],
 )
-def test_what_a_refuted_rule_comes_before_is_heard(verdict, heard):
-    """And what that one comes before is not."""
+def test_refuted_rule_no_longer_silences_rule_it_supersedes(verdict, heard):
+    """The rule that it superseded fires; what that rule supersedes does not."""
     judgment = judge(
         METRICS,
         [
@@ -532,7 +532,7 @@ def test_savings_need_a_gpu_and_money_a_price():
     assert saving(cpu_metrics(phases=phases)) is None
 
 
-def test_without_steps_only_faults_are_more_than_information():
+def test_only_faults_are_more_than_info_without_steps():
     judgment = judge(
         given({step_time_mean: 0.1}), [rule("one", removes("forward", 0.5, 0.5, 0.5)), rule("fault", fault=True)]
     )
@@ -560,7 +560,7 @@ WAITS = {"data_wait": 0.4, "h2d": 0.0, "forward": 0.2, "backward": 0.3, "optimiz
     ],
     ids=["in turns", "workers set the pace", "jitter", "untimed workers set the pace", "untimed jitter"],
 )
-def test_where_the_data_wait_goes(workers: int, empty: float, busy: object, load: float, supply: float):
+def test_data_wait_is_split_into_load_and_supply(workers: int, empty: float, busy: object, load: float, supply: float):
     changes = {
         loader: replace(LOADER, num_workers=workers),
         queue_empty_fraction: empty,
@@ -572,14 +572,14 @@ def test_where_the_data_wait_goes(workers: int, empty: float, busy: object, load
     assert state.time == pytest.approx(0.1)
 
 
-def test_a_sampler_stays_in_the_step_whoever_prepares_batches():
+def test_sampler_time_stays_in_step():
     changes = {loader: replace(LOADER, num_workers=0), wait_without_preparing: 0.01}
     state = baseline(gpu_metrics(changes, phases=WAITS))
     assert (state.load, state.phases["loader_overhead"]) == pytest.approx((0.03, 0.01))
     assert state.time == pytest.approx(0.1)
 
 
-def test_the_work_inside_the_phases():
+def test_baseline_state_includes_work_inside_phases():
     state = baseline(gpu_metrics({host_launch: 0.08, launch_bound_index: 0.1}, phases=WAITS))
     assert state.matmul == pytest.approx(0.7 * 0.97 * 0.1)
     assert state.membound == pytest.approx(0.2 * 0.97 * 0.1)
@@ -607,7 +607,7 @@ def test_no_state_without_phases():
 
 
 HALF_OF_FORWARD = removes("forward", 0.4, 0.5, 0.6)
-"""15 % of the step, 12 to 18."""
+"""12, 15 and 18 % of the step."""
 
 
 def tried(verdict: Verdict, *removed: float, name: str = "tried") -> dict[str, Tried]:
@@ -615,7 +615,7 @@ def tried(verdict: Verdict, *removed: float, name: str = "tried") -> dict[str, T
     return {name: Tried(rule=name, verdict=verdict, predicted=(0.12, 0.15, 0.18), removed=(low, expected, high))}
 
 
-def test_what_was_confirmed_stands_in_the_plan_as_measured():
+def test_confirmed_change_is_in_plan_as_measured():
     rules = [rule("tried", HALF_OF_FORWARD), rule("other", removes("optimizer", 1, 1, 1))]
     judgment = judge(METRICS, rules, tried=tried(Verdict.CONFIRMED, 0.18, 0.2, 0.22))
 
@@ -624,12 +624,12 @@ def test_what_was_confirmed_stands_in_the_plan_as_measured():
     assert first.modeled == pytest.approx((0.12, 0.15, 0.18))
     assert judgment.before is not None
     assert judgment.after is not None
-    # In either order: of .8 that are left the model has .15/.8, which was found to be a third more.
+    # In either order: of the .8 left, the model removes .15/.8; the measured share was a third larger.
     assert judgment.after.expected / judgment.before == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize("verdict", [Verdict.REFUTED, Verdict.HARMFUL])
-def test_what_was_refuted_is_no_part_of_the_plan(verdict):
+def test_refuted_change_is_not_in_plan(verdict):
     rules = [rule("tried", HALF_OF_FORWARD), rule("other", removes("optimizer", 1, 1, 1))]
     judgment = judge(METRICS, rules, tried=tried(verdict, -0.05, -0.01, 0.005))
 
@@ -640,14 +640,14 @@ def test_what_was_refuted_is_no_part_of_the_plan(verdict):
     assert judgment.after.expected / judgment.before == pytest.approx(0.8)
 
 
-def test_a_fault_is_a_fault_whatever_its_cure_costs():
+def test_fault_stays_action_even_if_its_fix_is_harmful():
     cure = rule("tried", HALF_OF_FORWARD, fault=True)
 
     assert severity(judge(METRICS, [cure], tried=tried(Verdict.HARMFUL, -0.3, -0.2, -0.1)), "tried") is Severity.ACTION
 
 
 @pytest.mark.parametrize("verdict", [Verdict.INCONCLUSIVE, Verdict.FAILED])
-def test_a_trial_that_told_nothing_leaves_the_prediction(verdict):
+def test_trial_without_result_keeps_prediction(verdict):
     found = {"tried": Tried(rule="tried", verdict=verdict, predicted=None, removed=(-0.5, 0.0, 0.5))}
     (finding,) = judge(METRICS, [rule("tried", HALF_OF_FORWARD)], tried=found).findings
 
@@ -655,14 +655,14 @@ def test_a_trial_that_told_nothing_leaves_the_prediction(verdict):
     assert finding.severity is Severity.ACTION
 
 
-def test_what_was_measured_of_advice_without_a_prediction_is_its_gain():
+def test_measured_gain_is_used_for_advice_without_prediction():
     judgment = judge(METRICS, [rule("tried")], tried=tried(Verdict.CONFIRMED, 0.08, 0.1, 0.12))
 
     assert shares(judgment.findings[0].alone) == pytest.approx((0.08, 0.1, 0.12))
     assert judgment.findings[0].modeled is None
 
 
-def test_the_past_of_a_rule_sets_its_interval_and_how_far_it_is_trusted():
+def test_past_trials_of_rule_set_its_interval_and_confidence():
     missed = Tried(rule="tried", verdict=Verdict.PARTIAL, predicted=(0.12, 0.15, 0.18), removed=(0.01, 0.02, 0.03))
     plain, known = (
         judge(METRICS, [rule("tried", HALF_OF_FORWARD)], past=Calibration(past)).findings[0] for past in ((), (missed,))
@@ -673,7 +673,7 @@ def test_the_past_of_a_rule_sets_its_interval_and_how_far_it_is_trusted():
     assert known.score == pytest.approx(plain.score * (3 * 0.9 / 4) / 0.9)
 
 
-def test_what_is_not_the_case_begins_as_the_rule_writes_it():
+def test_reason_of_passed_rule_keeps_capitalization():
     """GradScaler stays GradScaler."""
     rule = next(rule for rule in all_rules() if rule.id == "fp16-scaler-thrash")
     said = " ".join(rule.when.__doc__.split()).removeprefix("If ")[:20]
@@ -683,8 +683,8 @@ def test_what_is_not_the_case_begins_as_the_rule_writes_it():
     assert said in verdicts[0].why
 
 
-def test_advice_on_blocking_copies_gives_what_it_found_and_no_other_limit():
-    """The copies themselves are below the limit: it is the waiting for them that is above."""
+def test_blocking_copies_advice_names_only_exceeded_limit():
+    """The copies themselves are below the limit; the time spent waiting for them is above it."""
     rule = next(rule for rule in all_rules() if rule.id == "data-pin-memory")
     found = given(
         {device: a_gpu(), loader: replace(LOADER, pin_memory=False), h2d_fraction: 0.001, sync_causes: {"copy_in": 0.1}}

@@ -19,12 +19,12 @@ def root(tmp_path):
 
 
 @pytest.mark.parametrize("given", ["runs/1", "./runs/../runs/1", "--help", "new/run"])
-def test_what_lies_in_the_root_is_absolute(root, given):
+def test_paths_in_root_become_absolute(root, given):
     assert within(root, given) == (root / given).resolve()
 
 
 @pytest.mark.parametrize("given", ["..", "../root2", "/etc/passwd", "link/x", "s3://bucket/x", "file:///x", "a\0b"])
-def test_what_lies_elsewhere_is_refused(root, given):
+def test_paths_outside_root_are_refused(root, given):
     with pytest.raises(ProfilerError):
         within(root, given)
 

@@ -1,4 +1,4 @@
-"""Batch 2, 4 heads of 16, 64 tokens: scores of 2 x 4 x 64 x 64 numbers, in products a stack of 8."""
+"""Batch 2, 4 heads of 16, 64 tokens: scores of 2 x 4 x 64 x 64 numbers, in matmuls as a stack of 8."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ def kernel(total, kind="other", device="cuda", name="k"):
 
 
 def shaped(*operators, kernels=(), device="cuda", micro_steps=1.0):
-    """One step without and one with shapes; its kernels take 1 s together with those given."""
+    """Return metrics of one step without shapes and one with them; its kernels, including those given, take 1 s."""
     windows = [
         Window(pid=1, start=1.0, steps=1, duration=1.0, cost=0.0, device=device, shapes=shapes)
         for shapes in (False, True)
@@ -72,7 +72,7 @@ REST = (
 )
 
 
-def test_attention_is_a_share_of_what_computes_in_one_kernel_or_written_out():
+def test_attention_is_share_of_compute_whether_fused_or_not():
     flash, reduce = kernel(0.3, kind="attention"), kernel(0.4, kind="communication")
 
     fused = shaped(operator("aten::_flash_attention_forward", HEADS, HEADS), kernels=(flash, reduce))
@@ -82,7 +82,7 @@ def test_attention_is_a_share_of_what_computes_in_one_kernel_or_written_out():
     assert written[attention_share] == written[materialized_attention_share] == pytest.approx(0.4 / 0.6)
 
 
-def test_a_softmax_between_batched_products_is_attention_written_out():
+def test_softmax_between_batched_matmuls_is_materialized_attention():
     m = shaped(*WRITTEN, *REST)
 
     assert m[materialized_attention_share] == pytest.approx(0.6)
@@ -91,7 +91,7 @@ def test_a_softmax_between_batched_products_is_attention_written_out():
     assert (m[sequence_length], m[attention_heads], m[hidden_size]) == (64, 4, 64)
 
 
-def test_what_is_kept_of_the_scores_is_of_one_micro_batch():
+def test_scores_bytes_are_of_one_micro_batch():
     layers, numbers = 2, 2 * 4 * 64 * 64
     dropout = operator("aten::native_dropout", SCORES, (), ())
 
@@ -105,7 +105,7 @@ def test_what_is_kept_of_the_scores_is_of_one_micro_batch():
 @pytest.mark.parametrize(
     "softmax",
     [
-        operator("aten::_softmax", (128, 8), (), ()),  # a router's, of what a plain product has made
+        operator("aten::_softmax", (128, 8), (), ()),  # a router's softmax, of the result of a plain matmul
         operator("aten::_softmax", (2, 64, 8), (), ()),
         operator("aten::_softmax", (2, 4, 64, 32), (), ()),
         operator("aten::_log_softmax", SCORES, (), ()),
@@ -124,7 +124,7 @@ def test_not_every_softmax_is_attention(softmax):
         m[sequence_length]
 
 
-def test_heads_that_are_one_with_the_batch():
+def test_attention_heads_merged_into_batch_dimension():
     flat = [replace(each, inputs=tuple(INSIDE if x == SCORES else x for x in each.inputs)) for each in WRITTEN]
     m = shaped(*flat)
 
@@ -143,7 +143,7 @@ def test_heads_that_are_one_with_the_batch():
         ("aten::_cudnn_attention_forward", HEADS),
     ],
 )
-def test_attention_in_one_kernel(name, shape):
+def test_fused_attention(name, shape):
     backward = operator(name.replace("forward", "backward"), shape, shape, shape, shape, total=0.2)
     m = shaped(operator(name, shape, shape, shape), backward, kernels=(kernel(0.3, "attention"),))
 
@@ -163,7 +163,7 @@ def test_on_a_cpu():
     assert m[sequence_length] == 64
 
 
-def test_a_memory_of_another_length():
+def test_sequence_length_with_longer_keys_than_queries():
     m = shaped(operator("aten::_flash_attention_forward", (2, 64, 4, 16), (2, 256, 4, 16), (2, 256, 4, 16)))
 
     assert m[sequence_length] == 256
@@ -217,7 +217,7 @@ EFFICIENT, FLASH = "aten::_efficient_attention_forward", "aten::_flash_attention
         ({"name": FLASH, "gpu": (9, 4), "kernel": "ck_tile", "model": "AMD Instinct MI300X"}, None),
     ],
 )
-def test_attention_kernels_that_the_gpu_has_faster_ones_for(given, expected):
+def test_finds_attention_kernels_with_faster_alternatives(given, expected):
     found = attending(**given)
 
     assert (found and (found.name, found.masked)) == expected

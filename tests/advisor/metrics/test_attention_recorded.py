@@ -1,4 +1,4 @@
-"""Attention as torch really records it: batch 2, 4 heads of 16, 64 tokens."""
+"""Attention as torch records it: batch 2, 4 heads of 16, 64 tokens."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ FUTURE = torch.ones(64, 64, dtype=torch.bool).triu(1)
 
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch):
-    monkeypatch.setenv("KINETO_LOG_LEVEL", "6")  # read once in a process, by whoever comes first
+    monkeypatch.setenv("KINETO_LOG_LEVEL", "6")  # read only once per process, at its first use
 
 
 def heads():
@@ -46,11 +46,11 @@ def fused():
     scaled_dot_product_attention(heads(), heads(), heads(), is_causal=True).sum().backward()
 
 
-REPEATS = 20  # one preemption outweighs one pass of such small operators
+REPEATS = 20  # one preemption takes longer than one pass of such small operators
 
 
 def recorded(folder, step):
-    step()  # what torch loads at the first call is no part of attention
+    step()  # what torch loads at the first call is not part of attention
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profiler:
         for _ in range(REPEATS):
             step()
@@ -68,7 +68,7 @@ def recorded(folder, step):
 
 
 @pytest.mark.parametrize("p", [0.0, 0.1])
-def test_written_out(tmp_path, p):
+def test_recorded_materialized_attention(tmp_path, p):
     m = recorded(tmp_path, lambda: written(p))
 
     assert 0.1 < m[materialized_attention_share] <= 1.0
@@ -80,7 +80,7 @@ def test_written_out(tmp_path, p):
 
 
 @pytest.mark.parametrize("step", [fused, multihead])
-def test_in_one_kernel(tmp_path, step):
+def test_recorded_fused_attention(tmp_path, step):
     m = recorded(tmp_path, step)
 
     assert m[materialized_attention_share] == 0.0
@@ -89,7 +89,7 @@ def test_in_one_kernel(tmp_path, step):
     assert (m[sequence_length], m[attention_heads], m[hidden_size]) == (64, 4, 64)
 
 
-def test_the_backend_that_writes_it_out_all_the_same(tmp_path):
+def test_math_backend_materializes_attention(tmp_path):
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         m = recorded(tmp_path, fused)
 

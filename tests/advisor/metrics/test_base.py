@@ -25,7 +25,7 @@ def test_names_are_unique():
     assert len({each.name for each in EVERY}) == len(EVERY)
 
 
-def test_a_metric_is_called_as_it_is_labeled_or_by_its_name_in_words():
+def test_metric_label_defaults_to_its_name_in_words():
     @metric("1")
     def some_share(m):
         """A share."""
@@ -36,7 +36,7 @@ def test_a_metric_is_called_as_it_is_labeled_or_by_its_name_in_words():
 
 
 @pytest.mark.parametrize("compute", [lambda m: 1 / 0, lambda m: 1e300**2])
-def test_numbers_that_nothing_can_be_computed_from_end_no_report(compute):
+def test_arithmetic_error_makes_metric_missing(compute):
     def damaged(m):
         """From a damaged recording."""
         return compute(m)
@@ -72,7 +72,7 @@ def test_a_missing_metric_stays_missing():
     assert m.get(absent) is None
 
 
-def test_a_number_out_of_all_range_makes_a_metric_missing():
+def test_overflow_makes_metric_missing():
     @metric("s")
     def squared(m):
         """Of a damaged store."""
@@ -81,7 +81,7 @@ def test_a_number_out_of_all_range_makes_a_metric_missing():
     assert Metrics(None).get(squared) is None
 
 
-def test_given_values_stand_in():
+def test_given_values_replace_computed_ones():
     assert Metrics(None, given={step.step_time_mean: 0.25})[step.step_time_mean] == 0.25
 
 

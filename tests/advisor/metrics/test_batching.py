@@ -33,7 +33,7 @@ def test_matmuls_in_a_row_are_batchable():
 
     assert (found.calls, found.together, found.size) == (64, 64, "(2048 x 64) by (64 x 512)")
     assert (found.share, found.experts) == (pytest.approx(0.1), False)
-    assert found.saved == pytest.approx(1.0, abs=1e-3)  # 1 GFLOP in 0.1 s, which an A100 does in 5 us
+    assert found.saved == pytest.approx(1.0, abs=1e-3)  # 1 GFLOP in 0.1 s, for which an A100 needs 5 us
     assert found.late == pytest.approx(0.5 * 63 / 64)
 
 
@@ -41,11 +41,11 @@ def test_matmuls_in_a_row_are_batchable():
     ("inputs", "run"),
     [
         (((2048, 64), (64, 512)), 3.0),  # query, key and value
-        (((2048, 64), (64, 64)), 7.0),  # the next one may take its result
-        (((64, 64), (64, 512)), 7.0),  # or as its second matrix
+        (((2048, 64), (64, 64)), 7.0),  # each may use the result of the one before
+        (((64, 64), (64, 512)), 7.0),  # or use it as its second matrix
     ],
 )
-def test_others_are_not(inputs, run):
+def test_few_or_dependent_matmuls_are_not_batchable(inputs, run):
     assert with_operators(matmul(*inputs, run=run))[batchable] is None
 
 
@@ -53,14 +53,14 @@ def experts(path, number):
     return [matmul((10 + rows, 512), (512, 2048), path=path, calls=4) for rows in range(number)]
 
 
-def test_experts_have_weights_of_one_size_and_rows_of_many():
+def test_experts_are_recognized_by_equal_weights_and_varying_rows():
     found = with_operators(*experts(("Model", "MixtralSparseMoeBlock"), 32))[batchable]
 
     assert (found.calls, found.together, found.experts) == (64, 16, True)
 
 
 @pytest.mark.parametrize(("path", "number"), [(("Model", "Mlp"), 32), (("Model", "MixtralSparseMoeBlock"), 15)])
-def test_sequences_of_many_lengths_are_no_experts(path, number):
+def test_sequences_of_varying_length_are_not_experts(path, number):
     assert with_operators(*experts(path, number))[batchable] is None
 
 

@@ -39,17 +39,17 @@ def test_work_between_steps_is_a_share_of_the_run():
     assert m[evaluation_share] == pytest.approx(0.5)
     assert m[epoch_start_share] == 0.0
     assert m[between_seconds] == pytest.approx({"evaluation": 0.1, "epoch_start": 0.0})
-    assert m[steady_window] == pytest.approx((0.5, 2.0))  # the evaluation lies in the last of them
+    assert m[steady_window] == pytest.approx((0.5, 2.0))  # the evaluation is in the last step
 
 
 def epochs(first, *, tags=TAG_EPOCH_START):
-    """A run of two epochs, 1/8 s a step, half of that its usual remainder; the second begins with this step."""
+    """Return metrics of two epochs with steps of 1/8 s, half of it the usual remainder; `first` begins the second."""
     usual = {"forward": 0.0625, "other": 0.0625, "epoch_start": 0.0}
     begins = steps(sum(first.values()), start=5.0, tags=tags, epoch_start=1.0, **first)
     return metrics(rank(steps=(*steps(*[0.125] * 40, **usual), *begins, *steps(*[0.125] * 39, start=10.0, **usual))))
 
 
-def test_what_the_program_does_between_epochs_is_seen():
+def test_time_between_epochs_is_measured():
     m = epochs({"forward": 0.0625, "other": 3.0625})
 
     assert m[step_time_mean] == pytest.approx(0.125)
@@ -58,7 +58,7 @@ def test_what_the_program_does_between_epochs_is_seen():
     assert m[between_seconds] == pytest.approx({"epoch_start": 1.0 / 80, "epoch_gap": 3.0 / 80})
 
 
-def test_a_step_that_is_slower_after_an_epoch_start_settles():
+def test_slower_step_after_epoch_start_is_settling():
     m = epochs({"forward": 1.0625, "other": 0.03125})
 
     assert m[epoch_gap_share] == 0.0
@@ -67,12 +67,12 @@ def test_a_step_that_is_slower_after_an_epoch_start_settles():
 
 
 @pytest.mark.parametrize("odd", [TAG_FIRST, TAG_WINDOW, TAG_COMPILE])
-def test_what_lies_before_an_odd_step_is_not_known(odd):
+def test_gap_before_atypical_step_is_unknown(odd):
     with pytest.raises(Missing, match="later epoch"):
         epochs({"forward": 1.0625, "other": 3.0625}, tags=TAG_EPOCH_START | odd)[epoch_gap_share]
 
 
-def test_epochs_of_one_step_have_no_other_to_compare_with():
+def test_one_step_epochs_have_no_reference_step():
     m = of(*[0.1] * 30, tags=TAG_EPOCH_START, other=0.04)
 
     for each in (epoch_gap_share, epoch_settling_share):
@@ -80,7 +80,7 @@ def test_epochs_of_one_step_have_no_other_to_compare_with():
             m[each]
 
 
-def test_recording_a_window_is_no_part_of_the_run():
+def test_run_time_excludes_window_recording():
     plain = steps(*[0.1] * 39, epoch_start=0.0)
     windowed = steps(7.0, start=3.9, tags=TAG_WINDOW | TAG_EPOCH_START, epoch_start=1.0)
 
@@ -88,14 +88,14 @@ def test_recording_a_window_is_no_part_of_the_run():
 
 
 def compiling(*tagged):
-    """40 steps of 0.1 s; those at these indices took 1.1 s, for they compiled."""
+    """Return 40 steps of 0.1 s; those at the given indices compiled and took 1.1 s."""
     plain = steps(*[0.1] * 40)
     tags = dict(tagged)
     return tuple(replace(s, duration=1.1, tags=tags[s.index]) if s.index in tags else s for s in plain)
 
 
 def test_steps_that_compiled_after_the_first():
-    """What they took counts after warm-up only: at the start it is paid once."""
+    """Their time counts only after warm-up: at the start it is paid once."""
     m = metrics(
         rank(steps=compiling((0, TAG_COMPILE | TAG_FIRST), (5, TAG_COMPILE), (20, TAG_COMPILE), (30, TAG_COMPILE)))
     )
@@ -104,21 +104,21 @@ def test_steps_that_compiled_after_the_first():
     assert m[recompile_share] == pytest.approx(2 * 1.0 / (36 * 0.1 + 4 * 1.1))
 
 
-def test_what_differs_at_every_step_has_used_up_all_variants_before_warm_up_ends():
+def test_recompiles_during_warm_up_have_no_share():
     m = metrics(rank(steps=compiling(*[(number, TAG_COMPILE) for number in range(8)])))
 
     assert m[recompiles] == 7
     assert m[recompile_share] == 0.0
 
 
-def test_what_our_own_window_cost_is_no_compiling():
+def test_window_cost_is_not_counted_as_recompiling():
     m = metrics(rank(steps=compiling((20, TAG_COMPILE | TAG_WINDOW))))
 
     assert m[recompiles] == 1
     assert m[recompile_share] == 0.0
 
 
-def test_merged_steps_of_which_one_at_least_compiled():
+def test_recompiles_of_merged_steps():
     rows = compiling((20, TAG_COMPILE), (30, TAG_COMPILE | TAG_EVALUATION))
     merged = tuple(replace(row, count=4) if row.tags else row for row in rows)
 
@@ -138,7 +138,7 @@ def test_evaluations_are_counted():
         metrics(rank())[evaluations]
 
 
-def test_saves_are_steps_however_many_files_each_writes():
+def test_checkpoint_saves_are_counted_by_step():
     plain = steps(*[0.1] * 20)
     tagged = [replace(s, tags=TAG_CHECKPOINT, checkpoint_save=0.5) if s.index in (4, 9) else s for s in plain]
 

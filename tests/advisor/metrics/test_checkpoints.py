@@ -9,7 +9,7 @@ from profiler.schema import TAG_CHECKPOINT
 
 
 def saves(*times):
-    """Forty steps of 0.1 s, with a save after every tenth."""
+    """Return metrics of forty steps of 0.1 s, with a save after every tenth."""
     made = list(steps(*[0.1] * 40, checkpoint_save=0.0))
     for number, time in enumerate(times):
         made[10 * number + 9] = replace(made[10 * number + 9], checkpoint_save=time, tags=TAG_CHECKPOINT)

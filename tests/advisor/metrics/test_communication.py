@@ -1,4 +1,4 @@
-"""Ranks side by side, with numbers that can be computed by hand."""
+"""Ranks of one job, with hand-computed numbers."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from advisor.metrics import communication as comm
 from advisor.metrics.base import Missing
 from profiler.schema import TAG_CHECKPOINT, DdpFact, Exchange, ModelFact, Operator, TraceFact, Window, WindowsFact
 
-# 40 passes of 4 a step; a reduction takes 30 ms, of which 20 ms lie behind the backward pass.
+# 40 passes, 4 per step; a reduction takes 30 ms, of which 20 ms are hidden by the backward pass.
 DDP = DdpFact(
     id=1,
     backend="gloo",
@@ -26,14 +26,14 @@ DDP = DdpFact(
 
 
 def a_rank(number: int, *durations: float, world: int = 2, ddp=(), windows=(), started: float = 0.0, **columns):
-    """Thirty steps if one duration is given; each of one pass unless said otherwise."""
+    """Return a rank of thirty steps, if one duration is given; steps have one pass unless stated otherwise."""
     rows = steps(*(durations * 30 if len(durations) == 1 else durations), **columns)
     made = rank(number, process={"world_size": world}, steps=rows, ddp=ddp, windows=windows)
     return replace(made, process=replace(made.process, started=started))
 
 
 def lockstep(*own: float, step: float = 0.1, **columns):
-    """Ranks that do so much of their own before the backward pass, which takes the rest of the step."""
+    """Return ranks with `own` seconds of other work before the backward pass, which takes the rest of the step."""
     return [
         a_rank(number, step, world=len(own), backward=step - each, other=each, **columns)
         for number, each in enumerate(own)
@@ -41,7 +41,7 @@ def lockstep(*own: float, step: float = 0.1, **columns):
 
 
 def one_slower(slower: float, compute: float = 0.050, timed: float = 1.2, samples: int = 6, forward: float = 0.020):
-    """Two ranks of 20 + 50 + 10 ms; the second takes `slower` times as long, and the first waits in its backward."""
+    """Return the skew of ranks of 20 + 50 + 10 ms; the second is `slower` times as long, and the first waits for it."""
     step = slower * 0.080
     fast = a_rank(
         0, step, forward=forward, optimizer=0.010, backward=step - 0.030, ddp=(replace(DDP, compute=compute),)
@@ -53,13 +53,13 @@ def one_slower(slower: float, compute: float = 0.050, timed: float = 1.2, sample
     return metrics(fast, slow)[comm.straggler_skew]
 
 
-def test_a_rank_slower_in_all_it_does_is_told_by_torchs_times_of_backward_passes():
+def test_slower_rank_is_found_from_ddp_backward_times():
     assert one_slower(1.2) == pytest.approx(0.2)
     assert one_slower(1.2, samples=comm.FEWEST_SAMPLES - 1) == pytest.approx(0.096 / 0.090 - 1)
 
 
-def test_torchs_times_count_no_more_than_forward_passes_differ():
-    """A hiccup in one of the few passes that torch times is no slow GPU."""
+def test_ddp_backward_times_are_bounded_by_forward_difference():
+    """A hiccup in one of the few passes that torch times is not a slow GPU."""
     assert one_slower(1.0, timed=1.5) == pytest.approx(0.0)
     assert one_slower(1.2, forward=0.024) == pytest.approx(0.096 / 0.090 - 1)
 
@@ -75,7 +75,7 @@ def test_each_pass_reduces():
     assert m[comm.comm_bytes] == pytest.approx(4 * 2 * 1 / 2 * 1000)
 
 
-def test_gradients_go_round_the_ranks_that_share_the_data():
+def test_gradients_are_reduced_over_data_parallel_ranks():
     halves = (ModelFact(id=1, name="Net", data_parallel=2),)
     ranks = [replace(a_rank(number, 0.4, world=4, ddp=(DDP,)), models=halves) for number in range(4)]
     assert metrics(*ranks)[comm.comm_bytes] == pytest.approx(2 * 1 / 2 * 1000)
@@ -92,7 +92,7 @@ def test_two_forward_passes_and_one_backward_pass_reduce_once():
     assert m[comm.reductions_per_step] == 1.0
 
 
-def test_of_several_the_largest_counts():
+def test_largest_ddp_model_counts():
     small = replace(DDP, id=2, gradient_bytes=10, reduced=10)
     assert metrics(a_rank(0, 0.4, ddp=(small, DDP)))[comm.ddp] == DDP
 
@@ -111,7 +111,7 @@ def test_too_few_timed_reductions_are_no_measurement(fact):
             m[each]
 
 
-def test_a_hook_sends_what_it_likes():
+def test_comm_bytes_are_unknown_with_comm_hook():
     with pytest.raises(Missing):
         metrics(a_rank(0, 0.4, ddp=(replace(DDP, comm_hook="powerSGD"),)))[comm.comm_bytes]
 
@@ -120,11 +120,11 @@ def test_a_hook_sends_what_it_likes():
 def test_bytes_of_a_damaged_store_are_not_reported(gradients, ranks):
     models = (ModelFact(id=1, name="Net", data_parallel=ranks),)
     rank = replace(a_rank(0, 0.4, ddp=(replace(DDP, gradient_bytes=gradients),)), models=models)
-    with pytest.raises(Missing, match="impossible number"):
+    with pytest.raises(Missing, match="impossible value"):
         metrics(rank)[comm.comm_bytes]
 
 
-def test_a_single_rank_communicates_with_nobody():
+def test_single_rank_has_no_communication():
     with pytest.raises(Missing):
         metrics(a_rank(0, 0.4, world=1, ddp=(DDP,)))[comm.exposed_comm_seconds]
 
@@ -155,12 +155,12 @@ def test_communication_of_windows():
     assert m[comm.comm_total] == pytest.approx(0.05)
 
 
-# ---- ranks against one another ----
+# ---- comparison of ranks ----
 
 
 def test_on_a_cpu_ranks_wait_in_their_backward_pass():
     m = metrics(*lockstep(0.02, 0.08))
-    # The shortest backward pass is rank 1's, 20 ms: rank 0 works 20 + 20, rank 1 80 + 20.
+    # Rank 1 has the shortest backward pass, 20 ms: rank 0 works 20 + 20 ms, rank 1 80 + 20 ms.
     assert [work.median for work in m[comm.own_work]] == pytest.approx([0.04, 0.1])
     assert m[comm.straggler_skew] == pytest.approx(0.1 / 0.04 - 1)
     assert m[comm.straggler_wait] == pytest.approx(0.06)
@@ -170,7 +170,7 @@ def test_on_a_cpu_ranks_wait_in_their_backward_pass():
     assert "backward" not in m[comm.own_work][1].phases
 
 
-def test_measured_communication_stands_in_place_of_the_backward_pass():
+def test_measured_communication_is_used_instead_of_backward_pass():
     m = metrics(
         a_rank(0, 0.1, backward=0.03, communication=0.05),
         a_rank(1, 0.1, backward=0.06, communication=0.02),
@@ -180,7 +180,7 @@ def test_measured_communication_stands_in_place_of_the_backward_pass():
     assert m[comm.exposed_transfer] == pytest.approx(0.05 - 0.03), "once rank 1 is there"
 
 
-def test_the_slowest_is_held_against_the_lower_median():
+def test_slowest_rank_is_compared_with_lower_median():
     m = metrics(*lockstep(0.03, 0.05, 0.04, 0.08))
     assert m[comm.straggler_skew] == pytest.approx((0.08 + 0.02) / (0.04 + 0.02) - 1)
 
@@ -189,7 +189,7 @@ def test_the_slowest_rank_waits_for_none():
     assert metrics(*lockstep(0.08, 0.02))[comm.straggler_wait] == 0
 
 
-def test_ranks_that_are_slow_in_turn_have_no_straggler_but_wait():
+def test_ranks_taking_turns_being_slow_have_wait_but_no_straggler():
     turns = [0.02, 0.06] * 15
     backward = [0.08, 0.04] * 15
 
@@ -213,31 +213,31 @@ def test_steps_that_are_not_steady_on_every_rank_are_left_out():
     assert m[comm.straggler_wait] == pytest.approx(0.06)
 
 
-def test_jobs_beside_one_another_are_no_ranks_of_one_training():
+def test_independent_jobs_are_not_ranks_of_one_run():
     m = metrics(a_rank(0, 0.1, backward=0.02), a_rank(1, 0.2, backward=0.04))
     with pytest.raises(Missing):
         m[comm.straggler_skew]
 
 
-def test_a_rank_that_was_started_anew_counts_once():
+def test_restarted_rank_counts_once():
     first, second = lockstep(0.02, 0.08)
     again = replace(second, process=replace(second.process, started=5.0))
     assert len(metrics(first, second, again)[comm.own_work]) == 2
 
 
 @pytest.mark.parametrize("alone", [a_rank(0, 0.1, world=1), a_rank(0, 0.1, world=8)])
-def test_of_one_rank_nothing_can_be_said(alone):
+def test_straggler_metrics_need_more_than_one_rank(alone):
     with pytest.raises(Missing):
         metrics(alone)[comm.straggler_skew]
 
 
-def test_a_backward_pass_that_was_not_measured():
+def test_straggler_skew_is_missing_without_backward_times():
     with pytest.raises(Missing):
         metrics(a_rank(0, 0.1, backward=0.02), a_rank(1, 0.1))[comm.straggler_skew]
 
 
 def exchanging(overlap=None, path=(), windows=1, state=None):
-    """Windows of two steps with eighty all-reduces, of which computing hides `overlap`."""
+    """Return metrics of windows of two steps with eighty all-reduces, of which computing hides `overlap`."""
     window = Window(pid=1, start=1.0, steps=2, duration=0.2, cost=0.0, device="cuda", busy=0.1, kernels=9)
     exchange = Exchange(name="allreduce", group="0", calls=80, seconds=0.1, exposed=0.1)
     facts = [
@@ -272,5 +272,5 @@ def test_collectives_in_graphs_are_not_timed_where_cupti_misreports_them(metric)
         (0.0, ("DistributedDataParallel.forward", "Linear"), True),
     ],
 )
-def test_reductions_overlap_the_backward_pass_if_computing_hides_them_or_ddp_runs_the_model(overlap, path, overlaps):
+def test_reductions_overlap_backward_if_hidden_or_run_by_ddp(overlap, path, overlaps):
     assert exchanging(overlap, path)[comm.overlaps_backward] is overlaps

@@ -15,13 +15,13 @@ def copy(*path, total=0.1, kernel=STRIDED, name="aten::copy_", gap=0.0):
 
 
 def recorded(*operators):
-    """Two steps whose kernels take a second."""
+    """Return metrics of two steps whose kernels take a second."""
     windows = (Window(pid=1, start=1.0, steps=2, duration=1.0, cost=0.0, device="cuda", busy=1.0, kernels=9),)
     kernels = (Kernel(pid=1, window=1, device="cuda", name="gemm", kind="matmul", calls=1, total=1.0),)
     return metrics(rank(steps=steps(*[0.1] * 40), windows=windows, kernels=kernels, operators=operators))
 
 
-def test_layout_copies_are_those_within_an_operator_that_needs_another_order():
+def test_layout_copies_come_from_operators_that_need_another_layout():
     m = recorded(
         copy("Model", "Attention", "aten::reshape", "aten::clone", total=0.2),
         copy("Model", "MLP", "aten::contiguous", "aten::clone"),
@@ -35,7 +35,7 @@ def test_layout_copies_are_those_within_an_operator_that_needs_another_order():
     assert (found.seconds, found.share) == pytest.approx((0.15, 0.3))
 
 
-def test_gradient_copies_are_the_reducers():
+def test_gradient_copies_come_from_ddp_reducer():
     reducer = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
     m = recorded(copy(reducer, gap=0.3), copy("AccumulateGrad", gap=0.6))
 

@@ -15,12 +15,12 @@ def test_eight_ranks_for_an_hour():
     assert m[usd] == pytest.approx(20.0)
 
 
-def test_a_gpu_that_is_only_seen_costs_nothing():
+def test_unused_gpu_costs_nothing():
     assert metrics(rank(), gpus=GPUS)[gpu_hours] == pytest.approx(1.0)
 
 
-def test_a_rank_that_was_not_sampled_uses_the_devices_of_its_peaks():
-    """Of many ranks all but the first are read without the samples of their memory."""
+def test_devices_of_unsampled_rank_come_from_memory_peaks():
+    """With many ranks, memory samples are read for the first rank only."""
     ranks = (rank(n, memory_peaks=(MemoryFact(id=2 * n), MemoryFact(id=2 * n + 1))) for n in range(4))
     assert metrics(*ranks, gpus=GPUS)[gpu_hours] == pytest.approx(8.0)
 
@@ -44,7 +44,7 @@ def test_energy():
 
 
 def windowed(*durations, at):
-    """Steps, with a window at one of them, on a GPU."""
+    """Return metrics of steps on a GPU, with a window at step `at`."""
     window = Window(pid=1, start=sum(durations[:at]), steps=1, duration=0.01, cost=0.0, device="cuda")
     return metrics(rank(steps=steps(*durations), windows=(window,), devices=(DeviceFact(id=0),)))
 
@@ -60,11 +60,11 @@ def test_steps_that_stay_slower_after_the_first_window():
     [
         ([0.1, 0.11, 0.12, 0.13] * 20, 40),  # no different
         ([0.1, 0.18, 0.14, 0.16, 0.12] * 6 + [0.11, 0.19, 0.15, 0.17, 0.13] * 6, 30),  # noise
-        ([0.1] * 15 + [0.12] * 30, 15),  # before it there was little but warm-up
+        ([0.1] * 15 + [0.12] * 30, 15),  # little more than warm-up before the window
         ([0.1] * 30 + [0.12] * 5, 30),
     ],
 )
-def test_a_slowdown_that_cannot_be_told_from_noise_is_none(durations, at):
+def test_slowdown_within_noise_is_missing(durations, at):
     with pytest.raises(Missing):
         windowed(*durations, at=at)[slowdown_after_window]
 

@@ -16,12 +16,12 @@ from profiler.schema import ModelFact
 TRAINED = rank(steps=steps(*[0.1] * 40))
 
 
-def test_what_was_declared_by_name():
+def test_declared_goals_are_listed_by_name():
     assert metrics(TRAINED)[declared_goals] == ()
     assert metrics(TRAINED, goals=Goals(gpu_price=2.5, goal="cost"))[declared_goals] == ("goal", "gpu_price")
 
 
-def test_the_wanted_batch_is_shared_by_the_ranks():
+def test_target_batch_is_divided_among_ranks():
     eight = rank(process={"world_size": 8})
     assert metrics(eight, goals=Goals(target_batch=512))[target_per_rank] == 64
     assert metrics(eight)[target_per_rank] is None
@@ -43,7 +43,7 @@ def test_more_memory_is_wanted_by_several_goals(goals, more):
     assert goals.more_memory is more
 
 
-def test_without_a_step_there_is_nothing_to_have_a_goal_for():
+def test_declared_goals_are_missing_without_steps():
     with pytest.raises(Missing):
         metrics(rank())[declared_goals]
 
@@ -57,7 +57,7 @@ def test_without_a_step_there_is_nothing_to_have_a_goal_for():
         (validations, Goals(validation=(0.1, 0.2)), 2),
     ],
 )
-def test_what_is_declared_is_never_guessed(one, goals, value):
+def test_undeclared_goals_are_missing_rather_than_guessed(one, goals, value):
     assert metrics(rank(), goals=goals)[one] == value
     with pytest.raises(Missing) as missing:
         metrics(rank())[one]
@@ -70,7 +70,7 @@ def test_what_is_declared_is_never_guessed(one, goals, value):
         ((0.5,), 0),
         ((0.5, 0.6, 0.7), 0),
         ((0.7, 0.6, 0.5), 2),
-        ((0.7, 0.7005, 0.7), 2),  # not by a thousandth
+        ((0.7, 0.7005, 0.7), 2),  # less than a thousandth better
         ((0.7, 0.7005, 0.7010, 0.7), 1),  # small steps add up
         ((-2.0, -1.9, -1.95), 1),  # a negated loss
         ((0.0, 0.0), 1),

@@ -57,7 +57,7 @@ def kernel(kind, total, **columns):
     )
 
 
-def test_products_of_unknown_dtype_are_not_taken_for_another():
+def test_matmuls_of_unknown_dtype_are_not_given_another():
     template = kernel("matmul", 0.08, name="triton_tem_fused_mm_3")
     typed = replace(template, window=1, dtype="bf16", total=0.02)
     rest = kernel("elementwise", 0.1)
@@ -65,12 +65,12 @@ def test_products_of_unknown_dtype_are_not_taken_for_another():
     for share in (bf16_gemm_share, fp32_matmul_share, fp16_matmul_share, simt_fp32_matmul_share):
         with pytest.raises(Missing):
             windowed(template, rest)[share]
-    assert windowed(template, typed, rest)[bf16_gemm_share] == pytest.approx(0.5)  # a window with shapes knows it
+    assert windowed(template, typed, rest)[bf16_gemm_share] == pytest.approx(0.5)  # only a window with shapes shows it
     few = replace(template, total=0.01)
     assert windowed(few, kernel("matmul", 0.1, dtype="bf16"))[bf16_gemm_share] == pytest.approx(0.1 / 0.11)
 
 
-def test_the_multiprocessors_that_kernels_reach():
+def test_share_of_multiprocessors_reached_by_kernels():
     half, all_of_them = kernel("matmul", 0.06, reached=0.5), kernel("elementwise", 0.03, reached=1.0)
     silent = kernel("matmul", 0.01)
 
@@ -79,7 +79,7 @@ def test_the_multiprocessors_that_kernels_reach():
         windowed(half, kernel("matmul", 0.1))[reached_multiprocessors]
 
 
-def test_the_device_is_torchs_or_else_nvmls():
+def test_device_comes_from_torch_or_else_nvml():
     of_nvml = metrics(rank(steps=FORTY), gpus=GPUS)[device]
     fact = DeviceFact(id=0, name="H100", capability=(9, 0), memory_total=1)
     of_torch = metrics(rank(steps=FORTY, devices=(fact,)), gpus=GPUS)[device]
@@ -88,7 +88,7 @@ def test_the_device_is_torchs_or_else_nvmls():
     assert (of_torch.name, of_torch.capability, of_torch.count) == ("H100", (9, 0), 2)
 
 
-def test_the_capability_is_the_devices_where_it_is_known():
+def test_compute_capability_comes_from_device():
     fact = DeviceFact(id=0, name="H100", capability=(9, 0), memory_total=1)
 
     assert metrics(rank(steps=FORTY, devices=(fact,)))[compute_capability] == (9, 0)
@@ -123,7 +123,7 @@ LONE, ONE_OF_TWO = {}, {"process": {"world_size": 2}}
         (time_between_failures, LONE, Need.DECLARATION),
     ],
 )
-def test_what_is_missing_is_for_want_of(metric, tables, need):
+def test_missing_metric_says_what_it_needs(metric, tables, need):
     m = metrics(rank(steps=FORTY, **tables))
 
     for _ in ("computed", "remembered"):
@@ -132,7 +132,7 @@ def test_what_is_missing_is_for_want_of(metric, tables, need):
         assert caught.value.need is need
 
 
-def test_a_gpu_that_is_only_in_the_machine_is_needed_still():
+def test_unused_gpu_of_machine_does_not_satisfy_need():
     m = metrics(rank(steps=FORTY, models=ON_CPU), gpus=GPUS)
 
     with pytest.raises(Missing) as caught:
@@ -140,7 +140,7 @@ def test_a_gpu_that_is_only_in_the_machine_is_needed_still():
     assert caught.value.need is Need.GPU
 
 
-def test_a_gpu_that_the_program_leaves_alone_is_none_of_its_devices():
+def test_unused_gpu_is_not_a_device_of_program():
     on_cpu = rank(steps=FORTY, models=(ModelFact(id=1, devices={"cpu": 8}),))
     m = metrics(on_cpu, gpus=GPUS, gpu_samples=(GpuSample(time=2.0, gpu=0, utilization=0.9),))
 
@@ -150,7 +150,7 @@ def test_a_gpu_that_the_program_leaves_alone_is_none_of_its_devices():
 
 
 @pytest.mark.parametrize("reason", [*WINDOW_REMEDIES, "some other"])
-def test_the_remedy_for_no_window_fits_the_reason_there_is_none(reason):
+def test_remedy_for_missing_window_fits_reason(reason):
     on_gpu = rank(devices=(DeviceFact(id=0),), window_state=WindowsFact(reason=reason))
     with pytest.raises(Missing) as caught:
         metrics(on_gpu)[kernels_per_step]
@@ -158,7 +158,7 @@ def test_the_remedy_for_no_window_fits_the_reason_there_is_none(reason):
     assert caught.value.need is Need.RUN
 
 
-def test_without_a_gpu_no_reason_is_given_but_that():
+def test_missing_gpu_is_only_reason_without_gpu():
     with pytest.raises(Missing) as caught:
         metrics(rank(window_state=WindowsFact(reason="budget")))[kernels_per_step]
     assert caught.value.need is Need.GPU
@@ -193,7 +193,7 @@ def test_the_window():
     assert m[h2d_pageable_share] == pytest.approx(0.4)
 
 
-def test_a_cpu_window_says_nothing_of_a_gpu():
+def test_cpu_window_has_no_gpu_metrics():
     with pytest.raises(Missing):
         windowed(device="cpu", busy=0.1)[gpu_busy_fraction]
 
@@ -222,7 +222,7 @@ def test_shares_of_busy_time():
     assert m[compute_dtype_mix] == pytest.approx({"fp32": 0.35 / 0.6, "tf32": 1 / 6, "bf16": 0.25})
 
 
-def test_sixteen_bits_convolutions_and_layouts():
+def test_shares_of_16_bit_convolution_and_layout_kernels():
     m = windowed(
         kernel("matmul", 0.20, dtype="bf16"),
         replace(kernel("matmul", 0.20, dtype="bf16"), calls=3),
@@ -243,7 +243,7 @@ def test_sixteen_bits_convolutions_and_layouts():
         windowed(kernel("matmul", 1.0, dtype="fp32"))[bf16_gemm_us]
 
 
-def test_fp64_is_the_type_a_kernel_is_made_for_and_not_that_of_an_argument():
+def test_fp64_share_ignores_argument_types_in_kernel_names():
     of_double = kernel("elementwise", 0.3, name="void at::native::vectorized_elementwise_kernel<4, AddFunctor<double>>")
     optional = kernel("elementwise", 0.2, name="nan_to_num_kernel_cuda(at::TensorIteratorBase&, c10::optional<double>)")
     matmul = kernel("matmul", 0.1, name="ampere_dgemm_64x64_nn")
@@ -252,7 +252,7 @@ def test_fp64_is_the_type_a_kernel_is_made_for_and_not_that_of_an_argument():
     assert m[fp64_share] == pytest.approx(0.4)
 
 
-def test_memory_bound_kernels_are_not_lookups_in_tables_which_nothing_fuses():
+def test_membound_share_excludes_embedding_tables():
     table = kernel("copy", 0.5, name="split_embedding_backward_codegen_rowwise_adagrad_unweighted_kernel")
     miopen = kernel("layout", 0.2, name="batched_transpose_16x64_pack_1x4_ediv_1x2_half")
     m = windowed(table, miopen, kernel("elementwise", 0.3))
@@ -265,15 +265,15 @@ def test_host_launch():
     assert metrics(rank(steps=steps(*[0.1] * 40, host_launch=0.02)))[host_launch] == pytest.approx(0.02)
 
 
-def test_host_launch_of_windows_leaves_out_what_the_profiler_adds():
-    """Two steps of 0.1 s took 0.125 s each in the window, and asking for their work 0.095 s."""
+def test_host_launch_of_windows_excludes_profiler_overhead():
+    """Two steps of 0.1 s took 0.125 s each in the window, and launching their work took 0.095 s."""
     m = windowed(steps=2, duration=0.25, cost=0.1, host_launch=0.19, busy=0.1, idle_launch=0.15)
 
     assert m[host_launch] == pytest.approx((0.19 - 0.05) / 2)
 
 
-def test_the_profiler_delays_the_host_of_a_trace_by_half_at_most():
-    """A trace of a million events in 0.1 s: at a microsecond each, nothing would be left of the host's time."""
+def test_profiler_overhead_is_at_most_half_of_trace():
+    """A trace of a million events in 0.1 s: at a microsecond each, nothing of the host's time would remain."""
     asked = {"idle_launch": 0.08, "host_launch": 0.1, "busy": 0.02, "idle_data": 0.0, "idle_sync": 0.0, "events": 10**6}
     window = Window(pid=1, start=1.0, steps=1, duration=0.1, cost=0.0, device="cuda", **asked)
     one = rank(windows=(window,), steps=steps(0.1, host_launch=0.1), traces=(TraceFact(id=0, steps=1, seconds=0.1),))
@@ -283,7 +283,7 @@ def test_the_profiler_delays_the_host_of_a_trace_by_half_at_most():
     assert m[host_launch] == pytest.approx(0.05)
 
 
-def test_what_the_profiler_adds_is_no_waiting_for_launches():
+def test_profiler_overhead_is_not_counted_as_launch_idle():
     own = {"steps": 2, "duration": 0.25, "cost": 0.1, "busy": 0.16, "idle_launch": 0.06, "idle_data": 0.03}
     m = windowed(**own, idle_sync=0.0)
 
@@ -307,8 +307,8 @@ def test_shares_of_the_step_come_from_windows_without_shapes():
     assert m[comm_total] == pytest.approx(0.06 / 2)
 
 
-def test_hidden_communication_does_not_dilute_what_the_gpu_computes():
-    """Collectives and copies run beside the kernels: the shares are of what computes."""
+def test_hidden_communication_does_not_dilute_compute_shares():
+    """Collectives and copies overlap with the kernels: the shares are those of the computing kernels."""
     m = windowed(
         kernel("matmul", 0.07, dtype="bf16"),
         kernel("elementwise", 0.03),
@@ -337,7 +337,7 @@ def test_times_of_kernels_in_graphs_are_not_used_where_cupti_misreports_them():
             wrong[metric]
 
 
-def test_achieved_rate_is_not_known_yet():
+def test_achieved_matmul_flops_is_missing_without_shapes():
     with pytest.raises(Missing):
         windowed(kernel("matmul", 1.0))[achieved_matmul_flops]
 
@@ -350,6 +350,6 @@ def test_idle_time_before_queued_kernels_comes_from_the_breakdown():
     assert (m[idle_queued_fraction], m[idle_queued_us]) == pytest.approx((0.25, 50.0))
 
 
-def test_without_a_breakdown_that_idle_time_is_not_measured():
+def test_queued_idle_time_is_missing_without_breakdown():
     with pytest.raises(Missing):
         windowed()[idle_queued_fraction]

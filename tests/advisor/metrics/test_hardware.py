@@ -53,13 +53,13 @@ def test_utilization_of_the_steady_part():
     assert m[gpu_utilization] == pytest.approx(0.8)
 
 
-def test_counters_are_of_busy_moments():
+def test_sm_active_ignores_idle_samples():
     m = sampled(sample(sm_active=0.8), sample(utilization=0.0, sm_active=0.0))
 
     assert m[sm_active] == pytest.approx(0.8)
 
 
-def test_without_utilization_sm_activity_tells_what_is_busy():
+def test_sm_activity_shows_busy_samples_without_utilization():
     m = sampled(sample(utilization=None, sm_active=0.6), sample(utilization=None, sm_active=0.0))
 
     assert m[sm_active] == pytest.approx(0.6)
@@ -78,7 +78,7 @@ def test_the_hot_gpu_is_found():
     assert m[throttle_reasons] == (REASONS[0x4], REASONS[0x40])
 
 
-def test_of_equally_throttled_gpus_the_one_with_the_lowest_clock_is_named_whatever_was_merged():
+def test_lowest_clock_decides_between_equally_throttled_gpus():
     m = sampled(
         sample(0, throttle=0, sm_clock=1300, count=3),
         sample(1, throttle=0, sm_clock=1000, count=9),
@@ -88,17 +88,17 @@ def test_of_equally_throttled_gpus_the_one_with_the_lowest_clock_is_named_whatev
     assert m[throttled_gpu].index == 1
 
 
-def test_a_power_cap_is_not_heat():
+def test_power_cap_is_not_thermal_throttling():
     assert sampled(sample(throttle=0x4, sm_clock=1300))[thermal_throttle_share] == 0.0
 
 
-def test_idle_is_no_throttling():
+def test_idle_samples_are_not_throttling():
     m = sampled(sample(throttle=0x40, utilization=0.0), sample(throttle=0, sm_clock=1400))
 
     assert m[thermal_throttle_share] == 0.0
 
 
-def test_merged_samples_that_saw_heat_once():
+def test_thermal_share_of_merged_samples_depends_on_clock():
     once = sampled(sample(throttle=0x40, sm_clock=1390, count=20))
     throughout = sampled(sample(throttle=0x40, sm_clock=900, count=20))
     at_the_power_cap = sampled(sample(throttle=0x40 | 0x4, sm_clock=900, count=20))
@@ -121,7 +121,7 @@ def test_power_and_energy():
     assert m[gpu_energy] == pytest.approx(520.0)
 
 
-def test_a_link_of_half_the_width_at_half_the_speed():
+def test_pcie_ratio_combines_width_and_generation():
     m = sampled(
         sample(0, pcie_generation=4, pcie_width=16),
         sample(1, pcie_generation=1, pcie_width=8),
@@ -131,7 +131,7 @@ def test_a_link_of_half_the_width_at_half_the_speed():
     assert m[pcie_ratio] == pytest.approx(0.25)
 
 
-def test_others_may_be_at_work_on_the_other_gpus():
+def test_gpus_used_by_others_are_ignored():
     ours, theirs = sample(0, process_memory=5, throttle=0), sample(1, process_memory=0, throttle=0x40, utilization=0.1)
     hidden = sampled(replace(ours, process_memory=0), theirs)
 
@@ -140,7 +140,7 @@ def test_others_may_be_at_work_on_the_other_gpus():
     assert hidden[gpu_utilization] == pytest.approx(0.5)
 
 
-def test_in_a_container_torch_says_which_gpus_are_the_runs():
+def test_torch_devices_identify_gpus_in_container():
     theirs = sample(0, throttle=0x40, sm_clock=600)
     ours = sample(1, throttle=0, sm_clock=1400)
     devices = tuple(DeviceFact(id=n, uuid=torch_uuid(1 - n)) for n in (0, 1))
@@ -154,7 +154,7 @@ def test_in_a_container_torch_says_which_gpus_are_the_runs():
     assert within()[throttled_gpu].index == 0, "both may be used"
 
 
-def test_a_gpu_that_never_is_busy_is_known_to_be_idle():
+def test_sm_active_of_always_idle_gpu_is_measured():
     m = sampled(*[sample(utilization=0.06, sm_active=0.02)] * 3)
 
     assert m[sm_active] == pytest.approx(0.02)
@@ -163,7 +163,7 @@ def test_a_gpu_that_never_is_busy_is_known_to_be_idle():
 
 
 def limited(*limits, name="NVIDIA A100-SXM4-80GB"):
-    """GPUs of 400 W on the data sheet, with other limits in force, of which only the first two are busy."""
+    """Return metrics of GPUs with 400 W on the data sheet and other limits in force; only the first two are busy."""
     gpus = tuple(
         replace(GPUS[0], index=n, uuid=nvml_uuid(n), name=name, power_limit=limit) for n, limit in enumerate(limits)
     )
@@ -171,17 +171,17 @@ def limited(*limits, name="NVIDIA A100-SXM4-80GB"):
     return metrics(rank(steps=FORTY), gpus=gpus, gpu_samples=samples)
 
 
-def test_the_power_cap_is_the_limit_of_the_busy_gpu_with_the_lowest():
+def test_power_cap_is_lowest_limit_of_busy_gpus():
     assert limited(400.0, 300.0, 100.0)[power_cap] == pytest.approx(0.75)
 
 
 @pytest.mark.parametrize("unknown", [limited(None), limited(400.0, name="NVIDIA Next")])
-def test_of_a_gpu_or_limit_that_is_not_known_there_is_none(unknown):
+def test_power_cap_is_missing_for_unknown_gpu_or_limit(unknown):
     with pytest.raises(Missing):
         unknown[power_cap]
 
 
-def test_the_clock_under_a_setting_alone():
+def test_set_clock_ratio_counts_only_locked_clocks():
     locked, heated, free = (sample(throttle=bits, sm_clock=700) for bits in (0x2, 0x2 | 0x20, 0))
 
     assert sampled(locked, locked, free)[set_clock_ratio] == pytest.approx(0.5)

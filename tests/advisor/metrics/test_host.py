@@ -36,12 +36,12 @@ def test_cores_are_shared_by_the_ranks_of_a_node():
 @pytest.mark.parametrize(
     ("mine", "bound", "allowed"),
     [
-        (4.0, ("0-3", "4-7"), 8.0),  # each rank's recorder knows its cores alone
+        (4.0, ("0-3", "4-7"), 8.0),  # the recorder of each rank reports only its own cores
         (8.0, ("0-7", "0-7"), 8.0),  # nothing is bound
-        (2.0, ("0-7", "0-7"), 2.0),  # a quota of both
+        (2.0, ("0-7", "0-7"), 2.0),  # a shared quota for both
     ],
 )
-def test_where_each_rank_has_a_recorder_the_machines_cores_are_those_of_all(mine, bound, allowed):
+def test_allowed_cores_combine_recorders_of_all_ranks(mine, bound, allowed):
     ranks = [rank(number, steps=FORTY, process={"cpus": cpus}) for number, cpus in enumerate(bound)]
     m = metrics(*ranks, runs=(replace(RUN, cores=mine),) * 2)
 
@@ -52,8 +52,8 @@ def test_one_core_is_always_left_for_a_worker():
     assert metrics(*(rank(n, steps=FORTY) for n in range(8)))[cores_available] == 1
 
 
-def test_saturation_is_of_what_the_hypervisor_leaves():
-    samples = (HostSample(time=2.0, cpu=6.0, steal=4.0),)  # a quarter of the machine's 16 cores is gone
+def test_cpu_saturation_accounts_for_steal_time():
+    samples = (HostSample(time=2.0, cpu=6.0, steal=4.0),)  # a quarter of the machine's 16 cores is stolen
 
     assert metrics(rank(steps=FORTY), host_samples=samples)[cpu_saturation] == pytest.approx(1.0)
 
@@ -91,18 +91,18 @@ def test_writing():
 
 
 @pytest.mark.parametrize(("leading_up", "share"), [(0.6, 0.2), (1.5, 0.4)], ids=["timed", "no more than the remainder"])
-def test_what_leads_up_to_the_log(leading_up, share):
+def test_time_leading_up_to_logging(leading_up, share):
     output = OutputFact(seconds=0.3, leading_up=leading_up, steps=30)
 
     assert metrics(rank(steps=steps(*[0.1] * 40, other=0.05), output=output))[leading_up_share] == pytest.approx(share)
 
 
-def test_older_recordings_do_not_tell_what_leads_up_to_the_log():
+def test_time_leading_up_to_logging_is_missing_in_old_recordings():
     with pytest.raises(Missing, match="not timed"):
         metrics(rank(steps=FORTY, output=OutputFact(seconds=0.3, steps=30)))[leading_up_share]
 
 
-def test_writes_to_workers_and_other_ranks_are_no_log():
+def test_writes_to_workers_and_other_ranks_are_not_logging():
     output = OutputFact(writes=600, steps=30)
     for m in (
         metrics(rank(steps=FORTY, output=output, loaders=(LoaderFact(id=1, num_workers=2),))),
@@ -112,7 +112,7 @@ def test_writes_to_workers_and_other_ranks_are_no_log():
             m[writes_per_step]
 
 
-def test_writing_that_was_not_observed():
+def test_writes_are_missing_if_not_observed():
     for output in (None, OutputFact(), OutputFact(steps=30)):
         with pytest.raises(Missing):
             metrics(rank(steps=FORTY, output=output))[writes_per_step]

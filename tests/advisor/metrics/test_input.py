@@ -38,7 +38,7 @@ def of(made=(), facts=(TRAINING,), **tables):
     return metrics(rank(**{"steps": FORTY, "loaders": facts, "batches": made, **tables}), host_samples=host)
 
 
-def test_the_loader_that_is_trained_on_is_meant():
+def test_selects_training_loader_with_most_batches():
     validation = LoaderFact(id=2, training=False)
     other = LoaderFact(id=3, training=True)
     made = (*batches(0.1, 0.1), *batches(0.1, loader=3), *batches(*[0.1] * 9, loader=2))
@@ -46,13 +46,13 @@ def test_the_loader_that_is_trained_on_is_meant():
     assert of(made, (validation, other, TRAINING))[loader] is TRAINING
 
 
-def test_a_loader_known_to_be_trained_on_goes_before_one_that_may_be():
+def test_known_training_loader_is_preferred_to_unknown():
     unknown = LoaderFact(id=3)
 
     assert of(batches(*[0.1] * 9, loader=3), (unknown, TRAINING))[loader] is TRAINING
 
 
-def test_loaders_made_anew_in_the_same_place():
+def test_counts_loaders_recreated_in_same_place():
     here, there = Place(file="train.py", line=7), Place(file="train.py", line=8)
     anew = tuple(LoaderFact(id=n, place=here, training=True) for n in range(3))
     validation = (LoaderFact(id=8, place=here, training=False), LoaderFact(id=9, place=there, training=True))
@@ -79,12 +79,12 @@ def test_time_and_cpu_of_a_batch():
 
 
 @pytest.mark.parametrize(("workers", "seconds", "beside"), [(0, 0.03, 0.01), (0, 0.05, 0.0), (2, 0.03, 0.0)])
-def test_what_waits_while_no_batch_is_prepared(workers, seconds, beside):
+def test_wait_without_batch_preparation(workers, seconds, beside):
     m = of(batches(*[seconds] * 40), facts=(replace(TRAINING, num_workers=workers),))
     assert m[wait_without_preparing] == pytest.approx(beside)
 
 
-def test_merged_batches_count_as_often_as_they_stand_for():
+def test_merged_batches_are_weighted_by_count():
     one = Batch(pid=2, loader=1, start=2.0, duration=0.1, cpu=0.1, collate=0.0, samples=1.0)
     three = replace(one, start=2.5, duration=0.5, count=3)
 
@@ -100,7 +100,7 @@ def test_the_slowest_batches():
     assert of(batches(*[0.1] * 39, 0.9))[t_w_p99] == 0.9
 
 
-def test_the_slowest_of_merged_batches_come_from_all_workers_sketches():
+def test_p99_of_merged_batches_uses_sketches_of_all_workers():
     first, second = Quantiles(), Quantiles()
     first.extend([0.1] * 98)
     second.extend([0.1] * 98 + [0.8] * 4)
@@ -132,13 +132,13 @@ def test_no_workers_no_queue():
         of(steps=steps(*[0.1] * 40))[queue_depth]
 
 
-def test_a_loop_without_fetches_has_no_empty_ones():
+def test_queue_empty_fraction_is_missing_without_fetches():
     with pytest.raises(Missing):
         of(steps=steps(*[0.1] * 40, batches=0.0, fetches_empty=0.0))[queue_empty_fraction]
 
 
 def test_two_workers_that_never_rest():
-    m = of(batches(*[0.2] * 40))  # a batch begun every 0.1 s takes 0.2 s
+    m = of(batches(*[0.2] * 40))  # a batch takes 0.2 s, and one begins every 0.1 s
 
     assert m[worker_efficiency] == pytest.approx(1.0)
 
@@ -158,14 +158,14 @@ def test_size_of_a_batch():
         of(facts=(LoaderFact(id=1),))[batch_bytes]
 
 
-def test_cores_that_compute_beside_the_workers():
+def test_compute_threads_exclude_workers():
     samples = (HostSample(time=2.0, cpu=1.6, cpu_workers=1.0),)
 
     assert of(host_samples=samples)[compute_threads] == pytest.approx(1.0)  # 0.6 cores x 0.1 s in 0.06 s
 
 
-def test_making_the_batches_itself_is_not_computing():
-    """0.04 s of 0.1 are waiting for a batch of which 0.02 s are CPU: 0.62 x 0.1 - 0.02 = 0.042 in the other 0.06."""
+def test_compute_threads_exclude_batch_preparation():
+    """0.04 s of 0.1 wait for a batch that takes 0.02 s of CPU: 0.62 x 0.1 - 0.02 = 0.042 s in the other 0.06 s."""
     samples = (HostSample(time=2.0, cpu=0.62, cpu_workers=0.0),)
     m = of(batches(*[0.04] * 40), (LoaderFact(id=1),), host_samples=samples)
 
@@ -189,7 +189,7 @@ def test_a_run_that_begins_after_its_first_epoch_has_only_restarts():
     assert m[epoch_restart_share] == pytest.approx(0.1 / 4.2)
 
 
-def test_no_start_of_an_epoch_was_seen():
+def test_restart_share_is_missing_without_epoch_start():
     with pytest.raises(Missing):
         of()[epoch_restart_share]
 

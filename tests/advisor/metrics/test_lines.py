@@ -60,13 +60,13 @@ def test_a_function_that_the_loop_calls_is_named_with_its_hottest_line():
     assert place.low < 0.7 < place.high
 
 
-def test_what_a_function_leaves_to_another_is_named_there():
+def test_callee_that_takes_most_of_the_time_is_named():
     place = of(*STEP, stack("other", 60.0, MAIN, NORMALIZE, MEAN), stack("other", 10.0, MAIN, NORMALIZE))[hot_place]
     assert (place.function, place.line) == ("mean", 7)
     assert place.share == pytest.approx(0.7)
 
 
-def test_a_function_that_leaves_more_than_half_to_another_is_named_with_it():
+def test_function_is_named_with_callee_that_takes_over_half():
     rest = (NORMALIZE[0], 48, "normalize", "")
     place = of(*STEP, stack("other", 40.0, MAIN, NORMALIZE, MEAN), stack("other", 30.0, MAIN, rest))[hot_place]
     assert (place.outer, place.function, place.line) == ("normalize", "mean", 7)
@@ -75,7 +75,7 @@ def test_a_function_that_leaves_more_than_half_to_another_is_named_with_it():
     assert (place.name.split()[0], place.name.split()[-1]) == ("normalize(),", "mean()")
 
 
-def test_of_several_libraries_the_hottest_line_names_one():
+def test_hottest_line_selects_library():
     loads = ("json/__init__.py", 346, "loads", "python")
     rest = (NORMALIZE[0], 44, "normalize", "")
     end = (NORMALIZE[0], 46, "normalize", "")
@@ -84,7 +84,7 @@ def test_of_several_libraries_the_hottest_line_names_one():
     assert (m[hot_place].line, m[hot_place].library, m[hot_place].kind) == (41, "gzip", "gzip")
 
 
-def test_a_line_that_only_calls_on_is_not_the_hottest_one():
+def test_line_that_only_calls_a_function_is_not_hottest():
     calling = (NORMALIZE[0], 44, "normalize", "")
     place = of(*STEP, stack("other", 30.0, MAIN, calling, MEAN), stack("other", 25.0, MAIN, NORMALIZE), *_others(14.0))[
         hot_place
@@ -96,7 +96,7 @@ def _others(seconds):
     return [stack("other", seconds, MAIN, NORMALIZE, (MEAN[0], line, f"f{line}", "")) for line in (1, 2)]
 
 
-def test_of_lines_about_as_hot_the_one_in_a_loop_is_named(tmp_path):
+def test_line_in_loop_is_preferred_among_similarly_hot_lines(tmp_path):
     path = tmp_path / "data.py"
     path.write_text("def item(i):\n    for at in range(i):\n        work(at)\n    return torch.tensor(found)\n")
     os.utime(path, (0, 0))
@@ -111,7 +111,7 @@ def test_of_lines_about_as_hot_the_one_in_a_loop_is_named(tmp_path):
     assert (place.line, place.kind) == (4, "lists")
 
 
-def test_names_that_look_like_secrets_hide_no_loop(tmp_path):
+def test_secret_like_names_do_not_hide_loop(tmp_path):
     path = tmp_path / "data.py"
     path.write_text(
         "def item(t):\n    tokens = [t(x) for x in 'abc'] if t else None\n    for x in tokens:\n        f(x)\n"
@@ -121,7 +121,7 @@ def test_names_that_look_like_secrets_hide_no_loop(tmp_path):
     assert metrics(rank(stacks=(*STEP, rows)), runs=(RUN,))[hot_place].kind == "loop"
 
 
-def test_what_is_freed_on_return_counts_for_the_function_that_was_called():
+def test_freeing_on_return_counts_for_called_function():
     call, other = (MAIN[0], 51, "main", ""), (MAIN[0], 52, "main", "")
     rows = stack("other", 50.0, call, NORMALIZE), stack("other", 15.0, call), stack("other", 5.0, other)
     first, *rest = of(*STEP, *rows)[hot_places]
@@ -139,7 +139,7 @@ def test_lines_of_the_loop_that_call_one_library_are_one_place():
     assert place.share == pytest.approx(243 / 273)
 
 
-def test_what_saves_is_between_steps_whatever_the_clocks_say():
+def test_checkpoint_save_is_between_steps_regardless_of_clock():
     m = of(*STEP, stack("checkpoint_save", 30.0, MAIN))
     assert m[stack_samples] == 300
     (saving,) = m[places_between]
@@ -171,7 +171,7 @@ def test_a_file_that_changed_since_the_run_shows_no_line(tmp_path):
         m[anomaly_place]
 
 
-def test_of_the_loop_itself_a_line_is_named():
+def test_training_loop_is_named_by_line():
     other = (MAIN[0], 60, "main", "")
     places = of(*STEP, stack("other", 40.0, MAIN), stack("other", 30.0, other, GZIP))[hot_places]
     found = {place.line: place for place in places if place.phase == "other"}
@@ -180,12 +180,12 @@ def test_of_the_loop_itself_a_line_is_named():
     assert (found[60].library, found[60].called) == ("gzip", "GzipFile.read")
 
 
-def test_a_function_of_one_phase_alone_is_no_loop():
+def test_function_of_only_one_phase_is_not_the_loop():
     (place,) = [one for one in of(*STEP)[hot_places] if one.phase == "forward"]
     assert (place.function, place.whole) == ("Net.forward", True)
 
 
-def test_workers_and_what_lies_between_steps_have_places_of_their_own():
+def test_workers_and_work_between_steps_have_separate_places():
     m = of(
         *STEP,
         stack("fetch", 9.0, FETCH, ITEM, OPEN, role="worker"),
@@ -200,7 +200,7 @@ def test_workers_and_what_lies_between_steps_have_places_of_their_own():
 
 
 @pytest.mark.parametrize("frame", [("dataloader.py", "_next_index"), ("sampler.py", "BatchSampler.__iter__")])
-def test_what_draws_indices_is_a_sampler(frame):
+def test_function_that_draws_indices_is_a_sampler(frame):
     draws = ("/home/me/data.py", 9, "Curriculum.__iter__", "")
     above = (MAIN, (f"torch/utils/data/{frame[0]}", 715, frame[1], "torch"))
     fetches = stack("data_wait", 9.0, MAIN, FETCH, ITEM)
@@ -215,7 +215,7 @@ def test_without_stacks_the_remedy_says_how_to_get_them():
 
 
 @pytest.mark.parametrize(("share", "count"), [(0.2, 40), (0.0, 10), (1.0, 10), (0.5, 0)])
-def test_the_interval_holds_the_share(share, count):
+def test_interval_contains_share(share, count):
     low, high = interval(share, count)
     assert 0.0 <= low <= share <= high <= 1.0
 
@@ -230,10 +230,10 @@ def test_the_interval_of_forty_samples():
         ({}, None, 0.0, ""),
         ({}, Syntax(loop=True), 0.0, "loop"),
         ({"own": 0.5}, Syntax(loop=True), 0.0, "loop"),
-        ({"own": 0.2}, Syntax(loop=True), 0.0, ""),  # it calls other functions of the program
+        ({"own": 0.2}, Syntax(loop=True), 0.0, ""),  # it mostly calls other functions of the program
         ({"own": 0.5, "phase": "forward"}, Syntax(loop=True), 0.0, ""),
         ({"called": "Module._call_impl"}, Syntax(loop=True), 0.0, ""),
-        ({"phase": "forward"}, Syntax(loop=True, recurrent=True), 0.0, ""),  # each turn needs the one before
+        ({"phase": "forward"}, Syntax(loop=True, recurrent=True), 0.0, ""),  # each iteration needs the one before
         ({}, Syntax(loop=True, recurrent=True), 0.0, "loop"),
         ({"phases": (("other", 0.6), ("forward", 0.01))}, Syntax(loop=True, recurrent=True), 0.0, "loop"),
         ({"phase": "backward"}, Syntax(loop=True), 0.0, ""),
@@ -245,7 +245,7 @@ def test_the_interval_of_forty_samples():
         ({"library": "PIL"}, None, 0.0, "PIL"),
         ({"library": "transformers"}, None, 0.0, "tokenizers"),
         ({}, Syntax(calls=frozenset(("tensor", "torch.tensor"))), 0.0, "lists"),
-        ({}, Syntax(loop=True, calls=frozenset(("torch.tensor",))), 0.0, "lists"),  # of a comprehension
+        ({}, Syntax(loop=True, calls=frozenset(("torch.tensor",))), 0.0, "lists"),  # the loop is a comprehension
         ({}, Syntax(loop=True, statement_loop=True, calls=frozenset(("torch.tensor",))), 0.0, "loop"),
         ({"phase": "forward"}, Syntax(calls=frozenset(("tensor", "torch.tensor"))), 0.0, ""),
         ({}, Syntax(loop=True, parameters=True), 0.0, "parameters"),
@@ -259,11 +259,11 @@ def test_the_interval_of_forty_samples():
         ({"phase": "forward", "called": "Module._call_impl"}, Syntax(loop=True, no_grad=True), 2.0, ""),
     ],
 )
-def test_a_place_has_the_kind_that_its_frames_and_source_show(place, around, forwards, kind):
+def test_kind_of_place_follows_from_frames_and_source(place, around, forwards, kind):
     assert kind_of(replace(NORMALIZING, **place), around, forwards) == kind
 
 
-def test_what_runs_without_gradients_is_the_evaluation_that_hooks_saw():
+def test_code_without_gradients_is_evaluation_if_hooks_saw_one():
     place = replace(NORMALIZING, phase="data_wait", phases=(("data_wait", 0.5), ("forward", 0.1)))
     around = Syntax(loop=True, no_grad=True)
     assert kind_of(place, around, 1.0, evaluates=True) == "evaluation"
@@ -272,7 +272,7 @@ def test_what_runs_without_gradients_is_the_evaluation_that_hooks_saw():
     assert kind_of(place, replace(around, no_grad=False), 1.0, evaluates=True) == "loop"
 
 
-def test_a_place_has_its_part_of_what_falls_between_steps():
+def test_hot_place_has_its_share_of_time_between_steps():
     m = of(
         *STEP,
         stack("other", 50.0, MAIN, NORMALIZE),
@@ -288,12 +288,12 @@ def test_a_place_has_its_part_of_what_falls_between_steps():
     ("evaluation", "others", "phase"),
     [
         (2.0, (), "evaluation"),
-        (0.0, (), "data_wait"),  # hooks saw none
-        (2.0, ("steady", "forward"), "data_wait"),  # the loop calls it, too
+        (0.0, (), "data_wait"),  # hooks saw no evaluation
+        (2.0, ("steady", "forward"), "data_wait"),  # the training loop calls it, too
         (2.0, ("between", "backward"), "data_wait"),  # it trains
     ],
 )
-def test_a_function_that_calls_the_model_and_trains_nothing_is_the_evaluation_that_hooks_saw(evaluation, others, phase):
+def test_function_that_only_runs_forward_is_evaluation_if_hooks_saw_one(evaluation, others, phase):
     call, validate = (MAIN[0], 60, "main", ""), (MAIN[0], 15, "validate", "")
     no_grad = ("torch/utils/_contextlib.py", 124, "context_decorator.decorate_context", "torch")
     wait = ("torch/utils/data/dataloader.py", 733, "_BaseDataLoaderIter.__next__", "torch")
@@ -315,7 +315,7 @@ def test_a_function_that_calls_the_model_and_trains_nothing_is_the_evaluation_th
 
 
 @pytest.mark.parametrize(("around", "phase"), [("torch.no_grad()", "evaluation"), ("timer", "forward")])
-def test_a_function_without_gradients_is_the_evaluation_though_clocks_differ_by_a_short_step(tmp_path, around, phase):
+def test_function_without_gradients_is_evaluation_despite_clock_skew(tmp_path, around, phase):
     path = tmp_path / "train.py"
     path.write_text(f"def validate():\n    with {around}:\n        model(x)\n")
     os.utime(path, (0, 0))
@@ -332,12 +332,12 @@ def test_a_function_without_gradients_is_the_evaluation_though_clocks_differ_by_
         ("other", 0.69, 0.69),
         ("logging", 0.69, 0.69),
         ("other", 0.75, 0.7),
-        ("other", 0.5, 0.7),  # far below what was sampled: another phase by that name
+        ("other", 0.5, 0.7),  # far below the sampled share: another phase of the same name
         ("data_wait", 0.5, 0.5),
         ("data_wait", None, 0.7),
     ],
 )
-def test_a_sampled_share_is_no_larger_than_its_phase_was_measured(phase, measured, shown):
+def test_sampled_share_is_capped_by_measured_phase(phase, measured, shown):
     hooks = {"other": 0.2, "data_wait": None, "other" if phase == "logging" else phase: measured}
     timed = steps(*20 * [1.0], forward=0.1, backward=0.05, optimizer=0.05, **hooks)
     place = metrics(rank(stacks=(*STEP, stack(phase, 70.0, MAIN, NORMALIZE)), steps=timed))[hot_places][0]
@@ -345,7 +345,7 @@ def test_a_sampled_share_is_no_larger_than_its_phase_was_measured(phase, measure
     assert place.low <= place.share
 
 
-def test_stacks_read_while_they_change_make_no_loop_of_a_function():
+def test_inconsistent_stacks_do_not_turn_function_into_loop():
     torn = stack("optimizer", 1.0, MAIN, NORMALIZE, ("torch/optim/sgd.py", 9, "step", "torch"))
     rows = torn, stack("forward", 9.0, MAIN, NORMALIZE, FORWARD), stack("other", 40.0, MAIN, NORMALIZE)
     place = of(*STEP, *rows)[hot_place]
@@ -353,13 +353,13 @@ def test_stacks_read_while_they_change_make_no_loop_of_a_function():
 
 
 @pytest.mark.parametrize(("called", "named"), [((ITEM,), "D.__getitem__"), ((), "")])
-def test_of_a_wait_for_data_only_the_programs_own_function_is_worth_naming(called, named):
+def test_only_user_function_is_named_for_data_wait(called, named):
     shard = ("accelerate/data_loader.py", 9, "DataLoaderShard.__iter__", "accelerate")
     m = of(*STEP, stack("data_wait", 60.0, MAIN, shard, FETCH, *called), stack("other", 4.0, MAIN, NORMALIZE))
     assert m[hot_place].function == (named or "normalize")
 
 
-def test_the_function_that_calls_the_backward_pass_is_the_loop_even_if_no_other_phase_was_sampled():
+def test_caller_of_backward_is_the_loop_without_other_phases():
     first, second = of(stack("backward", 60.0, MAIN, BACKWARD), stack("other", 40.0, MAIN, NORMALIZE))[hot_places]
     assert (first.function, first.whole, first.phase) == ("main", False, "backward")
     assert (second.function, second.whole, second.share) == ("normalize", True, pytest.approx(0.4))

@@ -31,7 +31,7 @@ A_SECOND = (kernel("matmul", 1.0),)
 
 
 def shaped(*operators, kernels=A_SECOND):
-    """A step with shapes, whose kernels take a second unless they are given."""
+    """Return metrics of a step with shapes; unless given, its kernels take a second."""
     windows = tuple(
         Window(pid=1, start=1.0, steps=1, duration=1.0, cost=0.0, device="cuda", shapes=shapes, kernels=number)
         for shapes, number in ((False, 10), (True, 1000))
@@ -40,17 +40,17 @@ def shaped(*operators, kernels=A_SECOND):
 
 
 def multiply(rows, inner, columns, rate, **columns_of):
-    """A product that runs at so many FLOP/s."""
+    """Return a matmul that runs at `rate` FLOP/s."""
     return operator("aten::mm", (rows, inner), (inner, columns), total=2 * rows * inner * columns / rate, **columns_of)
 
 
-def test_products_are_found_by_their_operators():
+def test_matmuls_are_found_by_operator_name_and_shape():
     m = shaped(
         operator("aten::mm", (2, 3), (3, 4)),
         operator("aten::addmm", (4,), (2, 3), (3, 4), (), (), calls=5),
         operator("aten::bmm", (7, 2, 3), (7, 3, 4)),
         operator("aten::baddbmm", (7, 2, 4), (7, 2, 3), (7, 3, 4)),
-        operator("aten::mm", (2, 3), (5, 4)),  # torn
+        operator("aten::mm", (2, 3), (5, 4)),  # shapes do not match
         operator("aten::mm", (2, 0), (0, 4)),
         operator("aten::mm", (2, 3)),
         operator("aten::mul", (2, 3), (3, 4)),
@@ -60,7 +60,7 @@ def test_products_are_found_by_their_operators():
     assert found == [(1, 2, 4, 3, 48, 1), (1, 2, 4, 3, 48, 5), (7, 2, 4, 3, 336, 1), (7, 2, 4, 3, 336, 1)]
 
 
-def test_the_rate_of_all_products():
+def test_achieved_rate_of_all_matmuls():
     kernels = (kernel("matmul", 0.9), kernel("convolution", 0.05))
     few, many = (kernel("matmul", 0.5),), (kernel("matmul", 0.5), kernel("convolution", 0.5))
     product = operator("aten::mm", (100, 100), (100, 500), total=0.1, calls=2)  # 2e7 operations
@@ -74,7 +74,7 @@ def test_the_rate_of_all_products():
         metrics(rank(steps=steps(*[0.1] * 40), kernels=few))[achieved_matmul_flops]
 
 
-def test_a_vocabulary_that_tensor_cores_do_not_like():
+def test_misaligned_vocabulary():
     head = multiply(8192, 768, 50257, 1e14)
     states = multiply(8192, 50257, 768, 0.5e14)
     layer = multiply(8192, 768, 3072, 2e14)
@@ -83,20 +83,20 @@ def test_a_vocabulary_that_tensor_cores_do_not_like():
     found = m[misaligned]
     assert (found.length, found.seconds) == (50257, pytest.approx(head.total + states.total))
     assert m[misaligned_matmul_share] == pytest.approx(head.total + states.total)
-    # together 1.5 times what one takes at 1e14, where 2e14 could be had for both: 2 halves over 3
+    # Together they take 1.5 times as long as one takes at 1e14; both could run at 2e14: 2 halves over 3.
     assert m[misaligned_efficiency] == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize(
     "no_peer",
     [
-        multiply(8192, 4096, 4096, 9e14),  # larger for each number moved
+        multiply(8192, 4096, 4096, 9e14),  # larger per number moved
         multiply(8192, 768, 65536, 9e14),  # larger
         multiply(8192, 768, 3072, 9e14, dtype="fp32"),
         multiply(8192, 768, 3073, 9e14),  # no better aligned
     ],
 )
-def test_what_should_be_faster_is_no_peer(no_peer):
+def test_dissimilar_matmuls_are_not_peers_for_comparison(no_peer):
     m = shaped(multiply(8192, 768, 50257, 1e14), no_peer)
 
     assert m[misaligned_length] == 50257
@@ -117,7 +117,7 @@ def test_what_should_be_faster_is_no_peer(no_peer):
         (10, "bf16", False),  # too short to pad
     ],
 )
-def test_which_lengths_are_odd(length, dtype, odd):
+def test_misaligned_lengths_by_dtype(length, dtype, odd):
     m = shaped(operator("aten::mm", (64, 1024), (1024, length), total=0.25, dtype=dtype))
 
     assert m[misaligned_matmul_share] == (0.25 if odd else 0.0)
@@ -142,7 +142,7 @@ def test_the_loss_over_a_vocabulary():
     assert m[cross_entropy_share] == pytest.approx(0.25)
 
 
-def test_the_loss_of_a_picture():
+def test_cross_entropy_over_pixels():
     m = shaped(operator("aten::_log_softmax", (4, 21, 64, 32), (), (), dtype="fp32"))
 
     assert (m[logits].rows, m[vocabulary]) == (4 * 64 * 32, 21)
@@ -167,7 +167,7 @@ def test_no_loss_over_classes():
         shaped(operator("aten::mm", (2, 3), (3, 4)))[vocabulary]
 
 
-def test_windows_with_shapes_do_not_tell_of_time():
+def test_windows_with_shapes_are_not_used_for_timing():
     assert shaped()[kernels_per_step] == 10
 
 

@@ -64,18 +64,18 @@ def test_without_a_cast_elements_have_four_bytes():
     assert with_operators(*rest)[unfused_norm].least == 2 * 4 * 512 * 1024 * 2 * 4
 
 
-def test_of_calls_that_others_make_too_only_its_own_count():
+def test_only_calls_by_the_normalization_are_counted():
     copy, *rest = of_llama()
     twice = replace(copy, calls=16, kernels=16, total=0.02)
     assert with_operators(twice, *rest)[unfused_norm].share == pytest.approx(0.07)
 
 
-def test_torchs_own_operator_is_told_apart():
+def test_recognizes_torchs_own_normalization():
     assert with_operators(*of_llama((*PLACE, "aten::rms_norm")))[unfused_norm].own
 
 
 @pytest.mark.parametrize("missing", ["aten::rsqrt", "aten::mean"])
-def test_without_one_of_its_operators_it_is_no_normalization(missing):
+def test_normalization_requires_all_its_operators(missing):
     assert with_operators(*(one for one in of_llama() if one.name != missing))[unfused_norm] is None
 
 

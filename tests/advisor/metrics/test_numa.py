@@ -19,7 +19,7 @@ def of(cpus="0-15", nodes=TWO, gpus=GPUS, device=0, **tables):
     return metrics(rank(**each), runs=(replace(RUN, numa_nodes=nodes),), gpus=gpus)
 
 
-def test_the_gpu_meant_is_the_one_the_rank_holds_memory_on():
+def test_gpu_node_is_of_gpu_where_rank_holds_memory():
     assert of(device=0)[gpu_node] == 1, "torch's first is NVML's second"
     assert of(device=1)[gpu_node] == 0
 
@@ -57,7 +57,7 @@ def test_nodes_with_cores():
     ],
     ids=["no cores", "no list", "damaged", "no node", "no GPU", "its node has no cores", "on the CPU"],
 )
-def test_what_is_not_known(changes):
+def test_near_cores_is_missing_for_unknown_topology(changes):
     with pytest.raises(Missing):
         of(**changes)[near_cores]
 

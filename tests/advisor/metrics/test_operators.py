@@ -14,11 +14,11 @@ def recorded(*regions):
     return metrics(rank(steps=steps(*[0.1] * 40), operators=operators))
 
 
-def test_variants_of_a_function_are_one():
+def test_variants_of_compiled_function_count_once():
     assert recorded("Torch-Compiled Region: 0/0", "Torch-Compiled Region: 0/1", "Model")[compiled_functions] == 1
     assert recorded("Torch-Compiled Region: 0/0", "Torch-Compiled Region: 10/0")[compiled_functions] == 2
 
 
-def test_without_a_compiled_function_there_is_no_number():
+def test_number_of_compiled_functions_is_missing_without_any():
     with pytest.raises(Missing):
         recorded("Model")[compiled_functions]

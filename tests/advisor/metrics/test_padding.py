@@ -13,7 +13,7 @@ def of(*facts):
     return metrics(rank(steps=steps(*[0.1] * 40), loaders=loaders, paddings=facts))
 
 
-def test_what_is_padding_of_the_loader_that_is_trained_on():
+def test_padding_is_of_training_loader():
     validation = PaddingFact(id=1, told_by="batch[0]", batches=9, real=1, longest=1, padded=1)
 
     m = of(validation, TOLD)
@@ -34,6 +34,6 @@ def test_what_is_padding_of_the_loader_that_is_trained_on():
     ],
     ids=["none", "another loader's", "contradicted", "too few batches", "empty"],
 )
-def test_padding_that_is_not_known(facts):
+def test_padding_waste_is_missing_if_unknown(facts):
     with pytest.raises(Missing):
         of(*facts)[padding_waste]

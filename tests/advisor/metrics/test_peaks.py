@@ -9,7 +9,7 @@ from profiler.schema import DeviceFact, Gpu, Kernel, MemoryFact, Operator, Windo
 
 
 def on(name, capability=(8, 9), hip=None, **facts):
-    """A machine of two GPUs, the faster of which trains: NVML's second is torch's only one."""
+    """Return metrics of a machine with two GPUs; the faster one trains: NVML's second is torch's only one."""
     other = Gpu(index=0, uuid=nvml_uuid(1), name="NVIDIA A100-SXM4-40GB", memory_total=40, sm_clock_max=1410)
     mine = Gpu(
         index=1,
@@ -24,11 +24,11 @@ def on(name, capability=(8, 9), hip=None, **facts):
     return metrics(rank(devices=(fact,), process={"hip": hip}), gpus=(other, mine))
 
 
-def test_the_table_comes_first():
+def test_table_takes_precedence_over_derived_peaks():
     assert on("NVIDIA GeForce RTX 4090", multiprocessors=1)[peak_rates].half == 165e12
 
 
-def test_a_gpu_in_no_table_has_the_rates_of_its_generation():
+def test_unlisted_gpu_gets_rates_of_its_generation():
     found = on("NVIDIA RTX 2000 Ada Generation", multiprocessors=22)[peak_rates]
 
     assert found.derived
@@ -36,13 +36,13 @@ def test_a_gpu_in_no_table_has_the_rates_of_its_generation():
     assert found.bandwidth == pytest.approx(504e9, rel=0.01)
 
 
-def test_what_cannot_be_known():
+def test_peak_rates_are_missing_for_unknown_gpus():
     for m in (on("NVIDIA Next"), on("AMD Radeon Next", (11, 0), hip="7.0", multiprocessors=96)):
         with pytest.raises(Missing):
             m[peak_rates]
 
 
-def test_the_gpu_meant_is_the_one_that_trains():
+def test_device_is_gpu_that_trains():
     facts = tuple(DeviceFact(id=n, uuid=torch_uuid(n), name=f"GPU {n}", memory_total=n) for n in (0, 1))
     peaks = tuple(MemoryFact(id=n, allocated_peak=n) for n in (0, 1))
 

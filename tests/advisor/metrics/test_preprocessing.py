@@ -13,23 +13,23 @@ def of(number, **tables):
     return metrics(rank(**{"steps": FOUR, "loaders": (LoaderFact(id=1, num_workers=number),), **tables}))
 
 
-def test_in_the_training_process_it_is_a_share_of_fetching():
+def test_share_of_fetching_in_training_process():
     assert of(0, regions=NAMED)[preprocess_share] == pytest.approx(0.3 / 0.6)
 
 
-def test_in_workers_it_is_a_share_of_making_batches_over_all_of_them():
+def test_share_of_batch_time_over_all_workers():
     workers = (Process(pid=2, role="worker", started=0.0),)
     m = of(2, regions=NAMED, worker_regions=(*NAMED, *NAMED), batches=batches(*[0.2] * 5), workers=workers)
 
     assert m[preprocess_share] == pytest.approx(0.6 / 1.0)
 
 
-def test_a_share_is_never_more_than_all():
+def test_share_never_exceeds_one():
     assert of(0, regions=(RegionFact(id=1, name="preprocess", seconds=60.0),))[preprocess_share] == 1.0
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_without_a_name_nothing_is_known(workers):
+def test_share_is_missing_without_named_region(workers):
     with pytest.raises(Missing):
         of(workers, batches=batches(0.2))[preprocess_share]
 

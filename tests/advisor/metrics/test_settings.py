@@ -39,14 +39,14 @@ def test_debug_modes():
     )
 
 
-def test_a_profiler_that_records_all_the_time_is_a_mode_of_its_own():
+def test_profiler_active_throughout_is_separate_mode():
     always = FlagsFact(program_profiler=True, profiled_throughout=True)
 
     assert metrics(rank(flags=FlagsFact(program_profiler=True)))[debug_modes] == ("program_profiler",)
     assert metrics(rank(flags=always))[debug_modes] == ("profiled_throughout",)
 
 
-def test_launch_blocking_blocks_nothing_on_a_cpu():
+def test_launch_blocking_is_ignored_on_cpu():
     blocking = FlagsFact(launch_blocking=True)
     on_cpu = rank(flags=blocking, models=(ModelFact(id=1, devices={"cpu": 8}),))
     on_gpu = rank(flags=blocking, models=(ModelFact(id=1, devices={"cuda:0": 8}),))
@@ -67,8 +67,8 @@ def test_scaler():
     assert metrics(rank(scaler=fact))[scaler] is fact
 
 
-def test_skipped_steps_beyond_those_that_find_the_scale():
-    # 10 000 steps may skip 16 to find the scale and 5 to try a larger: 121 - 21 = 100 of them are too many
+def test_skipped_steps_exclude_scale_search():
+    # 10 000 steps may skip 16 to find the scale and 5 to try a larger one: 121 - 21 = 100 skips are too many.
     assert metrics(rank(scaler=ScalerFact(steps=10_000, skipped=121)))[skipped_step_fraction] == pytest.approx(0.01)
     assert metrics(rank(scaler=ScalerFact(steps=60, skipped=12)))[skipped_step_fraction] == 0.0
     with pytest.raises(Missing, match="no step"):
@@ -78,7 +78,7 @@ def test_skipped_steps_beyond_those_that_find_the_scale():
 @pytest.mark.parametrize(
     "metric", [model, optimizer, flags, scaler, skipped_step_fraction, debug_modes, evaluation_grad]
 )
-def test_what_was_not_seen_is_missing(metric):
+def test_unobserved_settings_are_missing(metric):
     with pytest.raises(Missing) as caught:
         metrics(rank())[metric]
 

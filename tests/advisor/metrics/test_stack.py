@@ -22,7 +22,7 @@ def on_cpu(driver="12.8", **process):
     ("architectures", "capability"),
     [
         (("sm_80",), (8, 6)),  # the same major version
-        (("sm_75", "compute_75"), (9, 0)),  # translated when it is loaded
+        (("sm_75", "compute_75"), (9, 0)),  # compiled when it is loaded
         (("sm_90a",), (9, 0)),
         (("sm_100f",), (10, 3)),
         (("sm_120",), (12, 0)),
@@ -31,7 +31,7 @@ def on_cpu(driver="12.8", **process):
         (("sm_50",), None),
     ],
 )
-def test_code_for_the_gpu(architectures, capability):
+def test_build_with_code_for_gpu_is_ok(architectures, capability):
     assert built_for(*architectures, capability=capability) == ()
 
 
@@ -39,7 +39,7 @@ def test_code_for_the_gpu(architectures, capability):
     ("architectures", "capability"),
     [(("sm_70", "sm_80"), (12, 0)), (("sm_86",), (8, 0)), (("sm_90a",), (10, 0)), (("sm_100f",), (12, 0))],
 )
-def test_no_code_for_the_gpu(architectures, capability):
+def test_build_without_code_for_gpu_is_mismatch(architectures, capability):
     assert built_for(*architectures, capability=capability) == ("architecture",)
 
 
@@ -54,6 +54,6 @@ def test_a_driver_older_than_cuda():
     assert on_cpu(cuda="12.8") == (), "on the CPU though it could use the GPU: on purpose"
 
 
-def test_where_no_gpu_is_nothing_mismatches():
+def test_stack_mismatches_is_missing_without_gpu():
     with pytest.raises(Missing):
         metrics(rank(models=ON_CPU, process={"torch": "2.9.0"}))[stack_mismatches]

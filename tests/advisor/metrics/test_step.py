@@ -77,13 +77,13 @@ def test_tagged_steps_are_not_steady():
     assert metrics(rank(steps=tuple(tagged)))[step_time_mean] == pytest.approx(0.1)
 
 
-def test_epochs_of_one_batch_are_all_there_is():
+def test_one_batch_epochs_still_have_steady_steps():
     m = of(*[0.1] * 30, tags=TAG_EPOCH_START)
 
     assert m[steady_step_count] == 20
 
 
-def test_the_first_step_of_a_process_has_no_start_to_be_measured_from():
+def test_first_step_of_process_has_no_duration():
     first, second = steps(5.0, 0.1)
 
     assert metrics(rank(steps=(replace(first, tags=TAG_FIRST), second)))[step_time_mean] == pytest.approx(0.1)
@@ -91,25 +91,25 @@ def test_the_first_step_of_a_process_has_no_start_to_be_measured_from():
         metrics(rank(steps=(replace(first, tags=TAG_FIRST),)))[step_time_mean]
 
 
-def test_without_steps_the_remedy_says_how_to_get_some():
+def test_remedy_without_steps_mentions_step_call():
     with pytest.raises(Missing) as caught:
         metrics(rank())[step_time_mean]
 
     assert "step()" in caught.value.remedy
 
 
-def test_no_process_is_missing_too():
+def test_step_time_is_missing_without_process():
     with pytest.raises(Missing):
         metrics()[step_time_mean]
 
 
-def test_the_lowest_rank_speaks():
+def test_metrics_come_from_lowest_rank():
     m = metrics(rank(1, steps=steps(*[0.9] * 40)), rank(0, steps=steps(*[0.1] * 40)))
 
     assert m[step_time_mean] == pytest.approx(0.1)
 
 
-def test_merged_rows_count_as_often_as_the_steps_they_stand_for():
+def test_merged_rows_are_weighted_by_count():
     alone, merged = steps(*[0.1] * 20), steps(0.3, start=2.0, count=10)
     m = metrics(rank(steps=(*alone, *merged)))
 
@@ -144,7 +144,7 @@ def test_spread():
         of(0.1)[step_time_cv]
 
 
-def test_the_interval_holds_the_mean_and_narrows_with_more_steps():
+def test_interval_contains_mean_and_narrows_with_more_steps():
     pattern = [0.08, 0.12, 0.09, 0.11, 0.1, 0.13, 0.07]
     few, many = of(*pattern * 6), of(*pattern * 60)
 
@@ -160,7 +160,7 @@ def test_the_interval_is_the_same_every_time():
     assert of(*durations)[step_time_ci] == of(*durations)[step_time_ci]
 
 
-def test_steps_that_resemble_their_neighbors_are_worth_fewer():
+def test_autocorrelated_steps_are_more_uncertain():
     apart = of(*[0.08, 0.12] * 60)
     in_runs = of(*([0.08] * 10 + [0.12] * 10) * 6)
 
@@ -174,8 +174,8 @@ def test_a_few_stalls_make_the_mean_uncertain_but_not_the_typical_step():
     assert 0 < m[typical_step_uncertainty] < 0.02
 
 
-def test_without_stalls_the_two_agree():
-    """Times spread evenly over +-50 %: the trimmed mean is the mean, and 1.1 times as uncertain or so."""
+def test_mean_and_typical_uncertainty_agree_without_stalls():
+    """With times spread evenly over +-50 %, the trimmed mean equals the mean and is about 1.1 times as uncertain."""
     m = of(*[0.05 + 0.001 * (n * 37 % 101) for n in range(400)])
 
     assert m[typical_step_uncertainty] == pytest.approx(m[step_time_uncertainty], rel=0.3)
@@ -207,7 +207,7 @@ def test_phases_sum_to_the_mean_step():
     assert sum(m[phase_seconds].values()) == pytest.approx(m[step_time_mean])
 
 
-def test_what_was_not_measured_is_missing_and_not_zero():
+def test_unmeasured_phase_is_missing_rather_than_zero():
     m = of(*[0.1] * 40, other=0.1)
 
     assert m[other_fraction] == pytest.approx(1.0)
@@ -217,7 +217,7 @@ def test_what_was_not_measured_is_missing_and_not_zero():
         assert caught.value.remedy
 
 
-def test_windows_tell_of_copies_that_steps_do_not_tell_apart():
+def test_h2d_fraction_comes_from_windows_if_steps_lack_it():
     window = Window(pid=1, start=1.0, steps=3, duration=0.4, cost=0.0, device="cuda", h2d=0.1)
     m = metrics(rank(steps=steps(*[0.1] * 40, other=0.1), windows=(window,)))
 
@@ -232,7 +232,7 @@ def test_accumulated_gradients_show_as_micro_steps():
 
 
 @pytest.mark.parametrize("device", ["xpu:0", "mps", "hpu:1"])
-def test_host_times_of_queued_work_are_no_phases(device):
+def test_host_times_of_queued_work_are_not_phases(device):
     phases = {"data_wait": 0.02, "forward": 0.03, "backward": 0.05}
     m = metrics(rank(steps=steps(*[0.1] * 40, **phases), models=(ModelFact(id=1, devices={device: 1}),)))
 

@@ -1,4 +1,4 @@
-"""Why a rank is slow: what is measured on it beside the one in the middle, in numbers computed by hand."""
+"""Why a rank is slow: comparison with the middle rank, in hand-computed numbers."""
 
 import re
 from dataclasses import replace
@@ -29,7 +29,7 @@ SLOW = 2
 
 
 def ranks(*own: float, phase: str = "forward", step: float = 0.1, count: int = 30, **tables):
-    """Ranks that work so long before a backward pass which takes the rest; a table is a function of the rank."""
+    """Return ranks that work `own` seconds before a backward pass of the rest; tables are functions of the rank."""
     return [
         rank(
             number,
@@ -46,7 +46,7 @@ def causes(*made, **tables):
 
 
 def numbers(text):
-    """Those of a text: the rank that is slow and what it has, then the one it is compared with."""
+    """Return the numbers in a text: the slow rank and its value, then the rank it is compared with and its value."""
     return [int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*(?<!,)", text)]
 
 
@@ -60,7 +60,7 @@ def test_who_waits_for_whom():
     assert (m[stragglers.slowest_pair].slow.rank, m[stragglers.slowest_pair].middle.rank) == (2, 1)
 
 
-def test_where_nothing_accounts_for_it_no_cause_is_made_up():
+def test_unexplained_delay_has_no_cause():
     assert causes(*ranks(0.02, 0.03, 0.08)) == {}
 
 
@@ -78,7 +78,7 @@ def test_larger_batches():
     def loaders(number):
         return (LoaderFact(id=1, training=True),)
 
-    # Own work is 20, 20 and 80 ms and the shortest backward pass of 20: 2.5 times the middle. Half of that counts.
+    # Own work is 20, 20 and 80 ms plus the shortest backward pass of 20: 2.5 times the middle. Half of that counts.
     found = causes(*ranks(0.02, 0.02, 0.08, batches=lambda n: made(n, 64.0), loaders=loaders))
     assert {name: numbers(text) for name, text in found.items()} == {"batches": [2, 64, 0, 16]}
     assert causes(*ranks(0.02, 0.02, 0.08, batches=lambda n: made(n, 27.0), loaders=loaders)) == {}, "of 28 were enough"
@@ -117,7 +117,7 @@ def test_a_gpu_at_a_lower_clock():
 
 
 def clocked(forwards, clocks, *, samples=20, fsdp=False):
-    """Ranks of DDP that end their steps of 100 ms together: the backward pass takes what the forward pass leaves."""
+    """Return metrics of DDP ranks that end their 100 ms steps together: the backward pass takes the rest."""
     count = len(clocks)
     gpus = tuple(Gpu(index=number, uuid=nvml_uuid(number), name="H100", memory_total=1) for number in range(count))
     seen = [GpuSample(time=1.0, gpu=n, utilization=0.9, sm_clock=clocks[n], count=samples) for n in range(count)]
@@ -136,7 +136,7 @@ RULE = next(rule for rule in all_rules() if rule.id == "straggler-rank")
 
 
 def test_a_gpu_that_is_a_fifth_slower_is_the_straggler():
-    """Its forward pass takes 36 ms in place of 30; the backward passes all end with its own 64."""
+    """Its forward pass takes 36 ms instead of 30; all backward passes end with its own, of 64 ms."""
     m = clocked([0.03] * 7 + [0.036], [*ALL, 1500.0])
 
     assert m[straggler_skew] == pytest.approx(0.1 / (0.1 * 1500 / 1800) - 1)
@@ -145,7 +145,7 @@ def test_a_gpu_that_is_a_fifth_slower_is_the_straggler():
     assert [cause.name for cause in m[stragglers.straggler_causes]] == ["gpu"]
 
 
-def test_a_gpu_that_is_slower_under_fsdp_is_seen_by_its_clock_alone():
+def test_slow_gpu_under_fsdp_is_found_by_its_clock():
     m = clocked([0.035] * 8, [*ALL, 1440.0], fsdp=True)
 
     assert m[stragglers.slowest_pair].slow.rank == 7
@@ -156,11 +156,11 @@ def test_a_gpu_that_is_slower_under_fsdp_is_seen_by_its_clock_alone():
     ("forwards", "clocks", "how"),
     [
         ([0.03] * 8, [1800.0] * 8, {}),
-        ([0.03] * 7 + [0.032], [*ALL, 1650.0], {}),  # as chips of one kind differ
-        ([0.03] * 8, [*ALL, 1200.0], {}),  # bound by memory: the forward pass does not go with the clock
+        ([0.03] * 7 + [0.032], [*ALL, 1650.0], {}),  # normal differences between chips of one kind
+        ([0.03] * 8, [*ALL, 1200.0], {}),  # memory-bound: the forward pass does not depend on the clock
         ([0.035] * 8, [*ALL, 1650.0], {"fsdp": True}),
         ([0.035] * 8, [*ALL, 1200.0], {"fsdp": True, "samples": 5}),
-        ([0.03] * 4 + [0.031] * 4, [1800.0] * 4 + [1500.0] * 4, {}),  # half of them: two kinds of nodes
+        ([0.03] * 4 + [0.031] * 4, [1800.0] * 4 + [1500.0] * 4, {}),  # half of the ranks: two kinds of nodes
     ],
 )
 def test_healthy_ranks_have_no_straggler(forwards, clocks, how):
@@ -168,7 +168,7 @@ def test_healthy_ranks_have_no_straggler(forwards, clocks, how):
 
 
 def traces(folder, *lengths, kernels=1):
-    """A job whose ranks compute for so many us of 100 and then reduce: collectives end on all of them at 90."""
+    """Return metrics of ranks that compute `lengths` us of 100, then reduce; collectives end on all ranks at 90."""
     paths = []
     for number, length in enumerate(lengths):
         made = Made(distributedInfo={"rank": number, "world_size": len(lengths)}, deviceProperties=[GPU])
@@ -193,12 +193,12 @@ def test_a_slow_gpu_is_seen_by_the_shortest_collectives(tmp_path):
     assert [cause.name for cause in m[stragglers.straggler_causes]] == ["gpu"]
 
 
-def test_healthy_gpus_have_no_slow_one(tmp_path):
+def test_healthy_gpus_are_not_slow(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
 
     for m in (traces(tmp_path / "a", 50, 51, 50, 50), traces(tmp_path / "b", 65, 50, 50, 50, kernels=2)):
-        assert m[stragglers.slow_gpu] is None  # alike; and other work, not the same more slowly
+        assert m[stragglers.slow_gpu] is None  # alike; and different work, not the same work more slowly
 
 
 def test_memory_of_the_fullest_rank():
@@ -210,14 +210,14 @@ def test_memory_of_the_fullest_rank():
         metrics(*ranks(0.02, 0.02))[stragglers.memory_imbalance]
 
 
-def test_stages_of_a_pipeline_are_no_stragglers():
+def test_pipeline_stages_are_not_stragglers():
     made = [replace(each, models=(ModelFact(id=1, parameters=each.process.rank),)) for each in ranks(0.02, 0.08)]
     with pytest.raises(Missing, match="different parts"):
         metrics(*made)[stragglers.slowest_pair]
 
 
 def stacks(*lines):
-    """Stacks of ten seconds: so many in each line of the loop, the rest in the backward pass."""
+    """Return stacks of ten seconds: the given seconds in each line of the loop, the rest in the backward pass."""
     backward = (("train.py", 30, "<module>", ""), ("torch/_tensor.py", 1, "Tensor.backward", "torch"))
     rows = [((("train.py", number, "<module>", ""),), "other", seconds) for number, seconds in lines]
     rows.append((backward, "backward", 10 - sum(seconds for _, seconds in lines)))

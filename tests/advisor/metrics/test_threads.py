@@ -29,7 +29,7 @@ def of(ranks=1, cores=8.0, workers=0.0, **tables):
     return metrics(*[rank(number, **each) for number in range(ranks)], runs=(run,), host_samples=(sample,))
 
 
-def test_what_is_tried_are_powers_of_two_the_cores_and_the_number_there_is():
+def test_tries_powers_of_two_core_count_and_current_number():
     default = FlagsFact(threads=64, threads_from="default")
 
     assert of()[threads_to_try] == (1, 2, 4, 8)
@@ -38,7 +38,7 @@ def test_what_is_tried_are_powers_of_two_the_cores_and_the_number_there_is():
     assert of(ranks=2, flags=default)[threads_to_try] == (1, 2, 4, 64)
 
 
-def test_the_cores_that_workers_use_are_not_there_for_threads():
+def test_cores_used_by_workers_are_not_available_for_threads():
     m = of(workers=5.5)
 
     assert m[cores_for_threads] == 2
@@ -46,20 +46,20 @@ def test_the_cores_that_workers_use_are_not_there_for_threads():
     assert of(workers=8.0)[cores_for_threads] == 1
 
 
-def test_nothing_is_tried_where_nothing_can_be_chosen():
+def test_no_thread_counts_to_try_without_choice():
     assert of(cores=1.0)[threads_to_try] == ()
     assert of(flags=FlagsFact(threads=1, threads_from="program"))[threads_to_try] == ()
     assert of(models=(ModelFact(id=1, devices={"cuda:0": 10}),))[threads_to_try] == ()
 
 
-def test_the_best_is_the_least_of_the_fastest():
+def test_best_is_smallest_of_similarly_fast_counts():
     m = of(threads=ThreadsFact(seconds={1: 0.8, 2: 0.41, 4: 0.4, 8: 0.5}))
 
     assert m[best_threads] == 2
     assert m[thread_gain] == pytest.approx(0.8 / 0.41)
 
 
-def test_a_number_without_cores_is_not_the_best():
+def test_best_count_does_not_exceed_cores():
     m = of(
         cores=2.0, flags=FlagsFact(threads=8, threads_from="default"), threads=ThreadsFact(seconds={1: 2, 2: 3, 8: 1})
     )
@@ -73,12 +73,12 @@ def test_ranks_share_the_machine():
     assert of(ranks=4, flags=FlagsFact(threads=4, threads_from="default"))[thread_demand] == 16
 
 
-def test_computing_is_forward_backward_and_the_optimizer():
+def test_compute_fraction_is_forward_backward_and_optimizer():
     assert of()[compute_fraction] == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize("seconds", [{}, {2: 0.1}, {1: 0.0, 2: 0.1}], ids=["nothing", "not now's", "no time"])
-def test_a_probe_that_tells_nothing(seconds):
+def test_thread_gain_is_missing_without_usable_probe(seconds):
     with pytest.raises(Missing):
         of(threads=ThreadsFact(seconds=seconds))[thread_gain]
 
@@ -89,12 +89,12 @@ def test_what_was_not_measured_is_missing(metric):
         of()[metric]
 
 
-def test_who_set_the_threads_may_be_unknown():
+def test_threads_from_is_missing_if_unknown():
     with pytest.raises(Missing):
         of(flags=FlagsFact(threads=1))[threads_from]
 
 
-def test_the_largest_product():
+def test_largest_matmul():
     fact = MatmulFact(rows=4, inputs=8, outputs=16)
 
     assert of(matmul=fact)[largest_matmul] is fact

@@ -7,7 +7,7 @@ from profiler.schema import DeviceFact, Operator, Window
 
 
 def recorded(moved, phase="optimizer"):
-    """Two steps that end an update of moments and parameters."""
+    """Return metrics of two steps that end with an update of moments and parameters."""
     last = Operator(
         pid=1,
         window=1,
@@ -25,11 +25,11 @@ def recorded(moved, phase="optimizer"):
 
 
 def test_a_fused_update_moves_seven_tensors():
-    a_billion = 2 * 4 * 4e9  # parameters in fp32: three tensors read, one written, twice
+    a_billion = 2 * 4 * 4e9  # fp32 parameters: three tensors read and one written, twice
     assert recorded(a_billion)[fused_update] == pytest.approx(7 * 4e9 / (0.8 * 2.039e12), rel=0.01)
 
 
 @pytest.mark.parametrize("m", [recorded(None), recorded(1e9, phase="forward")])
-def test_without_its_bytes_it_is_not_measured(m):
+def test_fused_update_is_missing_without_bytes(m):
     with pytest.raises(Missing):
         m[fused_update]

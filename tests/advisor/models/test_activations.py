@@ -24,7 +24,7 @@ def test_selective_recomputation(layer: Layer, saving: float, overhead: float):
     assert layer.selective_overhead == pytest.approx(overhead, abs=5e-5)
 
 
-def test_by_the_formula():
+def test_activations_match_published_formula():
     """sbh (34 + 5as/h)."""
     sbh = 2048 * 12288
     assert GPT3.activations() == pytest.approx(sbh * (34 + 80))
@@ -32,12 +32,12 @@ def test_by_the_formula():
     assert GPT3.activations(KeptParts.INPUT) == pytest.approx(2 * sbh)
 
 
-def test_four_bytes_a_number_are_twice_as_many():
+def test_four_byte_elements_double_activations():
     assert GPT3.activations(element=4) == 2 * GPT3.activations()
 
 
 def test_a_layer_of_llamas_width():
-    """The layer that checkpointing every N-th is reckoned with."""
+    """The layer used to estimate checkpointing of every N-th layer."""
     layer = Layer(sequence=4096, batch=1, hidden=4096, heads=32)
     assert layer.activations(KeptParts.NO_SCORES) / 1e6 == pytest.approx(570.4, abs=0.05)
     assert layer.activations(KeptParts.INPUT) / 1e6 == pytest.approx(33.6, abs=0.05)

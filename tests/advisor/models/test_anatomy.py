@@ -1,4 +1,4 @@
-"""Memory at other settings, each a number that can be reckoned by hand."""
+"""Memory at other settings, with numbers that can be computed by hand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RUN = Anatomy(
 )
 
 
-def test_the_present_settings_give_what_was_measured():
+def test_current_settings_reproduce_measurement():
     parts = RUN.parts(NOW)
 
     assert (parts.params, parts.grads, parts.optim, parts.gathered) == (4, 4, 8, 0)
@@ -45,7 +45,7 @@ def test_one_gpu_gathers_nothing():
 
 
 def test_a_checkpointed_block_keeps_its_input_and_one_is_recomputed():
-    assert RUN.parts(replace(NOW, every=1)).activations == pytest.approx(2 + 2)  # 17 x 2 / 17, and one whole
+    assert RUN.parts(replace(NOW, every=1)).activations == pytest.approx(2 + 2)  # 17 inputs of 2 / 17; one block
     assert RUN.parts(replace(NOW, every=17)).activations == pytest.approx(2 / 17 + 34)
 
 
@@ -61,7 +61,7 @@ def test_autocast_holds_copies_of_the_weights_and_smaller_activations():
     assert (parts.gathered, parts.activations) == (2, pytest.approx(0.55 * 34))
 
 
-def test_the_largest_batch_is_that_of_the_rules():
+def test_largest_batch_agrees_with_rules():
     assert RUN.largest(NOW) == slope_of_one(8, 52, 34).largest(100) == 17
     assert replace(RUN, capacity=15).largest(NOW) == 0
     assert replace(RUN, activations=0).largest(NOW) is None

@@ -1,4 +1,4 @@
-"""The vectors of Young's and Daly's papers, and hand-computed spot machines."""
+"""The values in Young's and Daly's papers, and hand-computed spot machines."""
 
 import math
 
@@ -18,14 +18,14 @@ from advisor.models.checkpoint_interval import (
 @pytest.mark.parametrize(
     ("between_failures", "interval", "inflated"), [(1440, 116.7, 1.096), (360, 56.7, 1.220), (15, 9.14, 5.01)]
 )
-def test_dalys_own_examples_in_minutes(between_failures: float, interval: float, inflated: float):
+def test_daly_matches_published_examples(between_failures: float, interval: float, inflated: float):
     tau = daly(5, between_failures)
     assert tau == pytest.approx(interval, rel=1e-3)
     assert inflation(tau, 5, between_failures, 10) == pytest.approx(inflated, rel=1e-3)
 
 
 @pytest.mark.parametrize(("save", "hours", "minutes"), [(5, 2, 4.5), (20, 4, 12.6), (120, 24, 75.9)])
-def test_young_brackets_what_practitioners_do(save: float, hours: float, minutes: float):
+def test_young_interval_of_typical_clusters(save: float, hours: float, minutes: float):
     assert young(save, 3600 * hours) / 60 == pytest.approx(minutes, abs=0.05)
 
 
@@ -49,7 +49,7 @@ def test_too_often_and_too_rarely_both_cost(interval: float, inflated: float):
     assert inflation(interval, 20, 7200, 300) == pytest.approx(inflated, abs=0.0006)
 
 
-def test_where_a_save_takes_longer_than_failures_leave():
+def test_interval_if_save_takes_longer_than_time_between_failures():
     assert daly(30, 15) == daly(40, 15) == 15
 
 

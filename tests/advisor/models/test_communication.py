@@ -7,7 +7,7 @@ from advisor.models.sharding import all_reduce_bytes, zero_bytes
 GRADIENTS, RANKS = 350e6 * 4, 8
 
 
-def test_zero_moves_as_much_but_for_stage_3():
+def test_zero_moves_as_much_as_ddp_except_stage_3():
     volume = all_reduce_bytes(GRADIENTS, RANKS)
     assert volume == pytest.approx(2 * 7 / 8 * 1.4e9)
     assert [zero_bytes(GRADIENTS, RANKS, stage) / volume for stage in range(4)] == pytest.approx([1, 1, 1, 1.5])

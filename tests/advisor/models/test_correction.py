@@ -1,4 +1,4 @@
-"""An effect that trials have shown to be off, alone and within a plan."""
+"""An effect that trials have shown to be inaccurate, alone and within a plan."""
 
 import pytest
 
@@ -17,29 +17,29 @@ def share(effect, state, scenario=Scenario.EXPECTED):
 
 
 @pytest.mark.parametrize("scenario", Scenario)
-def test_alone_it_removes_what_was_found(scenario):
+def test_corrected_effect_alone_removes_measured_share(scenario):
     assert share(corrected(HALF, START, FOUND), START, scenario) == pytest.approx(scenario.of(FOUND))
 
 
-def test_where_half_of_what_it_is_about_is_gone_half_of_the_share_is_left():
-    """Of .1 s the model removes .03; of .08 s with .04 of forward .02 s, a quarter."""
+def test_share_shrinks_with_the_phase_it_targets():
+    """Of .1 s the model removes .03; with .04 s of forward left in .08 s, it removes .02 s, a quarter."""
     after = START.without("forward", 0.02)
 
     assert share(corrected(HALF, START, FOUND), after) == pytest.approx(0.1 * 0.25 / 0.3)
 
 
-def test_what_others_have_brought_it_does_not_bring_once_more():
+def test_gain_taken_by_other_changes_is_not_counted_again():
     after = START.without("forward", 0.06)
 
     assert share(corrected(HALF, START, FOUND), after) == pytest.approx(0.0)
 
 
-def test_a_change_without_a_model_removes_what_was_found_of_any_state():
+def test_change_without_model_removes_measured_share_of_any_state():
     assert share(corrected(nothing, START, FOUND), START.without("forward", 0.06)) == pytest.approx(0.1)
 
 
-def test_where_the_rest_got_short_a_wider_interval_does_not_take_the_whole_step():
-    """bf16 leaves the host's launches as the floor: compiling then brings three times what it would bring alone."""
+def test_wider_interval_does_not_remove_whole_shortened_step():
+    """With bf16, the host's launches are the floor: compiling then saves three times what it would save alone."""
     start = State(phases={"forward": 0.4}, launch=0.27, launch_idle=0.0)
     compiled = in_turn(
         divide("forward", by=(1.1, 1.2, 1.4)),
@@ -52,12 +52,12 @@ def test_where_the_rest_got_short_a_wider_interval_does_not_take_the_whole_step(
 
     wider = [share(corrected(compiled, start, found), after, scenario) for scenario in Scenario]
 
-    assert wider[1] == pytest.approx(share(compiled, after))  # what was found is what the model says
+    assert wider[1] == pytest.approx(share(compiled, after))  # the measured gain is the model's
     assert wider[0] < wider[1] < wider[2] < 0.9
 
 
-def test_of_a_phase_that_got_short_no_more_goes_than_is_left():
-    """40 of 80 % of the exposed communication are to go, of which others have left less than that."""
+def test_correction_scales_gain_limited_by_what_is_left_of_phase():
+    """40 %, at most 80 %, of the exposed communication are to go; other changes have left less than that."""
     start = State(phases={"forward": 0.4, "communication": 0.6})
     hide = remove_seconds("communication", seconds=0.4, shares=(0.0, 0.4, 0.8))
     after = start.without("communication", 0.44).without("forward", 0.24)
@@ -69,11 +69,11 @@ def test_of_a_phase_that_got_short_no_more_goes_than_is_left():
     assert most == pytest.approx(1.25 * 0.5)
 
 
-def test_harm_is_harm():
+def test_measured_harm_stays_harm():
     assert share(corrected(HALF, START, (-0.3, -0.2, -0.1)), START) == pytest.approx(-0.2)
 
 
-def test_a_step_keeps_some_of_its_time():
+def test_removed_share_is_at_most_99_percent():
     assert share(corrected(HALF, START, (0.9, 0.95, 0.999)), START.without("other", 0.02)) <= 0.99
 
 
@@ -85,6 +85,6 @@ def test_a_step_keeps_some_of_its_time():
         State(phases={"forward": 0.1}, workers=Workers(t_w=0.6, u_w=1.0, cores=3, host_cores=4)),
     ],
 )
-def test_a_longer_step_is_longer_in_every_part(state):
+def test_scaling_state_scales_every_part(state):
     assert state.times(3).time == pytest.approx(3 * state.time)
     assert state.times(1) == state

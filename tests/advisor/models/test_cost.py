@@ -5,7 +5,7 @@ import pytest
 from advisor.models.cost import saving
 
 
-def test_a_share_of_step_time_of_every_hundred_hours():
+def test_saving_of_gpu_hours_and_money_per_100_hours():
     assert saving(0.3, None).gpu_hours == pytest.approx(30)
     assert saving(0.3, None).money is None
     assert saving(0.3, 2.5).money == pytest.approx(75)

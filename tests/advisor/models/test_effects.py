@@ -1,4 +1,4 @@
-"""What advice does to a step, by hand-computed steps and by the laws that hold for any."""
+"""Effects of advice on a step: hand-computed steps, and properties that hold for any step."""
 
 from dataclasses import replace
 
@@ -46,7 +46,7 @@ def test_a_share_of_a_phase_is_removed():
     assert times(remove("other", shares=up_to(1))) == pytest.approx([0.095, 0.092, 0.09])
 
 
-def test_a_clock_at_six_tenths_gives_back_up_to_four():
+def test_fixing_clock_at_60_percent_gains_up_to_40_percent():
     """G11: compute x (1 - clock) x (.5/.8/1)."""
     throttled = remove("forward", "backward", "optimizer", shares=up_to(0.4))
     assert times(throttled) == pytest.approx([0.01 + 0.09 * left for left in (0.8, 0.68, 0.6)])
@@ -91,7 +91,7 @@ def test_a_cost_is_the_highest_at_the_low_gain():
     assert times(lengthen("backward", (0.0120, 0.010, 0.009))) == pytest.approx([0.112, 0.11, 0.109])
 
 
-def test_convolutions_are_a_portion_of_the_matrix_products():
+def test_convolutions_are_a_portion_of_matmul_time():
     assert times(divide_matmul((1, 2, 4), portion=0.5)) == pytest.approx([0.1, 0.09, 0.085])
     assert expected(divide_matmul((1, 2, 4), portion=0.5), STEP).matmul == pytest.approx(0.03)
 
@@ -103,7 +103,7 @@ def test_memory_bound_kernels_are_divided_and_launches_saved():
     assert expected(compiled, STEP).membound == pytest.approx(0.0125)
 
 
-def test_a_step_that_the_host_holds_up_gains_by_launching_less():
+def test_launch_bound_step_gains_from_fewer_launches():
     """G05's shape: 60 of 100 ms are idle because launches are late, so the host is the floor."""
     late = State(phases={"forward": 0.04, "backward": 0.06}, launch=0.1, launch_idle=0.06, matmul=0.02)
     assert removed(late, expected(divide_matmul((2, 2, 2)), late)) == 0
@@ -120,12 +120,12 @@ def test_a_relieved_host_alone_changes_nothing():
     assert times(both, late) == pytest.approx([0.05] * 3)
 
 
-def test_a_faster_step_hands_over_batches_no_faster():
+def test_faster_step_does_not_speed_up_h2d_copies():
     state = State(phases={"forward": 0.08, "h2d": 0.02})
     assert times(divide_step((1, 2, 4)), state) == pytest.approx([0.1, 0.06, 0.04])
 
 
-def test_a_skipped_share_of_a_run_takes_all_of_the_step_with_it():
+def test_skipped_share_of_run_removes_all_parts_of_step():
     slow = Workers(t_w=0.4, u_w=1.0, cores=2, host_cores=3)
     state = State(phases={"forward": 0.1}, workers=slow, between={"evaluation": 0.1}, launch=0.05)
     assert times(remove_run((0.1, 0.2, 0.5)), state) == pytest.approx([state.time * left for left in (0.9, 0.8, 0.5)])
@@ -140,17 +140,17 @@ def test_a_skipped_share_of_a_run_takes_all_of_the_step_with_it():
     ],
     ids=["no workers", "slow workers", "as many workers as there are cores"],
 )
-def test_a_share_of_the_wait_goes_however_it_comes_about(state: State):
+def test_share_of_data_wait_is_removed_whatever_its_cause(state: State):
     assert state.time == pytest.approx(0.2)
     assert times(remove_wait((0.3, 0.6, 0.9)), state) == pytest.approx([0.17, 0.14, 0.11])
 
 
-def test_a_stage_of_the_loader_without_workers():
+def test_faster_loader_stage_without_workers():
     state = State(phases={"forward": 0.1}, load=0.1)
     assert times(faster_batches(0.5, (0, 0.5, 1)), state) == pytest.approx([0.2, 0.175, 0.15])
 
 
-def test_another_format_takes_reading_from_batches():
+def test_faster_format_reduces_only_reading_time():
     """t_w (1 - io_share (1 - 1/x)) for x = 1.5, 3, 8."""
     reading = faster_batches(0.6, shares_of((1.5, 3, 8)), reading=True)
     alone = State(phases={"forward": 0.1}, load=0.2)
@@ -234,12 +234,12 @@ NEARLY = 1e-9
 
 
 @given(steps(), effects)
-def test_no_gain_is_negative_or_more_than_everything(state: State, effect: Effect):
+def test_gain_is_between_zero_and_one(state: State, effect: Effect):
     for scenario in Scenario:
         assert -NEARLY <= removed(state, effect(state, scenario)) <= 1 + NEARLY
 
 
-# Where faster batches take another number of workers, contention may make the middle gain the larger one by a little.
+# With another number of workers for faster batches, contention may make the middle gain slightly the larger one.
 @given(steps(), ordered_effects)
 def test_low_expected_and_high_gain_are_in_order(state: State, effect: Effect):
     low, middle, high = (removed(state, effect(state, scenario)) for scenario in Scenario)
@@ -269,7 +269,7 @@ def test_disjoint_phases_may_come_in_any_order(state: State, by: tuple, of: tupl
 
 
 @given(steps(), speedups, speedups)
-def test_the_same_phase_multiplies(state: State, by: tuple, again: tuple):
+def test_effects_on_same_phase_multiply(state: State, by: tuple, again: tuple):
     both = in_turn(divide("forward", by=by), divide("forward", by=again))
     product = tuple(a * b for a, b in zip(by, again, strict=True))
     assert expected(both, state).time == pytest.approx(expected(divide("forward", by=product), state).time)

@@ -1,4 +1,4 @@
-"""The table of GPUs, number by number, and what is derived; TFLOP/s, GB/s and W."""
+"""The table of GPUs, number by number, and derived rates; TFLOP/s, GB/s and W."""
 
 import pytest
 
@@ -45,7 +45,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("name", "fp32", "tf32", "half", "fp8", "fp4", "bandwidth", "watts"), TABLE)
-def test_a_gpu_is_known_by_the_name_its_driver_gives(name, fp32, tf32, half, fp8, fp4, bandwidth, watts):
+def test_gpu_is_found_by_driver_name(name, fp32, tf32, half, fp8, fp4, bandwidth, watts):
     known = peaks(name)
     assert known
     rates = (known.fp32, known.tf32, known.half, known.fp8, known.fp4)
@@ -109,7 +109,7 @@ COUNTED = [
 ]
 
 # Not derivable: L40, A10G and H20, whose tensor cores are cut by a half and by six sevenths, and H100 NVL and H200 NVL,
-# whose sheets reckon with a clock that the power limit leaves (16 %).
+# whose sheets assume a clock that the power limit leaves (16 %).
 
 
 @pytest.mark.parametrize(("name", "capability", "multiprocessors", "clock"), COUNTED, ids=[row[0] for row in COUNTED])
@@ -125,7 +125,7 @@ def test_derived_rates_are_those_of_the_data_sheet(name, capability, multiproces
             assert getattr(computed, kind) == pytest.approx(getattr(sheet, kind), rel=0.15), kind
 
 
-def test_what_cannot_be_derived():
+def test_derives_future_gpus_but_none_without_tensor_cores():
     assert derived("Tesla P40", (6, 1), 30, 1531, None) is None, "no tensor cores"
     newest = derived("NVIDIA Next", (13, 0), 100, None, 4e12)
     assert newest

@@ -14,7 +14,7 @@ from advisor.models.input_pipeline import (
 
 
 def step_time(t_w: float, t_g: float, workers: int, **how: float) -> float:
-    """Both times one after the other without workers, the longer one with them."""
+    """Return the sum of both times without workers, and the longer one with them."""
     return max(t_g, supply(t_w, workers, t_g=t_g, **how)) if workers else t_w + t_g
 
 
@@ -67,10 +67,10 @@ def test_measured_workers_that_compute():
     assert time == pytest.approx(0.0361, rel=0.01)
 
 
-def test_contention_is_expected_at_its_worst_when_workers_outnumber_the_cores():
+def test_worst_contention_is_expected_without_spare_cores():
     assert contention(2, 4) == (1.5, 1.15, 1.0)
     assert contention(4, 4) == (1.5, 1.5, 1.0)
-    # Of workers that sleep nineteen twentieths of their time a twentieth of 15 % is expected.
+    # For workers that sleep 95 % of the time, a twentieth of 15 % is expected.
     assert contention(20, 4, u_w=0.05) == pytest.approx((1.5, 1.0075, 1.0))
 
 
@@ -79,7 +79,7 @@ def test_prefetch_factor_covers_a_slow_batch_within_limits(p99: float, t_g: floa
     assert prefetch_factor(p99, t_g, workers) == wanted
 
 
-def test_handing_over_a_batch():
+def test_time_to_transfer_batch_from_worker():
     assert transfer_time(3e9) == pytest.approx(1.0005)
     assert transfer_time(0, tensors=2) == transfer_time(0, tensors=0) == 0.5e-3
     assert transfer_time(0, tensors=102) == pytest.approx(17.5e-3)

@@ -37,7 +37,7 @@ LLAMA = Layers(number=32, activations=570.4e6, boundary=33.6e6)
         ("fp32", "sgd", 8, 0),
     ],
 )
-def test_bytes_a_parameter(precision: str, optimizer: str, whole: float, state: float):
+def test_bytes_per_parameter(precision: str, optimizer: str, whole: float, state: float):
     each = bytes_each(precision, optimizer)
     assert sum(each) == pytest.approx(whole)
     assert each[2] == pytest.approx(state)
@@ -71,7 +71,7 @@ def test_zero_shards_the_optimizer_first():
 
 
 @pytest.mark.parametrize(("every", "kept"), [(None, 18.25), (4, 14.53), (2, 10.23), (1, 1.64)])
-def test_what_checkpointing_every_nth_layer_keeps(every: int | None, kept: float):
+def test_memory_kept_by_checkpointing_every_nth_layer(every: int | None, kept: float):
     assert LLAMA.kept(every) / GB == pytest.approx(kept, abs=0.01)
 
 
@@ -99,7 +99,7 @@ def test_layers_of_measured_activations():
     assert layers(32, 32 * 570.4e6).boundary == pytest.approx(33.6e6, rel=0.003)
 
 
-def test_the_largest_batch_from_two():
+def test_largest_batch_from_two_measurements():
     line = slope((8, 21e9), (16, 31e9))
     assert (line.fixed, line.each) == (11e9, 1.25e9)
     assert line.largest(79e9) == 49
@@ -107,12 +107,12 @@ def test_the_largest_batch_from_two():
     assert line.peak(49) <= 0.92 * 79e9 < line.peak(50)
 
 
-def test_the_largest_batch_from_one_errs_on_the_safe_side():
+def test_largest_batch_from_one_measurement_is_conservative():
     assert slope_of_one(16, 31e9, 22e9).largest(79e9) <= slope((8, 21e9), (16, 31e9)).largest(79e9)
 
 
-def test_gradients_stay_from_one_micro_batch_to_the_next():
-    """Of 79 now, 20 are activations beside 4 of gradients, or 24 before there are any."""
+def test_gradients_persist_across_micro_batches():
+    """Of the 79 in use, 20 are activations next to 4 of gradients, or 24 before there are any gradients."""
     cut = slope_of_one(16, 79, 20, staying=4)
 
     assert cut.peak(16) == 79 + 4
@@ -125,7 +125,7 @@ def test_checkpointing_for_throughput(fixed: float, ratio: float):
     assert checkpoint_throughput(fixed, 10, 4, 16) == pytest.approx(ratio, abs=0.005)
 
 
-def test_a_larger_batch_shares_what_is_fixed():
+def test_larger_batch_amortizes_fixed_cost():
     assert checkpoint_throughput(40, 10, 4, 16, recompute=1) == pytest.approx(16 * 80 / (4 * 200))
     assert checkpoint_throughput(0, 10, 4, 16, recompute=1) == pytest.approx(1)
 

@@ -1,4 +1,4 @@
-"""Operators against the peaks of a GPU, by hand."""
+"""Operators compared with the peaks of a GPU, computed by hand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def of(kind, arithmetic, seconds, flop, moved, kernels=1.0, peaks=GPU, amd=False
     )
 
 
-def test_a_matmul_bound_by_computing():
+def test_compute_bound_matmul():
     found = of("matmul", "bf16", 0.002, 320e9, 1e9)  # 1 ms at the peak, 0.5 ms of bytes
 
     assert (found.bound, found.share) == ("compute", pytest.approx(0.5))
@@ -31,18 +31,18 @@ def test_a_matmul_bound_by_computing():
     assert found.gain == pytest.approx(0.002 - 0.001 / TYPICAL["matmul"].compute)
 
 
-def test_a_normalization_bound_by_memory():
+def test_memory_bound_normalization():
     found = of("normalization", "bf16", 0.004, 5e9, 4e9)
 
     assert (found.bound, found.share) == ("memory", pytest.approx(0.5))
     assert found.gain == pytest.approx(0.004 - 0.002 / TYPICAL["normalization"].memory)
 
 
-def test_what_attains_more_than_its_kind_gains_nothing():
+def test_kernel_faster_than_typical_has_no_gain():
     assert of("matmul", "bf16", 0.0011, 320e9, 1e9).gain == 0.0
 
 
-def test_what_is_shorter_than_an_empty_kernel_is_bound_by_latency_and_has_no_gain():
+def test_kernel_shorter_than_empty_one_is_latency_bound_without_gain():
     found = of("matmul", "bf16", 100e-6, 1e6, 1e4, kernels=10)
 
     assert (found.bound, found.gain) == ("latency", None)
@@ -51,7 +51,7 @@ def test_what_is_shorter_than_an_empty_kernel_is_bound_by_latency_and_has_no_gai
 
 
 def test_fp32_above_its_peak_is_tf32():
-    found = of("matmul", "fp32", 0.002, 160e9, 1e9)  # 80 TFLOP/s of 20 in fp32
+    found = of("matmul", "fp32", 0.002, 160e9, 1e9)  # 80 TFLOP/s where the fp32 peak is 20
 
     assert found.share == pytest.approx(0.5)
 

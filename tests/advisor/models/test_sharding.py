@@ -1,4 +1,4 @@
-"""What frameworks say of themselves; GB = 1e9, GiB = 2^30 bytes."""
+"""The frameworks' own figures; GB = 1e9, GiB = 2^30 bytes."""
 
 import pytest
 from hypothesis import given
@@ -28,7 +28,7 @@ def test_deepspeeds_estimators(estimate, gpu: float, host: float):
     assert estimate.host / GIB == pytest.approx(host, abs=0.01)
 
 
-def test_one_gpu_asks_the_host_for_its_state_only():
+def test_one_gpu_needs_host_memory_only_for_its_state():
     alone = DeepSpeedEstimate(parameters=1e9, gpus=1)
     assert alone.stage_2(offload=True).host == pytest.approx(16e9 * 1.5)
     assert alone.stage_3(offload=True, offload_parameters=True).host == pytest.approx(18e9 * 1.5)
@@ -52,7 +52,7 @@ def test_the_time_of_an_offloaded_optimizer():
     st.integers(1, 4096),
     st.integers(1, 4096),
 )
-def test_a_higher_stage_and_more_ranks_never_take_more(
+def test_higher_stage_or_more_ranks_never_take_more_memory(
     weights: float, grads: float, optim: float, ranks: int, more: int
 ):
     whole = States(weights, grads, optim)

@@ -47,7 +47,7 @@ def test_disjoint_phases_compose():
 
 
 def test_a_chain_of_loader_precision_and_optimizer():
-    """A100, 12 cores, ms: 80 wait + 70 fp32 products at 16 TFLOP/s + 25 memory-bound + 10 optimizer + 15 idle."""
+    """A100, 12 cores, ms: 80 wait + 70 fp32 matmuls at 16 TFLOP/s + 25 memory-bound + 10 optimizer + 15 idle."""
     assert A100
     start = State(
         phases={"forward": 0.040, "backward": 0.070, "optimizer": 0.010}, supply=0.200, matmul=0.070, membound=0.025
@@ -75,7 +75,7 @@ def test_a_chain_of_loader_precision_and_optimizer():
     assert removed(expected, fused) == pytest.approx(0.101, abs=0.0005), "in the plan"
     assert start.time / fused.time == pytest.approx(4.5, abs=0.01)
 
-    # Precision and optimizer are disjoint phases: the other way round they end at the same time.
+    # Precision and optimizer are disjoint phases: in the other order, the result is the same.
     swapped = half(fuse(supplied, Scenario.EXPECTED), Scenario.EXPECTED)
     assert swapped.time == pytest.approx(fused.time)
 
@@ -96,7 +96,7 @@ def test_the_host_cannot_launch_faster():
     assert state.without("forward", 0.06).time == pytest.approx(0.09)
 
 
-def test_what_falls_between_steps_is_not_hidden_by_a_floor():
+def test_time_between_steps_is_not_hidden_by_a_floor():
     state = State(phases={"forward": 0.1}, supply=0.2, between={"evaluation": 0.05})
     assert state.compute == pytest.approx(0.1)
     assert state.time == pytest.approx(0.25)

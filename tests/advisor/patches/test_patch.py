@@ -1,4 +1,4 @@
-"""Patches of many forms of source: what is edited, what stays byte for byte, and what is refused."""
+"""Patches for many forms of source: what is edited, what stays the same byte for byte, and what is refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from advisor.rules.base import Intervention, Safety
 WORKERS = {"num_workers": 2, "persistent_workers": True}
 IMPORT = "from torch.utils.data import DataLoader\n"
 
-# Name: the source, the line of the loader, what its edited lines are.
+# Name: the source, the line of the loader, its edited lines.
 LOADERS: dict[str, tuple[str, int, str]] = {
     "no keyword": (IMPORT + "l = DataLoader(d)\n", 2, "l = DataLoader(d, num_workers=2, persistent_workers=True)\n"),
     "keyword": (
@@ -157,7 +157,7 @@ def test_a_loader_gets_its_arguments_and_nothing_else_changes(form: str, tmp_pat
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_other_encodings_stay(encoding: str, tmp_path: Path) -> None:
+def test_file_encoding_is_preserved(encoding: str, tmp_path: Path) -> None:
     text = {"latin-1": "größer", "utf-8-sig": "größer", "euc-jp": "日本"}[encoding]
     source = f'{ENCODINGS[encoding]}# {text}\n{IMPORT}l = ("{text}", DataLoader(d))\n'.encode(encoding)
     file = tmp_path / "train.py"
@@ -167,7 +167,7 @@ def test_other_encodings_stay(encoding: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", REFUSED)
-def test_what_cannot_be_written_for_sure_is_not_written(form: str, tmp_path: Path) -> None:
+def test_uncertain_loader_patch_is_refused(form: str, tmp_path: Path) -> None:
     source, line = REFUSED[form]
     file = tmp_path / "train.py"
     file.write_bytes(source.encode())
@@ -175,7 +175,7 @@ def test_what_cannot_be_written_for_sure_is_not_written(form: str, tmp_path: Pat
         patch(loader(file, line, **WORKERS), ("train.py",), str(tmp_path))
 
 
-def test_no_worker_takes_what_needs_workers_away(tmp_path: Path) -> None:
+def test_zero_workers_resets_arguments_that_need_workers(tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text(IMPORT + "l = DataLoader(d, num_workers=8, prefetch_factor=4, persistent_workers=True)\n")
     diff = patch(loader(file, 2, num_workers=0, prefetch_factor=2), ("train.py",), str(tmp_path)).diff
@@ -254,7 +254,7 @@ def test_a_script_gets_the_setting(form: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", SCRIPTS_REFUSED)
-def test_a_script_in_which_no_line_is_the_one_stays(form: str, tmp_path: Path) -> None:
+def test_script_without_unambiguous_line_is_not_patched(form: str, tmp_path: Path) -> None:
     name, settings, source = SCRIPTS_REFUSED[form]
     (tmp_path / "train.py").write_text(source)
     with pytest.raises(NoPatch):
@@ -272,7 +272,7 @@ def test_only_a_python_file_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_git_applies_each_of_them(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    """All files in one repository and one patch, with names that git quotes; the result is Python again."""
+    """All files are in one repository and one patch, with names that git quotes; the result is still valid Python."""
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     folder, diffs = tmp_path / "a folder" / 'od"d', b""
     folder.mkdir(parents=True)

@@ -21,7 +21,7 @@ MIB = 1024**2
         ("4090", "RTX 4090", 24564),
     ],
 )
-def test_any_spelling_will_do(name, known, mib):
+def test_device_is_found_by_any_spelling(name, known, mib):
     found = device(name)
 
     assert found.name == known
@@ -29,7 +29,7 @@ def test_any_spelling_will_do(name, known, mib):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_one_has_its_data_sheet(name):
+def test_every_device_has_data_sheet(name):
     found = device(name)
 
     assert found.peaks is not None
@@ -45,7 +45,7 @@ def test_every_one_has_its_data_sheet(name):
         ("x", "Known"),
     ],
 )
-def test_what_is_not_in_the_table_is_told_with_what_is_near(name, suggestion):
+def test_unknown_device_suggests_similar_names(name, suggestion):
     with pytest.raises(ProfilerError) as raised:
         device(name)
 

@@ -1,4 +1,4 @@
-"""How often to save: against Daly 2006 and hand-computed numbers. Times in seconds."""
+"""How often to save: compared with Daly 2006 and hand-computed numbers. Times in seconds."""
 
 import pytest
 
@@ -12,8 +12,8 @@ HOUR = 3600.0
     ("save", "restart", "mtbf", "best", "inflated"),
     [(5, 10, 1440, 116.7, 1.096), (5, 10, 360, 56.7, 1.220), (5, 10, 15, 9.14, 5.01)],
 )
-def test_the_best_interval_is_dalys(save, restart, mtbf, best, inflated):
-    """His own numbers, in minutes."""
+def test_best_interval_follows_daly(save, restart, mtbf, best, inflated):
+    """Daly's own numbers, in minutes."""
     plan = IntervalPlan(between_failures=60 * mtbf, save=60 * save, restart=60 * restart)
 
     assert plan.best / 60 == pytest.approx(best, rel=0.001)
@@ -35,7 +35,7 @@ def test_spot_pays_where_failures_are_rare():
     assert "0.98 instead of 2.50, on all 8 of them 7.87 instead of 20.00" in plan.verdict
 
 
-def test_spot_does_not_where_they_are_frequent():
+def test_spot_does_not_pay_where_failures_are_frequent():
     plan = IntervalPlan(between_failures=1800, save=60, restart=600, discount=0.3)
 
     assert plan.best == pytest.approx(426, abs=1)
@@ -53,7 +53,7 @@ def test_without_a_discount_there_is_no_verdict():
     assert any("--restart-cost" in remark for remark in plan.remarks)
 
 
-def test_what_another_interval_costs():
+def test_table_shows_cost_of_other_intervals():
     plan = IntervalPlan(between_failures=7200, save=20, restart=300, interval=1800)
     table = {interval: inflated for interval, inflated, _ in plan.table}
 
@@ -63,20 +63,20 @@ def test_what_another_interval_costs():
     assert any("1.2 times" in remark and "6.3%" in remark for remark in plan.remarks)
 
 
-def test_an_interval_longer_than_failures_allow_is_told():
+def test_too_long_interval_gets_a_remark():
     plan = IntervalPlan(between_failures=7200, save=20, interval=10000 * HOUR)
 
-    assert any("2 h between" in remark and "endless" in remark for remark in plan.remarks)
+    assert any("2 h between" in remark and "infinitely" in remark for remark in plan.remarks)
 
 
-def test_any_nodes_failure_ends_the_job():
+def test_mtbf_is_divided_by_number_of_nodes():
     plan = IntervalPlan(between_failures=40 * HOUR, save=20, nodes=20)
 
     assert plan.mtbf == pytest.approx(2 * HOUR)
     assert plan.best == pytest.approx(IntervalPlan(between_failures=2 * HOUR, save=20).best)
 
 
-def test_asynchronous_saves_are_more_frequent_and_cheaper_but_one_at_a_time():
+def test_async_saves_are_more_frequent_and_cheaper_but_do_not_overlap():
     plan = IntervalPlan(between_failures=2 * HOUR, save=60, restart=300, async_save=2)
     slow = IntervalPlan(between_failures=2 * HOUR, save=1200, restart=300, async_save=2)
 
@@ -93,7 +93,7 @@ def test_asynchronous_saves_are_more_frequent_and_cheaper_but_one_at_a_time():
         {"between_failures": 60, "save": 1, "restart": 1e6},
     ],
 )
-def test_what_cannot_be_is_told_with_what_to_do(wrong):
+def test_impossible_input_gives_message_and_remedy(wrong):
     with pytest.raises(ProfilerError) as raised:
         IntervalPlan(**wrong)
 

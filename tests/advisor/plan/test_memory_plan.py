@@ -1,4 +1,4 @@
-"""What fits: the accounts against published and hand-computed numbers, and the smallest change. GB is 1e9 bytes."""
+"""What fits: memory compared with published and hand-computed numbers, and the smallest change. GB is 1e9 bytes."""
 
 from dataclasses import replace
 
@@ -44,7 +44,7 @@ def test_zero_by_stage_with_a_master_copy(parameters, gpus, expected):
     assert totals(plan) == pytest.approx(expected, rel=0.003)
 
 
-def test_18_gb_of_optimizer_become_2_25():
+def test_zero_1_shards_18_gb_of_optimizer_state_to_2_25():
     plain, sharded = planned(precision="bf16-master").accounts[:2]
 
     assert plain.states.optimizer / GB == pytest.approx(18)
@@ -65,14 +65,14 @@ def test_18_gb_of_optimizer_become_2_25():
         ("fp32", "sgd-momentum", 12),
     ],
 )
-def test_bytes_a_parameter(precision, optimizer, whole):
+def test_bytes_per_parameter(precision, optimizer, whole):
     plan = planned(1e9, gpus=1, precision=precision, optimizer=optimizer)
 
     assert plan.plain.states.total / GB == pytest.approx(whole)
     assert plan.plain.transient == (2e9 if precision in ("bf16", "fp16") else 0)
 
 
-def test_adafactor_is_next_to_nothing_and_needs_a_shape():
+def test_adafactor_state_is_tiny_and_needs_hidden_size():
     """Rows and columns of a square matrix of 4096: 2 x 4 bytes x 4096 over 4096^2 parameters."""
     model = Model(parameters=4096**2, optimizer="adafactor", precision="fp32", hidden=4096)
 
@@ -98,7 +98,7 @@ def test_8_bit_moments():
         (Placement(3, Offload.OPTIMIZER), 0.78, 127.45),
     ],
 )
-def test_deepspeeds_own_estimators(placement, gpu, host):
+def test_estimates_match_deepspeed(placement, gpu, host):
     """2851M parameters, the largest layer 32M, 8 GPUs, in GiB, from DeepSpeed's documentation."""
     model = Model(parameters=2851e6, precision="bf16-master", largest_unit=32e6)
     found = account(model, cluster(), placement)
@@ -110,7 +110,7 @@ def test_deepspeeds_own_estimators(placement, gpu, host):
     )
 
 
-def test_deepspeeds_offload_is_ours():
+def test_offload_agrees_with_deepspeed():
     """2 psi of weights on the GPU, 2 psi / D at stage 3."""
     model = Model(parameters=2851e6, precision="bf16-master", largest_unit=32e6)
     for stage in (2, 3):
@@ -127,7 +127,7 @@ def test_llama_8b_under_fsdp():
     assert found.least / GB == pytest.approx(16.93, abs=0.005)
 
 
-def test_under_autocast_zero_2_is_fsdps_sharded_fp32_weights_and_a_gathered_copy():
+def test_zero_2_under_autocast_has_sharded_fp32_weights_and_gathered_copy():
     found = account(Model(parameters=1.5e9), cluster(), Placement(2))
 
     assert found.states.total / GB == pytest.approx(3.0)
@@ -135,14 +135,14 @@ def test_under_autocast_zero_2_is_fsdps_sharded_fp32_weights_and_a_gathered_copy
 
 
 @pytest.mark.parametrize(("per_node", "seconds"), [(1, 0.765), (8, (0.24 + 8 * 0.525) / 8)])
-def test_offloading_takes_the_bus_and_the_hosts_memory(per_node, seconds):
-    """1.5e9 parameters over 25 GB/s, and through 80 GB/s that the GPUs of a node share."""
+def test_offload_time_depends_on_bus_and_host_bandwidth(per_node, seconds):
+    """1.5e9 parameters over 25 GB/s, and over 80 GB/s shared by the GPUs of a node."""
     found = account(Model(parameters=1.5e9), cluster(gpus=per_node), Placement(2, Offload.OPTIMIZER))
 
     assert found.offload_time == pytest.approx(seconds, abs=0.001)
 
 
-def test_stage_3_sends_half_as_much_again():
+def test_stage_3_communicates_50_percent_more():
     plan = planned()
 
     assert plan.accounts[2].sent == plan.accounts[0].sent == pytest.approx(2 * 7 / 8 * 6e9)
@@ -154,8 +154,8 @@ def gpt3(*, flash: bool) -> Activations:
     return of_shape(layer=layer, number=96, vocabulary=None, flash=flash, element=2)
 
 
-def test_gpt_3s_activations():
-    """Korthikanti et al.: 2.869 GB a layer; of full recomputation the inputs are 4.83, and one layer is computed."""
+def test_gpt_3_activations():
+    """Korthikanti et al.: 2.869 GB per layer; with full recomputation, 4.83 of inputs, and one layer is computed."""
     found = gpt3(flash=False)
 
     assert found.whole / GB == pytest.approx(275.4, abs=0.05)
@@ -165,7 +165,7 @@ def test_gpt_3s_activations():
     assert found.kept(every(1)) / GB == pytest.approx(4.83 + 2.869, abs=0.01)
 
 
-def test_flash_attention_leaves_nothing_to_select():
+def test_no_selective_checkpointing_with_flash_attention():
     found = gpt3(flash=True)
 
     assert found.whole == pytest.approx(gpt3(flash=False).selective)
@@ -197,8 +197,8 @@ def test_the_n_that_frees_what_is_needed(need, number):
     assert found.least(1, found.whole - need) == every(number)
 
 
-def test_logits_are_in_it():
-    """6 bytes x 8192 tokens x 128256 words: 6.30 GB; at fp32 8 bytes."""
+def test_activations_include_logits():
+    """6 bytes x 8192 tokens x 128256 words: 6.30 GB; in fp32, 8 bytes."""
     layer = Layer(sequence=8192, batch=1, hidden=4096, heads=32)
     for element, expected in ((2, 6.30), (4, 8.41)):
         bare = of_shape(layer=layer, number=2, vocabulary=None, flash=True, element=element)
@@ -208,7 +208,7 @@ def test_logits_are_in_it():
 
 
 @given(st.integers(1, 100), st.floats(1e6, 1e11), st.floats(-1e10, 1e12), st.integers(1, 64))
-def test_the_chosen_checkpointing_fits_and_none_only_if_full_does_not(number, each, room, batch):
+def test_chosen_checkpointing_fits_or_full_checkpointing_does_not(number, each, room, batch):
     found = measured(each, number)
     chosen = found.least(batch, room)
 
@@ -218,8 +218,8 @@ def test_the_chosen_checkpointing_fits_and_none_only_if_full_does_not(number, ea
         assert batch * found.kept(chosen) <= room
 
 
-def test_a_batch_from_two_peaks():
-    """8 -> 21 GB, 16 -> 31 GB, 79 GB: F 11, each 1.25, 49 samples, 48 as a multiple of 8."""
+def test_largest_batch_from_two_peaks():
+    """8 -> 21 GB, 16 -> 31 GB, 79 GB: F is 11, each sample 1.25; 49 samples fit, 48 as a multiple of 8."""
     found = of_peaks(((16, 31e9), (8, 21e9)), 0.92 * 79e9)
 
     assert (found.line.fixed / GB, found.line.each / GB) == pytest.approx((11, 1.25))
@@ -229,12 +229,12 @@ def test_a_batch_from_two_peaks():
 @pytest.mark.parametrize(
     "peaks", [((8, 21e9),), ((8, 21e9), (8, 22e9)), ((8, 21e9), (16, 20e9)), ((8, 1e9), (16, 3e9))]
 )
-def test_peaks_that_say_nothing(peaks):
+def test_uninformative_peaks_are_refused(peaks):
     with pytest.raises(ProfilerError):
         of_peaks(peaks, 79e9)
 
 
-# The smallest change. Without other activations than these, what fits is settled by hand.
+# The smallest change. Without other activations than these, what fits can be computed by hand.
 SAMPLE = measured(1e9, 10)
 
 
@@ -272,8 +272,9 @@ def test_the_smallest_change_that_fits(memory, placement, optimizer, checkpointi
     assert plan.used(choice) <= memory * GB
 
 
-def test_nothing_fits_and_how_many_gpus_would():
-    """No offload to so small a host. 8 bits, all sharded and recomputed: 15.045 GB over D, and 0.2 + 0.154 GB each."""
+def test_says_how_many_gpus_are_needed_if_nothing_fits():
+    """The host is too small for offload. 8 bits, all sharded and recomputed: 15.045 GB / D, plus 0.2 + 0.154 GB
+    each."""
     plan = planned(memory=2 * GB, reserve=0.0, host=10 * GB, activations=SAMPLE, unit=50e6)
 
     assert plan.choice is None
@@ -290,7 +291,7 @@ def test_nothing_fits_and_how_many_gpus_would():
     )
 
 
-def test_no_number_of_gpus_holds_a_sample_that_is_too_large():
+def test_too_large_sample_fits_no_number_of_gpus():
     plan = planned(memory=2 * GB, activations=measured(100e9, 2), unit=50e6)
 
     assert plan.choice is None
@@ -298,7 +299,7 @@ def test_no_number_of_gpus_holds_a_sample_that_is_too_large():
     assert advice.headline(plan)
 
 
-def test_one_gpu_has_nobody_to_share_with():
+def test_one_gpu_has_no_zero_stages():
     plan = planned(gpus=1)
 
     assert {one.placement.stage for one in plan.accounts if one.placement.offload is Offload.NOTHING} == {0}
@@ -320,7 +321,7 @@ def test_without_activations_only_states_are_planned_and_it_says_so():
     assert "activations" in advice.headline(plan)
 
 
-def test_a_unit_that_is_not_known_is_not_zero():
+def test_unknown_unit_size_is_not_taken_as_zero():
     known, unknown = planned(unit=50e6).accounts[3], planned().accounts[3]
 
     assert known.transient == pytest.approx(0.2e9)
@@ -340,14 +341,14 @@ def test_the_largest_micro_batch_fits_and_one_more_does_not():
 @pytest.mark.parametrize(
     ("target", "micro", "steps", "of", "total"), [(512, 4, 16, 4, 512), (100, 4, 4, 4, 128), (8, 4, 1, 1, 8)]
 )
-def test_accumulation_makes_the_target(target, micro, steps, of, total):
+def test_accumulation_reaches_target_batch(target, micro, steps, of, total):
     plan = planned(activations=SAMPLE, unit=50e6, micro_batch=micro, target_batch=target)
     found = plan.accumulation
 
     assert (found.steps, found.micro_batch, found.total) == (steps, of, total)
 
 
-def test_a_shape_that_does_not_match_its_parameters_is_told():
+def test_shape_that_does_not_match_parameters_is_reported():
     model = Model(parameters=1.5e9, layers=24, hidden=2048, sequence=1024)
 
     assert model.unmatched is None
@@ -369,7 +370,7 @@ def test_a_shape_that_does_not_match_its_parameters_is_told():
         lambda: Model(parameters=1e6, layers=2, hidden=100, heads=3, sequence=8).activations,
     ],
 )
-def test_what_cannot_be_is_told_with_what_to_do(wrong):
+def test_impossible_input_gives_message_and_remedy(wrong):
     with pytest.raises(ProfilerError) as raised:
         wrong()
 

@@ -1,4 +1,4 @@
-"""Amounts as people write them."""
+"""Quantities as people write them."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_sizes(text, value):
 @pytest.mark.parametrize(
     ("text", "value"), [("24GB", 24 * GIB), ("24 GiB", 24 * GIB), ("23034MiB", 23034 * 1024**2), ("79e9", 79e9)]
 )
-def test_a_cards_gb_is_what_its_driver_counts(text, value):
+def test_gpu_memory_in_gb_is_read_as_gib(text, value):
     assert capacity(text) == value
 
 
@@ -88,13 +88,13 @@ def test_rates_and_peaks():
         ("peak", "8:21"),
     ],
 )
-def test_what_is_no_amount_is_told_with_a_way_to_write_it(read, text):
+def test_invalid_amount_error_shows_how_to_write_it(read, text):
     with pytest.raises(ValueError, match=r"\w\. \w|\. Give|Write") as raised:
         getattr(quantities, read)(text)
 
     assert repr(text) in str(raised.value) or repr(text.partition(":")[2]) in str(raised.value)
 
 
-def test_bytes_are_printed_in_gb_of_a_thousand_million():
+def test_bytes_are_printed_in_decimal_gb():
     assert (gb(5.625e9), gb(0.78e9), gb(2560e9)) == ("5.62", "0.78", "2,560")
     assert (parameters(1.5e9), parameters(350e6), parameters(8.03e9)) == ("1.5B", "350M", "8.03B")

@@ -1,4 +1,4 @@
-"""What is advised as lines of torch, JSON and YAML: they can be read, and say what the plan says."""
+"""Advice as lines of torch, JSON and YAML: they parse, and match the plan."""
 
 import ast
 import json
@@ -26,7 +26,7 @@ def by_tool(plan):
     return {one.tool: one for one in settings(plan)}
 
 
-def test_every_setting_can_be_read_or_says_why_there_is_none(subtests):
+def test_every_setting_is_valid_or_says_why_there_is_none(subtests):
     for memory, precision, gpus, optimizer in product(
         [40, 27, 10, 6.9, 6.1, 4.5, 1.6, 0.5], PRECISIONS, [1, 8], OPTIMIZERS
     ):
@@ -52,7 +52,7 @@ def check(one, plan):
     assert max(map(len, one.code.splitlines())) <= 78
 
 
-def test_stage_1_is_torchs_zero_redundancy_optimizer():
+def test_stage_1_uses_zero_redundancy_optimizer():
     found = by_tool(planned(27))
 
     assert "ZeroRedundancyOptimizer(" in found["torch"].code
@@ -77,7 +77,7 @@ def test_checkpointing_every_nth_block():
     assert code.index("checkpoint_wrapper(blocks") < code.index("fully_shard(block")
 
 
-def test_8_bits_under_fsdp_are_torchaos():
+def test_8_bit_optimizer_under_fsdp_uses_torchao():
     found = by_tool(planned(6.1))
 
     assert "torchao.optim.AdamW8bit(model.parameters(), lr=lr)" in found["torch"].code
@@ -95,20 +95,20 @@ def test_offload():
     assert "offload_param" in json.loads(everything["DeepSpeed"].code)["zero_optimization"]
 
 
-def test_weights_that_are_16_bit_alone_get_their_master_copy_on_the_host():
+def test_pure_bf16_weights_enable_bf16():
     found = by_tool(planned(4, gpus=1, precision="pure-bf16"))
 
     assert json.loads(found["DeepSpeed"].code)["bf16"] == {"enabled": True}
     assert "mixed_precision: bf16" in found["accelerate"].code
 
 
-def test_batches_are_the_plans():
+def test_batch_sizes_match_plan():
     config = json.loads(by_tool(planned(40, target_batch=512, micro_batch=4))["DeepSpeed"].code)
 
     assert (config["train_micro_batch_size_per_gpu"], config["gradient_accumulation_steps"]) == (4, 16)
 
 
-def test_a_master_copy_is_deepspeeds():
+def test_master_copy_requires_deepspeed():
     found = by_tool(planned(20, precision="bf16-master"))
 
     assert found["torch"].code is None

@@ -1,4 +1,4 @@
-"""What may be asked of a run's memory: all that was measured, and for the rest the reason."""
+"""Questions about a run's memory: any setting that was measured, and for the rest the reason."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def run(changes=None):
 
 
 def values(asked, name):
-    """What the control of that name offers."""
+    """Return the choices of the control with that name."""
     (control,) = (control for control in asked.controls if control.name == name)
     return [value for value, _ in control.choices]
 
 
-def test_all_may_be_asked_of_a_run_that_was_measured_whole():
+def test_fully_measured_run_has_all_what_if_controls():
     asked = what_if(run())
 
     assert asked.fixed == ()
@@ -49,7 +49,7 @@ def test_all_may_be_asked_of_a_run_that_was_measured_whole():
     assert values(asked, "autocast") == ["", "yes"]
 
 
-def test_of_a_sharded_run_the_parts_at_its_own_settings_are_those_measured():
+def test_sharded_run_at_its_own_settings_reproduces_measurement():
     sharded = replace(FLAGS, autocast=False, fsdp=True, zero_stage=3)
     asked = what_if(run({settings.flags: sharded, settings.world_size: 4}))
     parts = asked.anatomy.parts(asked.anatomy.now)
@@ -60,7 +60,7 @@ def test_of_a_sharded_run_the_parts_at_its_own_settings_are_those_measured():
     assert parts.total == pytest.approx(64 * GB)
 
 
-def test_of_a_run_that_shards_within_groups_the_whole_is_what_a_group_holds():
+def test_states_of_hybrid_sharded_run_are_those_of_one_group():
     sharded = replace(FLAGS, autocast=False, fsdp=True, zero_stage=3)
     hybrid = replace(FP32, data_parallel=8, shards=2)
     asked = what_if(run({settings.flags: sharded, settings.world_size: 8, settings.model: hybrid}))
@@ -79,28 +79,28 @@ def test_of_a_run_that_shards_within_groups_the_whole_is_what_a_group_holds():
         ({settings.flags: replace(FLAGS, autocast=False, checkpointing=True)}, "Activation checkpointing: it is"),
         ({settings.flags: FLAGS}, "Precision: the run already uses 16 bits."),
         ({settings.model: replace(FP32, dtypes={"bfloat16": 10**9})}, "Optimizer: the state of other optimizers"),
-        ({settings.optimizer: replace(ADAM, name="Shampoo")}, "Optimizer: the state of Shampoo is not"),
+        ({settings.optimizer: replace(ADAM, name="Shampoo")}, "Optimizer: the state size of Shampoo is unknown"),
         ({settings.world_size: 8}, "GPUs and ZeRO: the ranks do not train one model"),
         ({settings.world_size: 8, settings.flags: replace(FLAGS, fsdp=True)}, "GPUs and ZeRO: whether FSDP shards"),
     ],
 )
-def test_what_was_not_measured_may_not_be_asked_and_the_reason_is_told(changes, begin):
+def test_unmeasured_control_is_fixed_with_a_reason(changes, begin):
     assert [reason for reason in what_if(run(changes)).fixed if reason.startswith(begin)]
 
 
-def test_a_control_without_its_measurement_has_no_choices():
+def test_control_without_measurement_is_left_out():
     asked = what_if(run({settings.world_size: 8, settings.optimizer: Missing("No optimizer", "Wait.")}))
 
     assert {control.name for control in asked.controls} == {"every", "autocast"}
     assert asked.anatomy.states.total == 16 * GB
 
 
-def test_without_the_drivers_memory_the_rest_is_what_the_allocator_cached():
+def test_rest_is_allocator_cache_without_driver_memory():
     asked = what_if(run({memory.mem_headroom: Missing("No driver", "Install it.")}))
 
     assert asked.anatomy.rest == 1 * GB
 
 
-def test_nothing_may_be_asked_where_no_gpu_was_measured():
+def test_what_if_is_missing_without_gpu():
     with pytest.raises(Missing):
         what_if(cpu_metrics(phases={}))

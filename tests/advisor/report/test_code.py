@@ -1,4 +1,4 @@
-"""What stacks say in a report: trees of calls, source with heat, and the first sentence."""
+"""Stacks in a report: trees of calls, source with heat, and the first sentence."""
 
 import os
 import time
@@ -34,7 +34,7 @@ def test_stacks_of_no_time_make_no_tree():
     assert _trees([stack(("t.py", 1, "main", ""), total=0.0)]) == ()
 
 
-def test_source_is_shown_only_as_it_ran(tmp_path):
+def test_source_is_shown_only_if_unchanged_and_without_secrets(tmp_path):
     path = tmp_path / "train.py"
     path.write_text("def f():\n    x = 1\n    api_key = 'sk-abcdefghijklmnopqrstuvwxyz123456'\n")
     rows = [stack((str(path), 2, "f", ""))]
@@ -47,7 +47,7 @@ def test_source_is_shown_only_as_it_ran(tmp_path):
     assert source(str(tmp_path), time.time() + 1) is None
 
 
-def test_no_other_file_is_shown(tmp_path):
+def test_non_python_files_and_links_are_not_shown(tmp_path):
     secret, link = tmp_path / "id_rsa", tmp_path / "link.py"
     secret.write_text("private\n")
     link.symlink_to(secret)
@@ -67,14 +67,14 @@ def report(**changes):
     return replace(golden(), **{"code": stacks, "phases": phases, "advice": (), **changes})
 
 
-def test_the_first_sentence_ends_on_the_line():
+def test_diagnosis_ends_with_hottest_line():
     assert "66%" in diagnosis(report())
     assert diagnosis(report()).endswith("train.py:2.")
     assert conclude(report()).kind == "unexplained"
 
 
 @pytest.mark.parametrize(("samples", "low", "is_named"), [(10, 0.1, True), (9, 0.1, False), (10, 0.09, False)])
-def test_a_line_is_named_once_samples_make_it_sure(samples, low, is_named):
+def test_line_is_named_only_with_enough_samples_and_share(samples, low, is_named):
     found = Code(samples=samples, places=(replace(PLACE, share=0.2, low=low),))
 
     assert (found.hottest("other") is not None) is is_named
@@ -91,24 +91,24 @@ def test_a_rule_gets_the_line_of_its_phase(rule, found):
 
 
 @pytest.mark.parametrize(("part", "line"), [(0.3, 2), (0.1, 45)])
-def test_the_programs_own_line_stands_for_a_wait_before_that_of_torchs_loader(part, line):
+def test_user_line_is_preferred_to_torch_loader_line_for_data_wait(part, line):
     loader = replace(PLACE, phase="data_wait", whole=False, library="torch", called="__next__", line=45, share=0.5)
     mine = replace(PLACE, phase="data_wait", share=part, low=part / 2)
     assert evidence("data-workers-zero", Code(samples=450, places=(loader, mine)))[0].line == line
 
 
-def test_a_sampler_prepares_no_batch():
+def test_sampler_is_not_evidence_of_batch_preparation():
     sampler = replace(PLACE, phase="data_wait", kind="sampler")
     assert evidence("data-workers-zero", Code(samples=450, places=(sampler,))) is None
 
 
-def test_an_evaluation_is_known_by_its_kind_where_no_framework_runs_it():
+def test_evaluation_is_recognized_by_kind_without_framework():
     place = replace(PLACE, phase="data_wait", kind="evaluation")
     assert evidence("eval-less-often", Code(samples=450, places=(PLACE, place)))[0] is place
     assert evidence("eval-less-often", Code(samples=450, places=(PLACE,))) is None
 
 
-def test_the_code_section_says_how_far_its_samples_can_be_trusted():
+def test_code_section_states_how_reliable_samples_are():
     page = html.render(report())
     section = page.partition('<section id="code">')[2].partition("</section>")[0]
     lead = section.partition('<p class="lead">')[2].partition("</p>")[0]
@@ -116,7 +116,7 @@ def test_the_code_section_says_how_far_its_samples_can_be_trusted():
     assert "two moments" in lead
 
 
-def test_waiting_for_workers_ends_on_their_line():
+def test_diagnosis_of_data_wait_ends_with_worker_line():
     phases = tuple(replace(phase, share=0.9 if phase.name == "data_wait" else 0.0) for phase in golden().phases)
     code = Code(samples=450, places=(), workers=(replace(PLACE, phase="fetch"),))
     made = report(phases=phases, code=code)
@@ -130,7 +130,7 @@ def test_with_few_samples_no_line_is_named():
     assert view.places_text(few) == []
 
 
-def test_every_form_has_the_place_and_escapes_it():
+def test_all_formats_show_place_and_escape_it():
     made = report()
     page = html.render(made)
     assert 'id="code"' in page

@@ -21,7 +21,7 @@ SCRIPT = "from torch.utils.data import DataLoader\nloader = DataLoader(photos)\n
 def advised(
     folder: Path, verdict: Verdict | None = None, name: str = "loader", safety: Safety = Safety.EXACT
 ) -> Report:
-    """The golden report with its first advice on a script in the folder."""
+    """Return the golden report with its first advice on a script in the folder."""
     (folder / "train.py").write_text(SCRIPT)
     change = Intervention(
         name=name, settings={"file": str(folder / "train.py"), "line": 2, "num_workers": 2}, safety=safety
@@ -54,23 +54,23 @@ def test_advice_that_can_be_tried_is_tried_first(tmp_path: Path) -> None:
         (Verdict.FAILED, "change"),
     ],
 )
-def test_what_a_trial_showed_decides(verdict: Verdict, do: str, tmp_path: Path) -> None:
+def test_next_step_depends_on_trial_verdict(verdict: Verdict, do: str, tmp_path: Path) -> None:
     assert next_step(advised(tmp_path, verdict), None).do == do
 
 
-def test_refuted_advice_is_not_what_comes_next(tmp_path: Path) -> None:
+def test_refuted_advice_is_not_next_step(tmp_path: Path) -> None:
     step = next_step(advised(tmp_path, Verdict.REFUTED), None)
     assert step.do in ("look", "stop")
     assert step.rule is None
 
 
-def test_a_change_that_no_line_can_hold_has_a_reason_in_place_of_a_patch(tmp_path: Path) -> None:
+def test_change_without_patch_gives_reason(tmp_path: Path) -> None:
     step = next_step(advised(tmp_path, name="autocast"), None)
     assert (step.do, step.patch) == ("verify", None)
     assert step.no_patch
 
 
-def test_a_file_that_has_changed_since_or_holds_a_secret_gets_no_patch(tmp_path: Path) -> None:
+def test_file_changed_since_run_or_containing_secret_gets_no_patch(tmp_path: Path) -> None:
     report = advised(tmp_path)
     assert next_step(report, os.stat(tmp_path / "train.py").st_mtime - 1).patch is None
     assert next_step(report, os.stat(tmp_path / "train.py").st_mtime + 1).patch is not None

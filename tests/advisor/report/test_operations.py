@@ -36,7 +36,7 @@ def test_times_and_calls_are_those_of_a_mean_step():
     assert (second.name, second.seconds) == ("add", pytest.approx(0.05))
 
 
-def test_on_a_gpu_the_hosts_operators_are_left_out():
+def test_host_operators_are_omitted_on_gpu():
     run = a_run([window(1), window(1, "cpu")], [kernel("aten::mm", 9, 9.0, "cpu"), kernel("gemm", 1, 0.1)])
 
     assert [one.name for one in operations(run).shown] == ["gemm"]
@@ -51,7 +51,7 @@ def test_on_a_cpu_operators_are_shown():
     assert seen.shown[0].seconds == pytest.approx(0.5)
 
 
-def test_only_the_dearest_are_shown_but_all_are_counted():
+def test_only_most_expensive_are_shown_but_all_are_counted():
     run = a_run([window(1)], [kernel(f"k{number}", 1, float(number + 1)) for number in range(SHOWN + 5)])
 
     seen = operations(run)

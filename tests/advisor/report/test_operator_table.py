@@ -60,7 +60,7 @@ def test_without_gpu_work_there_is_no_table(operators):
     assert table(*operators) is None
 
 
-def test_the_chart_holds_what_has_operations_and_bytes():
+def test_chart_contains_rows_with_flop_and_bytes():
     report = golden()
     found = roofline(report.operators)
 
@@ -86,7 +86,7 @@ def test_result_json_has_every_row():
     assert rows[2]["flop"] is None
 
 
-def test_the_icicle_puts_each_part_below_what_it_is_a_part_of():
+def test_icicle_places_each_part_below_its_parent():
     layer = {"path": ("Model", "Layer", "aten::linear"), "phase": "forward", "kernel": "gemm"}
     other = replace(MATMUL, name="aten::add_", total=0.1, kind="elementwise", phase="optimizer", kernel="<add>")
     found = icicle(table(replace(MATMUL, **layer, total=0.3), other))

@@ -22,7 +22,7 @@ def test_every_rule_says_if_then_why_and_when_it_is_wrong(subtests):
             assert [name for name, limit in rule.thresholds.items() if not limit.why] == []
 
 
-def test_a_page_holds_the_limits_of_its_rule_and_how_to_set_them():
+def test_page_lists_limits_of_rule_and_how_to_set_them():
     (fused,) = (rule for rule in all_rules() if rule.id == "optimizer-fused")
 
     assert re.search(r"\[rules\.optimizer-fused\].*\n\n- `min_fraction = 0\.05`: \w+", pages.page(fused))
@@ -47,14 +47,14 @@ def test_a_rule_or_a_metric_is_explained_by_its_name(name, title):
 @pytest.mark.parametrize(
     ("name", "meant"), [("optimizer-fusd", "optimizer-fused"), ("step_time_maen", "step_time_mean")]
 )
-def test_an_unknown_name_ends_in_the_nearest(name, meant):
+def test_unknown_name_suggests_nearest(name, meant):
     with pytest.raises(ProfilerError) as caught:
         pages.explained(name, all_rules())
 
     assert meant in caught.value.remedy
 
 
-def test_a_metric_is_told_with_its_name_for_people_its_meaning_and_its_unit():
+def test_metric_page_has_label_meaning_and_unit():
     page = pages.explained("data_wait_fraction", ())
 
     assert data_wait_fraction.label in page

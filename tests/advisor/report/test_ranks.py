@@ -9,7 +9,7 @@ from profiler.store import Stretches
 
 
 def one(number, seconds=0.2, world=4, wait=0.05, **tables):
-    """A rank of thirty steps that wait for data."""
+    """Return a rank of thirty steps that wait for data."""
     made = steps(*[seconds] * 30, data_wait=wait, forward=seconds - wait)
     return rank(number, **{"steps": made, "process": {"world_size": world}, **tables})
 
@@ -19,7 +19,7 @@ def of(*several, **tables):
     return ranks(m, m.profile)
 
 
-def test_each_rank_by_its_numbers():
+def test_rows_show_numbers_of_each_rank():
     held = (MemoryFact(id=0, reserved_peak=7), MemoryFact(id=1, reserved_peak=9))
     about = {"world_size": 4, "node_rank": 1, "events_lost": 5}
     found = of(one(0), one(2, 0.4, process=about, memory_peaks=held, host="there"))
@@ -37,12 +37,12 @@ def test_each_rank_by_its_numbers():
     assert found.memory_peaks == Spread(9, 9, 9)
 
 
-def test_nobody_counts_up_to_a_number_of_ranks_that_no_job_has(monkeypatch):
+def test_absurd_world_size_is_capped(monkeypatch):
     monkeypatch.setattr("advisor.report.ranks.MOST_RANKS", 8)
     assert of(one(0, process={"world_size": 10**12})).unseen == (1, 2, 3, 4, 5, 6, 7)
 
 
-def test_a_rank_that_was_started_anew_counts_once():
+def test_restarted_rank_counts_once():
     found = of(one(0, 0.3, 2), one(0, 0.2, 2), one(1, 0.2, 2))
     assert [(row.rank, row.step_time) for row in found.rows] == [(0, 0.3), (1, 0.2)]
     assert [row.phases["forward"] for row in found.rows] == [pytest.approx(0.25), pytest.approx(0.15)]
@@ -56,7 +56,7 @@ def test_what_was_not_measured_is_none():
     assert of(one(0)).memory_peaks is None
 
 
-def test_of_many_only_those_that_stand_out():
+def test_only_notable_ranks_of_many_are_listed():
     many = [one(number, 0.2, 4096) for number in range(4000)]
     many[777] = one(777, 0.2, 4096, process={"world_size": 4096, "events_lost": 1})
     found = of(*many, stretches=Stretches(100, 10))
@@ -71,12 +71,12 @@ def test_of_many_only_those_that_stand_out():
     assert found.step_times == Spread(0.2, 0.2, 0.2)
 
 
-def test_a_recording_of_every_rank_that_lost_events_is_bounded():
+def test_number_of_rows_is_bounded_if_all_ranks_lost_events():
     lost = {"world_size": 100, "events_lost": 1}
     assert len(of(*(one(number, process=lost) for number in range(100))).rows) == MOST_ROWS
 
 
-def test_where_the_median_rank_does_nothing_of_its_own_no_rank_stands_out():
+def test_no_rank_stands_out_if_median_rank_only_communicates():
     def idle(number, communication):
         made = steps(*[0.2] * 30, communication=communication, forward=0.2 - communication)
         return one(number, world=5, steps=made)

@@ -1,4 +1,4 @@
-"""The report: what it says of a run, and that result.json keeps its contract."""
+"""The report: what it says about a run, and that result.json keeps its contract."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "result.schema.json").
 
 
 def a_profile(steps: int = 60, *, wait: float = 0.06, tags: int = 0) -> Profile:
-    """Steps of 100 ms, `wait` seconds of each without a batch."""
+    """Return a profile of 100 ms steps, each with `wait` seconds without a batch."""
     run = Run(
         id="r",
         command=("train.py", "--lr", "1"),
@@ -145,14 +145,14 @@ BROKEN = replace(STARVED, id="broken", when=broken)
 
 
 def ended_by(error: str | None) -> Profile:
-    """The same steps, ended by an exception of this type."""
+    """Return the same steps, ended by an exception of this type."""
     profile = a_profile()
     fact = ErrorFact(type=error) if error else None
     return replace(profile, ranks=tuple(replace(rank, error=fact) for rank in profile.ranks))
 
 
 def on_a_gpu(*, measured: bool) -> Profile:
-    """The same steps on a device of 100 bytes, 60 of them allocated at the peak, 35 of them states."""
+    """Return the same steps on a device of 100 bytes, with 60 allocated at the peak, 35 of them states."""
     profile = a_profile()
     device = DeviceFact(id=0, memory_total=100)
     peak = MemoryFact(id=0, parameters=10, gradients=5, optimizer=20, allocated_peak=60, reserved_peak=78)
@@ -160,7 +160,7 @@ def on_a_gpu(*, measured: bool) -> Profile:
     return replace(profile, ranks=(rank,))
 
 
-def test_other_settings_may_be_asked_of_memory_that_was_measured():
+def test_what_if_is_available_for_measured_memory():
     report = report_of(on_a_gpu(measured=True))
 
     assert report.what_if is not None
@@ -168,7 +168,7 @@ def test_other_settings_may_be_asked_of_memory_that_was_measured():
     assert report.memory_missing == ""
 
 
-def test_where_a_gpu_was_used_and_not_measured_the_report_says_so_and_on_a_cpu_nothing():
+def test_missing_memory_is_reported_on_gpu_but_not_on_cpu():
     unmeasured, cpu = report_of(on_a_gpu(measured=False)), report_of(a_profile())
 
     assert unmeasured.what_if is cpu.what_if is None
@@ -176,17 +176,17 @@ def test_where_a_gpu_was_used_and_not_measured_the_report_says_so_and_on_a_cpu_n
 
 
 @pytest.mark.parametrize(("error", "is_out"), [("torch.OutOfMemoryError", True), ("ValueError", False), (None, False)])
-def test_a_run_that_ran_out_of_memory_is_known_as_one(error, is_out):
+def test_out_of_memory_run_is_recognized(error, is_out):
     assert report_of(ended_by(error)).out_of_memory is is_out
 
 
-def test_forked_workers_are_named_only_where_there_were_any():
+def test_meaning_of_epoch_settling_depends_on_forked_workers():
     settling = Phase(name="epoch_settling", share=0.1)
 
     assert settling.meaning != replace(settling, forked=True).meaning
 
 
-def test_few_ranks_are_told_one_by_one():
+def test_few_ranks_are_listed_individually():
     profile = a_profile()
     slow = a_profile(wait=0.02).ranks[0]
     slow = replace(slow, process=replace(slow.process, pid=8, rank=1))
@@ -205,7 +205,7 @@ def test_few_ranks_are_told_one_by_one():
     assert view.by_rank(replace(report_of(recorded), ranks=traced)) == []
 
 
-def test_communication_that_ddp_has_timed_is_shown_apart_from_the_backward_pass():
+def test_communication_timed_by_ddp_is_separate_from_backward():
     """On a CPU steps do not measure collectives; DistributedDataParallel times some of its passes."""
     profile = a_profile(wait=0.0)
     timed = DdpFact(
@@ -259,12 +259,12 @@ def said(report: Report) -> str:
     ],
     ids=["golden", "empty", "fired and crashed", "with a price", "two steps", "no steady step", "no rank"],
 )
-def test_result_keeps_its_contract(report):
+def test_result_validates_against_schema(report):
     jsonschema.validate(result_json.result(report), SCHEMA)
     json.dumps(result_json.result(report), allow_nan=False)
 
 
-def test_schema_refuses_what_is_not_the_contract():
+def test_schema_rejects_missing_phase():
     result = result_json.result(golden())
     del result["phases"]["h2d"]
 
@@ -301,7 +301,7 @@ def test_a_metric_without_a_finite_value_is_missing(monkeypatch):
     assert result_json.result(report_of(a_profile()))["metrics"]["endless"]["missing"]
 
 
-def test_advice_carries_the_rule_its_facts_and_the_change():
+def test_advice_includes_rule_evidence_and_change():
     advice = result_json.result(report_of(a_profile(), STARVED))["advice"][0]
 
     assert advice["rule"] == "starved"
@@ -334,7 +334,7 @@ def wanting(name: str, need: Need) -> Rule:
     return replace(STARVED, id=name, when=when)
 
 
-def test_rules_without_an_answer_are_counted_by_what_they_need():
+def test_rules_without_answer_state_what_they_need():
     off = replace(STARVED, id="off", off="here.toml")
     needs = (("a", Need.GPU), ("b", Need.GPU), ("c", Need.RANKS), ("d", Need.DECLARATION), ("e", Need.RUN))
 
@@ -349,25 +349,25 @@ def test_rules_without_an_answer_are_counted_by_what_they_need():
     }
 
 
-def test_where_every_rule_has_an_answer_there_is_nothing_to_count():
+def test_no_unanswered_note_if_every_rule_has_an_answer():
     assert unanswered(report_of(a_profile(), STARVED)) == ""
 
 
 def with_other(seconds: float, *regions: RegionFact) -> Profile:
-    """Steps of 100 ms, that much of each outside everything that is known."""
+    """Return a profile of 100 ms steps, each with `seconds` outside every known phase."""
     profile = a_profile(wait=0.0)
     (rank,) = profile.ranks
     steps = tuple(replace(step, optimizer=0.07 - seconds, other=seconds) for step in rank.steps)
     return replace(profile, ranks=(replace(rank, steps=steps, regions=regions),))
 
 
-def test_much_that_no_phase_holds_is_told_how_to_look_into():
+def test_large_other_phase_suggests_how_to_break_it_down():
     assert inside_other(report_of(with_other(0.0101)))
     assert inside_other(report_of(with_other(0.0099))) == ""
     assert inside_other(report_of(a_profile())) == ""
 
 
-def test_regions_are_in_the_result_longest_first_and_more_of_them_are_asked_for():
+def test_result_lists_regions_longest_first_and_suggests_more():
     loss, log = RegionFact(id=1, name="loss", count=60, seconds=0.6), RegionFact(id=2, name="log", count=6, seconds=2)
 
     report = report_of(with_other(0.03, loss, log, RegionFact(id=3, name="never")))
@@ -384,7 +384,7 @@ def cheaper(m: Metrics, found: Evidence) -> Advice:
     return replace(load_faster(m, found), effect=None, cost=(0.2, 0.25, 0.4), fault=True)
 
 
-def test_what_advice_takes_off_the_cost_is_told():
+def test_result_includes_cost_removed_by_advice():
     report = report_of(a_profile(), replace(STARVED, then=cheaper))
 
     gain = result_json.result(report)["advice"][0]["gain"]
@@ -393,7 +393,7 @@ def test_what_advice_takes_off_the_cost_is_told():
     assert result_json.result(report_of(a_profile(), STARVED))["advice"][0]["gain"]["cost_removed"] is None
 
 
-def test_the_rules_page_is_taken_apart():
+def test_rule_page_is_split_into_explanation_and_caveat():
     *explanation, wrong = STARVED.page.split("\n\n")
     assert pages.explanation(STARVED) == tuple(explanation)
     assert pages.wrong_when(STARVED) == wrong.removeprefix("Wrong when: ")
@@ -417,7 +417,7 @@ def test_verdict_of_a_healthy_run_advises_nothing():
     assert conclude(report_of(a_profile(wait=0.0), STARVED)) == Conclusion("nothing")
 
 
-def test_verdict_insists_on_nothing_that_is_only_information():
+def test_information_only_advice_makes_verdict_unsure():
     item = altered(golden().advice[1], severity=Severity.INFO)
 
     assert conclude(replace(golden(), advice=(item,))) == Conclusion("unsure", item.rule)
@@ -425,7 +425,7 @@ def test_verdict_insists_on_nothing_that_is_only_information():
 
 
 @pytest.mark.parametrize("phase", ["data_wait", "other", "communication"])
-def test_a_step_that_mostly_waits_or_is_not_explained_is_never_called_in_order(phase: str):
+def test_step_that_mostly_waits_or_is_unexplained_is_not_called_healthy(phase: str):
     phases = tuple(replace(p, seconds=0.12, share=0.6) if p.name == phase else p for p in golden().phases)
     report = replace(golden(), phases=phases, advice=())
 
@@ -433,7 +433,7 @@ def test_a_step_that_mostly_waits_or_is_not_explained_is_never_called_in_order(p
     assert result_json.result(report)["conclusion"] == concluded("unexplained", phase)
 
 
-def test_a_step_that_mostly_computes_is_in_order():
+def test_step_that_mostly_computes_is_healthy():
     phases = tuple(replace(p, seconds=0.12, share=0.6) if p.name == "backward" else p for p in golden().phases)
 
     assert conclude(replace(golden(), phases=phases, advice=())) == Conclusion("nothing")
@@ -450,7 +450,7 @@ def test_result_says_whether_others_used_the_cores(others: float, representative
     assert result_json.result(report_of(profile))["machine"]["representative"] is None
 
 
-def test_only_where_nothing_came_in_the_verdict_says_what_keeps_it_out():
+def test_interpreter_flags_are_blamed_only_if_nothing_was_recorded():
     assert "-I, -E and -S" in counsel(empty())
     assert "-I" not in counsel(replace(empty(), run=replace(empty().run, ranks=1)))
     failed = counsel(replace(empty(), run=replace(empty().run, ended="failed", exit_status=2, signal=None)))
@@ -467,18 +467,18 @@ def measured(metric, value: float) -> Measurement:
 
 
 def computing(*advice: Recommendation) -> Report:
-    """Nothing waits, so that nothing is left to explain."""
+    """Return a report in which nothing waits, so that nothing is left to explain."""
     return replace(golden(), phases=tuple(p for p in golden().phases if p.name != "data_wait"), advice=advice)
 
 
-def test_counsel_of_scattered_steps_says_what_could_hide_in_them():
+def test_advice_on_noisy_steps_states_gain_they_could_hide():
     short = info("window-too-short", measured(typical_step_uncertainty, 0.06))
 
     assert conclude(computing(short)) == Conclusion("nothing")
     assert "below 12%" in counsel(computing(short))
 
 
-def test_counsel_says_where_a_model_runs_without_gradients():
+def test_counsel_mentions_model_running_without_gradients():
     def said(forward: float, backward: float) -> str:
         shares = {"forward": forward, "backward": backward}
         phases = tuple(replace(phase, share=shares.get(phase.name, 0.0)) for phase in computing().phases)
@@ -491,13 +491,13 @@ def test_counsel_says_where_a_model_runs_without_gradients():
 @pytest.mark.parametrize(
     ("uncertainty", "kind"), [(0.24, "nothing"), (0.26, "too_noisy"), (0.655, "too_noisy"), (3.0, "too_noisy")]
 )
-def test_a_run_that_hides_gains_of_half_a_step_is_too_noisy_to_be_in_order(uncertainty: float, kind: str):
+def test_run_that_could_hide_gain_of_half_a_step_is_too_noisy(uncertainty: float, kind: str):
     report = computing(info("window-too-short", measured(typical_step_uncertainty, uncertainty)))
 
     assert result_json.result(report)["conclusion"] == concluded(kind)
 
 
-def test_a_gain_predicted_on_a_busy_machine_is_not_promised_for_an_idle_one():
+def test_gain_on_busy_machine_comes_with_a_caveat():
     idle, busy = (replace(golden(), cores=CoreUse(2, others, 0.2)) for others in (0.0, 1.8))
 
     assert conclude(busy) == conclude(idle)
@@ -505,7 +505,7 @@ def test_a_gain_predicted_on_a_busy_machine_is_not_promised_for_an_idle_one():
     assert counsel(busy) != counsel(idle)
 
 
-def test_the_most_likely_gain_comes_before_other_gains_and_after_what_to_record():
+def test_most_likely_gain_comes_after_recording_advice_and_before_others():
     short = info("window-too-short", measured(typical_step_uncertainty, 0.06))
     small = info("optimizer-fused", gain=Estimate(0.04, 0.06, 0.08))
     large = info("hot-line", gain=Estimate(0.0, 0.4, 0.8))
@@ -526,7 +526,7 @@ def test_the_only_gain_of_a_noisy_run_keeps_its_place():
         assert in_order(computing(*advice)) == advice
 
 
-def test_counsel_names_a_large_gain_though_it_is_not_certain():
+def test_verdict_names_large_uncertain_gain():
     short = info("window-too-short", measured(typical_step_uncertainty, 0.06))
     large = info("data-workers-zero", gain=Estimate(0.1, 0.4, 0.5))
 
@@ -548,7 +548,7 @@ def test_before_is_the_mean_step_where_nothing_falls_between_steps():
     assert report.after.expected == pytest.approx(0.052)
 
 
-def test_before_says_so_where_it_holds_a_share_of_evaluation():
+def test_before_including_evaluation_is_marked_extended():
     report = report_of(evaluating(3.0), STARVED)
 
     assert report.steps.mean == pytest.approx(0.1)
@@ -562,19 +562,19 @@ def with_problem(source: str, message: str, code: str = "", profile: Profile | N
 
 
 def unwatched() -> Profile:
-    """A run whose loader was not seen."""
+    """Return a profile whose loader was not seen."""
     profile = a_profile()
     steps = tuple(replace(s, data_wait=None, optimizer=0.01, other=0.06) for s in profile.ranks[0].steps)
     return replace(profile, ranks=(replace(profile.ranks[0], steps=steps),), problems=())
 
 
-def test_a_loader_that_could_not_be_watched_is_not_cleared():
+def test_unobserved_loader_is_not_ruled_out():
     broken_hook = report_of(with_problem("dataloader", "AttributeError: _next_data", profile=unwatched()))
 
     assert diagnosis(broken_hook) != diagnosis(report_of(unwatched()))
 
 
-def test_result_tells_the_problems_that_matter():
+def test_result_lists_problems_that_matter():
     result = result_json.result(report_of(with_problem("dataloader", "AttributeError: x")))
     assert result["environment"]["problems"] == [{"source": "dataloader", "message": "AttributeError: x", "code": ""}]
 
@@ -588,7 +588,7 @@ def test_a_machine_without_a_gpu_is_no_problem():
     assert result_json.result(report)["environment"]["problems"] == []
 
 
-def test_what_is_not_measured_of_an_amd_gpu_is_a_problem():
+def test_unmeasured_amd_gpu_is_a_problem():
     profile = with_problem("nvml", *explain(pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)))
     rank = profile.ranks[0]
     amd = replace(
@@ -619,7 +619,7 @@ def test_lost_events_are_a_problem():
     assert "100 of 400" in notes[0].message
 
 
-def test_facts_and_metrics_have_names_for_people():
+def test_facts_and_metrics_have_readable_labels():
     report = report_of(a_profile(), STARVED)
 
     assert report.advice[0].finding.evidence.facts[0].metric.label == data_wait_fraction.label
@@ -655,14 +655,14 @@ def test_snapshot_of_verdicts():
     same("verdicts.txt", scenes({name: "\n".join(filter(None, text)) for name, text in texts.items()}))
 
 
-def test_overhead_is_the_ranks_own_time_over_the_time_they_ran():
+def test_overhead_is_profiler_time_in_ranks_over_their_run_time():
     overhead = report_of(a_profile()).overhead
 
     assert overhead.fraction == pytest.approx(0.08 / 8)
     assert overhead.recorder_cpu == 0.5
 
 
-def test_merged_steps_count_as_many():
+def test_merged_steps_are_weighted_by_count():
     profile = a_profile()
     merged = tuple(replace(step, count=10) for step in profile.ranks[0].steps)
 
@@ -672,7 +672,7 @@ def test_merged_steps_count_as_many():
     assert steps["batches"] == 600.0
 
 
-def test_a_problem_noted_twice_is_told_once():
+def test_repeated_problem_is_listed_once_with_count():
     (note,) = report_of(a_profile()).problems
 
     assert (note.message, note.count) == ("no driver", 2)
@@ -693,12 +693,12 @@ def test_gains_in_words(gain, said):
 
 
 @pytest.mark.parametrize(("value", "limit", "text"), [(2.43, 0.08, "243%"), (0.5, 0.08, "50%"), (2.43, 1.0, "2.43")])
-def test_a_value_is_told_in_per_cent_where_its_limit_is(value, limit, text):
+def test_value_is_in_percent_if_its_limit_is(value, limit, text):
     assert measured_text(replace(measured(typical_step_uncertainty, value), limit=limit)) == text
 
 
 @pytest.mark.parametrize("moment", [2**62, 1e300, -1e300])
-def test_a_run_that_began_on_no_day_of_the_calendar_has_a_report(moment):
+def test_run_with_impossible_start_date_has_a_report(moment):
     """A damaged store may hold any number."""
     profile = a_profile()
     damaged = replace(profile, runs=(replace(profile.runs[0], started_at=moment),))
@@ -706,7 +706,7 @@ def test_a_run_that_began_on_no_day_of_the_calendar_has_a_report(moment):
 
 
 @pytest.mark.parametrize("column", ["duration", "forward"])
-def test_a_step_longer_than_any_clock_counts_is_not_drawn(column):
+def test_impossibly_long_step_is_not_drawn(column):
     profile = a_profile()
     (rank, *_) = profile.ranks
     steps = tuple(replace(step, **{column: 1e300}) for step in rank.steps)

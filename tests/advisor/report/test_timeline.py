@@ -1,4 +1,4 @@
-"""The curves of a report, and that thinning them loses no spike."""
+"""The curves of a report: thinning them loses no spike."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +25,7 @@ def test_thinning_keeps_the_extremes_the_order_and_the_limit(values, limit):
     assert (min(kept), max(kept)) == (min(known), max(known)) if known else not kept
 
 
-def test_steady_and_other_steps_are_told_apart():
+def test_distinguishes_steady_from_other_steps():
     steps = [Step(pid=1, index=i, start=float(i), duration=1.0, tags=TAG_EVALUATION if i == 3 else 0) for i in range(5)]
     profile = Profile(runs=(), ranks=(Rank(process=Process(pid=1, started=0.0), steps=tuple(steps)),))
 

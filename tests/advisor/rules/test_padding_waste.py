@@ -1,4 +1,4 @@
-"""Padding by hand, and of the lengths 16 + 496 u^3 padded to 512, u even between 0 and 1."""
+"""Padding, by hand; and for lengths 16 + 496 u^3 padded to 512, with u uniform between 0 and 1."""
 
 import pytest
 from hypothesis import given
@@ -19,14 +19,14 @@ def test_two_sequences():
     assert padding([(100, 200), (200, 200)]) == pytest.approx((400 / 300, 80000 / 50000))
 
 
-def test_a_step_that_is_all_tokens_all_pairs_and_half_of_each():
+def test_speedup_interpolates_between_tokens_and_pairs():
     assert speedup(2, 4, 0) == (2, 2, 4)
     assert speedup(2, 4, 1) == (2, 4, 4)
     assert speedup(2, 4, 0.5) == pytest.approx((2, 1 / (0.25 + 0.125), 4))
 
 
-def test_a_measured_speedup_lies_within():
-    """Measured with such lengths: a step 4.2 times as fast."""
+def test_measured_speedup_is_within_interval():
+    """A step was measured to be 4.2 times as fast with such lengths."""
     low, expected, high = speedup(*padding(CUBIC), 0.3)
     assert (low, high) == pytest.approx((3.66, 6.66), abs=0.02)
     assert low < 4.2 < high

@@ -1,4 +1,4 @@
-"""Each change in the words of each framework: it parses, and takes the program's own names, places and settings."""
+"""Each change in the words of each framework: it parses, and uses the program's own names, places and settings."""
 
 import ast
 import json
@@ -48,7 +48,7 @@ CHANGES = {
 
 
 def run(framework="torch", *, call=True, made_by=(), settings=None, **changes):
-    """A run driven by this, whose names are net and opt."""
+    """Return the spelling of a run driven by `framework`, with variables named net and opt."""
     place = Place(file="train.py", line=7)
     adam = replace(ADAM, driven_by=(framework,), variable="opt", fused=None)
     if made_by:
@@ -78,7 +78,7 @@ def code(changes):
 
 
 def keywords(changes):
-    """The keyword arguments of all calls in it, by the last name of what is called."""
+    """Return the keyword arguments of all calls in the changes, by the last name of what is called."""
     found = {}
     for change in changes:
         if change.language == "python":
@@ -93,9 +93,9 @@ def keywords(changes):
 
 
 @pytest.mark.parametrize("framework", ["torch", *FRAMEWORKS])
-def test_what_is_to_be_copied_parses(framework, subtests):
+def test_suggested_code_parses(framework, subtests):
     made = (framework,) if framework in ("transformers", "deepspeed") else ()
-    for call in {framework != "torch", False}:  # known or not
+    for call in {framework != "torch", False}:  # with the framework's call known, and unknown
         it = run(framework, call=call, made_by=made)
         for name, change in CHANGES.items():
             with subtests.test(name, call=call):
@@ -107,15 +107,15 @@ def test_what_is_to_be_copied_parses(framework, subtests):
                         json.loads(each.code)
 
 
-def test_every_framework_that_is_recognized_has_its_spelling():
+def test_every_recognized_framework_has_spellings():
     assert set(FRAMEWORKS) == set(NAMES)
     assert run("accelerate").m[driver] == "accelerate"
 
 
-# ---- a loop of the program's own ----
+# ---- the program's own loop ----
 
 
-def test_the_programs_own_names_and_places():
+def test_code_uses_names_and_lines_of_program():
     (compiled,) = plain().compile()
 
     assert "net = torch.compile(net)  # the Transformer" in compiled.code
@@ -124,31 +124,31 @@ def test_the_programs_own_names_and_places():
     assert "loss_function(net(inputs), targets)" in code(plain().half("bf16"))
 
 
-def test_without_names_the_usual_ones():
+def test_code_uses_default_names_if_unknown():
     it = plain(model={"variable": None}, optimizer={"variable": "not a name"})
 
     assert "model = torch.compile(model)" in code(it.compile())
     assert "optimizer.step()" in code(it.accumulate(4))
 
 
-def test_the_loader_tells_what_is_changed():
+def test_loader_change_lists_differences():
     (change,) = plain().loader(num_workers=5, persistent_workers=True, prefetch_factor=2)
 
     assert (change.file, change.line) == ("train.py", 12)
     assert change.differences == (
         CodeDifference("num_workers", "0", "5"),
         CodeDifference("persistent_workers", "False", "True"),
-    )  # prefetch_factor is nothing as long as there are no workers
+    )  # prefetch_factor has no value while there are no workers
 
 
-def test_a_loader_that_a_framework_made_anew_has_no_line_of_its_own():
+def test_loader_recreated_by_framework_has_no_line():
     made = Place(file="train.py", line=40, via=("accelerate",))
     (change,) = run("accelerate", loader={"place": made}).loader(num_workers=5)
 
     assert (change.file, change.line) == (None, None)
 
 
-def test_a_loader_that_lightning_makes_has_the_line_that_hands_the_data_over():
+def test_loader_made_by_lightning_has_line_that_passes_data():
     made = Place(file="train.py", line=40, via=("lightning",))
     for place in (made, replace(made, via=())):
         (change,) = run("lightning", loader={"place": place}).loader(num_workers=5)
@@ -167,7 +167,7 @@ def test_gradients_are_reduced_once(wrapper, settings, said):
     advised = code(plain(model={"wrappers": (wrapper,)}, flags=settings).accumulate(4))
 
     assert said in advised
-    if "no_sync" in said:  # DistributedDataParallel looks at it in the forward pass
+    if "no_sync" in said:  # DistributedDataParallel checks it in the forward pass
         (held,) = [node for node in ast.walk(ast.parse(advised)) if isinstance(node, ast.With)]
         assert ["net(inputs)" in ast.unparse(line) for line in held.body] == [True, False]
         assert ast.unparse(held.body[1]) == "loss.backward()"
@@ -177,7 +177,7 @@ def test_one_rank_has_nothing_to_reduce():
     assert "sync" not in code(plain().accumulate(4))
 
 
-def test_fsdp2_computes_in_what_its_policy_says():
+def test_fsdp2_precision_is_set_by_its_policy():
     it = plain(model={"wrappers": ("FSDPModule",)})
 
     assert "MixedPrecisionPolicy(param_dtype=torch.bfloat16" in code(it.half("bf16"))
@@ -201,7 +201,7 @@ def test_a_trainers_loader_is_set_by_its_arguments():
     assert change.differences[0] == CodeDifference("dataloader_num_workers", "0", "5")
 
 
-def test_what_the_source_says_is_what_is_shown():
+def test_before_values_come_from_source():
     it = run("transformers", settings={"gradient_accumulation_steps": "3", "logging_steps": "1"})
 
     assert it.log_every(50)[0].differences == (CodeDifference("logging_steps", "1", "50"),)
@@ -211,7 +211,7 @@ def test_what_the_source_says_is_what_is_shown():
     assert CodeDifference("gradient_accumulation_steps", "3", "8") in it.accumulate(8)[0].differences
 
 
-def test_arguments_of_a_script_that_reads_them_from_the_command_line():
+def test_arguments_read_from_command_line_are_shown_as_options():
     (change,) = run("transformers", call=False).half("bf16")
 
     assert keywords([change])["TrainingArguments"]["bf16"] == "True"
@@ -226,24 +226,24 @@ def test_arguments_of_a_script_that_reads_them_from_the_command_line():
         ((), "AdamW", "torch.optim.AdamW(..., fused=True)"),
     ],
 )
-def test_only_the_trainers_own_adam_goes_by_name(made_by, name, said):
+def test_only_adam_made_by_trainer_is_set_by_name(made_by, name, said):
     assert said in code(run("transformers", made_by=made_by, optimizer={"name": name}).fused())
 
 
-def test_the_learning_rate_is_that_of_the_arguments_not_of_the_schedule():
+def test_learning_rate_comes_from_arguments_not_schedule():
     it = run("transformers", made_by=("transformers",), settings={"learning_rate": "2e-05"})
 
     assert it.learning_rate(2.0, "")[0].differences == (CodeDifference("learning_rate", "2e-05", "4e-05"),)
 
 
-def test_ranks_keep_moments_in_8_bits_by_torchao():
+def test_several_ranks_use_torchao_for_8_bit_moments():
     one, several = (run("transformers", made_by=("transformers",), ranks=ranks) for ranks in (1, 8))
 
     assert "adamw_bnb_8bit" in code(one.eight_bit())
     assert "adamw_torch_8bit" in code(several.eight_bit())
 
 
-def test_the_other_precision_is_switched_off_where_one_is_on():
+def test_other_precision_is_disabled_if_autocast_is_on():
     assert keywords(run("transformers").half("bf16"))["TrainingArguments"] == {"bf16": "True", "fp16": "False"}
     eager = run("transformers", flags={"autocast": False})
     assert keywords(eager.half("bf16"))["TrainingArguments"] == {"bf16": "True"}
@@ -266,11 +266,11 @@ def test_lightning():
 @pytest.mark.parametrize(
     ("within", "written"), [({}, "check_val_every_n_epoch"), ({"val_check_interval": "50"}, "if ")]
 )
-def test_lightning_evaluates_in_epochs_unless_it_is_told_to_within_them(within, written):
+def test_lightning_evaluates_by_epoch_unless_interval_is_set(within, written):
     assert written in code(run("lightning", settings=within).evaluate_every(4))
 
 
-def test_a_trainer_evaluates_after_so_many_times_the_steps_of_now():
+def test_trainer_evaluation_interval_is_multiplied():
     known = {evaluations: 5, recording: Recording(steps=50, seconds=1.0, ordinary=45, warm_up=10)}
     assert keywords(run("transformers", known=known).evaluate_every(4))["TrainingArguments"]["eval_steps"] == "40"
 
@@ -306,7 +306,7 @@ def test_deepspeed():
     assert json.loads(it.shard(2)[0].code)["zero_optimization"]["stage"] == 2
 
 
-def test_a_configuration_in_the_program_is_found_where_it_is_handed_over():
+def test_deepspeed_config_in_program_is_located_at_its_call():
     (change,) = run("deepspeed").half("bf16")
 
     assert (change.file, change.line) == ("train.py", 7)

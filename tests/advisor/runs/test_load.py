@@ -75,7 +75,7 @@ def record(folder, *rows, host="a", runs=True):
     return folder
 
 
-def test_ranks_are_in_order_with_what_is_theirs(tmp_path):
+def test_ranks_are_sorted_with_their_own_rows(tmp_path):
     rows = []
     for pid, rank in ((20, 1), (10, 0)):
         rows += [
@@ -120,13 +120,13 @@ def test_workers_and_their_batches_belong_to_their_rank(tmp_path):
     [[], [process(9, parent=10)], [process(9, parent=9)]],
     ids=["unseen forkserver", "forkserver that imported torch", "a parent of itself"],
 )
-def test_workers_of_a_forkserver_belong_to_the_rank_above_or_the_only_one(tmp_path, between):
+def test_forkserver_workers_belong_to_ancestor_or_only_rank(tmp_path, between):
     (rank,) = load(record(tmp_path, process(10), step(10), *between, worker(11, parent=9), batch(11))).ranks
     assert [one.pid for one in rank.workers] == [11]
     assert [one.pid for one in rank.batches] == [11]
 
 
-def test_workers_of_nobody_known_are_not_given_to_one_of_several_ranks(tmp_path):
+def test_orphan_workers_are_not_assigned_with_several_ranks(tmp_path):
     rows = [process(10), process(20), step(10), step(20), worker(11, parent=9), batch(11)]
     assert [rank.workers for rank in load(record(tmp_path, *rows)).ranks] == [(), ()]
 
@@ -136,7 +136,7 @@ def test_workers_of_nobody_known_are_not_given_to_one_of_several_ranks(tmp_path)
     [({"rank": 1, "world_size": 2}, 20), ({"rank": 1}, None), ({"rank": 2, "world_size": 3}, None)],
     ids=["by the launcher's word", "which a spawned rank does not hand on", "of another job"],
 )
-def test_workers_of_an_unseen_forkserver_belong_to_the_rank_of_their_number(tmp_path, place, worked_for):
+def test_workers_of_unseen_forkserver_are_assigned_by_rank_number(tmp_path, place, worked_for):
     ranks = [process(pid, rank=number, world_size=2) for number, pid in enumerate((10, 20))]
     rows = [*ranks, step(10), step(20), worker(11, parent=9, **place), batch(11)]
     profile = load(record(tmp_path, *rows))
@@ -146,12 +146,12 @@ def test_workers_of_an_unseen_forkserver_belong_to_the_rank_of_their_number(tmp_
     assert found == {rank.process.pid: [one.pid for one in rank.workers] for rank in exported.ranks}
 
 
-def test_processes_that_made_no_step_are_left_out(tmp_path):
+def test_processes_without_steps_are_left_out(tmp_path):
     rows = [process(5), process(10, parent=5, rank=3), step(10), worker(11, parent=10)]
     assert [rank.process.pid for rank in load(record(tmp_path, *rows)).ranks] == [10]
 
 
-def test_processes_without_a_number_that_train_together_are_ranks_and_one_started_anew_is_not(tmp_path):
+def test_processes_without_rank_are_numbered_unless_restarted(tmp_path):
     """torch.multiprocessing.spawn sets no RANK."""
     processes = [process(pid, started=start, ended=end) for pid, start, end in ((1, 0, 9), (2, 1, 8), (3, 10, 20))]
     record(tmp_path, *processes, *(step(pid) for pid in (1, 2, 3)))
@@ -163,7 +163,7 @@ def test_processes_without_a_number_that_train_together_are_ranks_and_one_starte
 
 @pytest.mark.parametrize("world_size", [1, 2])
 @pytest.mark.parametrize("after", [(60.0, 5.0), (5.0, 60.0)])
-def test_the_last_start_of_a_rank_comes_first_however_long_starting_took(tmp_path, world_size, after):
+def test_last_start_of_rank_comes_first_regardless_of_startup_time(tmp_path, world_size, after):
     for name, pid, at, started in (("rank0", 1, 1000.0, after[0]), ("rank0-2", 2, 1100.0, after[1])):
         rows = [process(pid, started=started, ended=started + 9, world_size=world_size), step(pid)]
         record(tmp_path, run("a", at), *rows, host=f"a-{name}", runs=False)
@@ -171,7 +171,7 @@ def test_the_last_start_of_a_rank_comes_first_however_long_starting_took(tmp_pat
     assert [(rank.process.pid, rank.process.rank) for rank in load(tmp_path).ranks] == [(2, 0), (1, 0)]
 
 
-def test_a_parent_that_evaluates_what_its_children_train_is_no_problem(tmp_path):
+def test_parent_without_steps_is_not_a_problem_if_children_train(tmp_path):
     steps = [Problem(time=1.0, pid=pid, source="steps", message="No optimizer step was seen.") for pid in (1, 2)]
     record(tmp_path / "trained", process(1), process(2, parent=1), step(2), *steps)
     record(tmp_path / "not", process(1), steps[0])
@@ -180,7 +180,7 @@ def test_a_parent_that_evaluates_what_its_children_train_is_no_problem(tmp_path)
     assert [each.pid for each in load(tmp_path / "not").problems] == [1]
 
 
-def test_unless_there_is_no_other(tmp_path):
+def test_processes_without_steps_are_kept_if_none_has_steps(tmp_path):
     rows = [process(5), process(6, rank=1), worker(7, parent=6)]
     ranks = load(record(tmp_path, *rows)).ranks
     assert [rank.process.pid for rank in ranks] == [5, 6]
@@ -214,7 +214,7 @@ def test_the_latest_fact_of_each_kind_and_id_counts(tmp_path):
     assert (rank.models, rank.optimizers) == ((), ())
 
 
-def test_nodes_lie_side_by_side_with_gpus_of_their_own(tmp_path):
+def test_nodes_are_combined_with_separate_gpus(tmp_path):
     for host, rank in (("b", 1), ("a", 0)):
         gpu = Gpu(index=4, uuid=f"GPU-{host}", name="H200", memory_total=2**37)
         rows = [process(10, rank=rank), step(10), gpu, GpuSample(time=0.0, gpu=4), HostSample(time=0.0)]
@@ -228,8 +228,8 @@ def test_nodes_lie_side_by_side_with_gpus_of_their_own(tmp_path):
     assert len(profile.host_samples) == 2
 
 
-def test_gpus_of_nodes_that_may_use_other_numbers_of_theirs_stay_apart(tmp_path):
-    """By CUDA_VISIBLE_DEVICES, the program on the first node sees only its last GPU."""
+def test_gpus_of_nodes_with_different_visible_devices_stay_separate(tmp_path):
+    """With CUDA_VISIBLE_DEVICES, the program on the first node sees only its last GPU."""
     for rank, visible in enumerate(([2], [0, 1])):
         gpus = [Gpu(index=n, uuid=f"GPU-{rank}{n}", name="H200", memory_total=2**37) for n in visible]
         rows = [process(10, rank=rank), step(10), *gpus, *(GpuSample(time=0.0, gpu=n) for n in visible)]
@@ -245,7 +245,7 @@ def test_the_gpus_of_one_node_keep_their_numbers(tmp_path):
     assert (profile.gpus, [sample.gpu for sample in profile.gpu_samples]) == ((gpu,), [4])
 
 
-def test_of_gpus_that_differ_those_remain_that_torch_saw(tmp_path):
+def test_only_gpus_seen_by_torch_are_kept_if_models_differ(tmp_path):
     idle, trains = (
         Gpu(index=n, uuid=nvml_uuid(n), name=name, memory_total=2**37) for n, name in enumerate(("A100", "H100"))
     )
@@ -255,7 +255,7 @@ def test_of_gpus_that_differ_those_remain_that_torch_saw(tmp_path):
     assert (profile.gpus, [sample.gpu for sample in profile.gpu_samples]) == ((trains,), [1])
 
 
-def test_a_node_that_cannot_be_read_is_a_problem_of_the_others(tmp_path):
+def test_unreadable_node_is_reported_as_a_problem(tmp_path):
     problem = Problem(time=1.0, source="nvml", message="no permission")
     record(tmp_path, process(10), step(10), problem)
     (tmp_path / "run-b.db").write_bytes(b"")
@@ -265,7 +265,7 @@ def test_a_node_that_cannot_be_read_is_a_problem_of_the_others(tmp_path):
     assert "run-b.db" in profile.problems[1].message
 
 
-def test_without_any_readable_node_there_is_no_profile(tmp_path):
+def test_loading_fails_without_readable_node(tmp_path):
     with pytest.raises(ProfilerError, match="no recording"):
         load(tmp_path)
     (tmp_path / "run-b.db").write_bytes(b"")
@@ -273,6 +273,6 @@ def test_without_any_readable_node_there_is_no_profile(tmp_path):
         load(tmp_path)
 
 
-def test_a_recording_that_does_not_say_what_was_run_is_refused(tmp_path):
+def test_recording_without_command_is_refused(tmp_path):
     with pytest.raises(ProfilerError, match="does not contain the command"):
         load(record(tmp_path, process(10), step(10), runs=False))

@@ -1,4 +1,4 @@
-"""Recordings that were made apart, joined - if they belong together."""
+"""Joining recordings that were made separately, if they belong together."""
 
 from dataclasses import replace
 
@@ -41,13 +41,13 @@ def test_two_nodes_of_one_host_name(tmp_path):
 @pytest.mark.parametrize(
     ("other", "why"),
     [
-        ({"rank": 0}, "both hold rank 0"),
+        ({"rank": 0}, "both contain rank 0"),
         ({"rank": 1, "world": 4}, "world sizes are 2 and 4"),
         ({"rank": 1, "command": ("other.py",)}, "their commands are"),
         ({"rank": 1, "started_at": 3600.0 + 30 * 3600}, "29 h after the other had ended"),
     ],
 )
-def test_what_does_not_belong_together_is_not_joined(tmp_path, other, why):
+def test_unrelated_recordings_are_not_merged(tmp_path, other, why):
     recorded(tmp_path / "a", 0, started_at=3600.0)
     recorded(tmp_path / "b", **{"started_at": 3600.0, **other})
 
@@ -56,17 +56,17 @@ def test_what_does_not_belong_together_is_not_joined(tmp_path, other, why):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 
-def test_a_folder_that_is_there_is_left_alone(tmp_path):
+def test_refuses_existing_output_and_missing_or_repeated_input(tmp_path):
     folders = [recorded(tmp_path / str(rank), rank) for rank in (0, 1)]
     with pytest.raises(ProfilerError, match="exists already"):
         merge(folders, folders[0])
-    with pytest.raises(ProfilerError, match="nothing to join"):
+    with pytest.raises(ProfilerError, match="nothing to merge"):
         merge([folders[0], folders[0]], tmp_path / "c")
     with pytest.raises(ProfilerError, match="no folder"):
         merge([folders[0], tmp_path / "gone"], tmp_path / "c")
 
 
-def test_a_run_that_goes_on_is_not_joined(tmp_path):
+def test_run_still_being_recorded_is_not_merged(tmp_path):
     folders = [recorded(tmp_path / str(rank), rank) for rank in (0, 1)]
     place.write_note(folders[1], place.RecordingNote("", 0, 1, None, 1, place.started(1), where=None))
     with pytest.raises(ProfilerError, match="still being recorded"):

@@ -1,4 +1,4 @@
-"""Recordings of one job side by side: their clocks, their machines, and who is missing."""
+"""Recordings of one job from several nodes: their clocks, their machines, and which are missing."""
 
 import random
 from dataclasses import replace
@@ -14,7 +14,7 @@ from profiler.store import Tables
 
 
 def lockstep(clock=lambda time: time, *, pid=1, number=200, noise=0.0005, seed=0, scatter=0.0):
-    """Updates that end every 0.1 s, within `noise` of one another on all ranks, as `clock` tells the time."""
+    """Return updates that end every 0.1 s, within `noise` of one another on all ranks, in the time of `clock`."""
     chance, ends = random.Random(seed), []
     for step in range(number + 1):
         ends.append(clock(5.0 + 0.1 * step + chance.uniform(-noise, noise) + chance.uniform(0, scatter)))
@@ -30,7 +30,7 @@ def node(rank=0, *, world=2, host="a", steps=(), pid=1, **tables):
     return Tables(runs=(run,), processes=(process,), steps=steps, **tables)
 
 
-def test_an_offset_of_three_seconds_is_found_by_the_steps_alone():
+def test_clock_offset_is_found_from_steps_alone():
     clock = Reference(lockstep(seed=1)).clock_of(lockstep(lambda time: time + 3.0, seed=2), hosts=0.0)
 
     assert clock.offset == pytest.approx(3.0, abs=0.0005)
@@ -40,7 +40,7 @@ def test_an_offset_of_three_seconds_is_found_by_the_steps_alone():
 
 
 def test_a_drift_is_found_where_there_is_one():
-    """A clock that is wrong by a five-thousandth is 4 ms off after these 20 s."""
+    """A clock that runs one part in 5,000 fast is 4 ms off after these 20 s."""
     clock = Reference(lockstep(seed=1)).clock_of(lockstep(lambda time: 1.0002 * time + 3.0, seed=2), hosts=0.0)
 
     assert clock.drift == pytest.approx(0.0002, rel=0.2)
@@ -49,7 +49,7 @@ def test_a_drift_is_found_where_there_is_one():
         assert clock(1.0002 * time + 3.0) == pytest.approx(time, abs=0.001)
 
 
-def test_some_odd_steps_move_nothing():
+def test_outlier_steps_do_not_affect_offset():
     steps = list(lockstep(lambda time: time + 3.0))
     for index in range(0, 200, 5):
         steps[index] = replace(steps[index], start=steps[index].start + 0.08)
@@ -60,19 +60,19 @@ def test_some_odd_steps_move_nothing():
 @pytest.mark.parametrize(
     "steps", [(), lockstep(number=4), lockstep(scatter=0.5, seed=3)], ids=["none", "few", "not in lockstep"]
 )
-def test_without_shared_steps_the_hosts_clocks_must_do(steps):
+def test_host_clocks_are_used_without_shared_steps(steps):
     assert Reference(lockstep()).clock_of(steps, hosts=7.0) == Clock(7.0)
 
 
 @pytest.mark.parametrize(("host", "said"), [("a", 0), ("b", 1)])
-def test_ranks_that_do_not_train_in_step_keep_the_clocks_of_their_hosts(host, said):
+def test_ranks_not_in_lockstep_keep_host_clocks(host, said):
     nodes = [node(0, steps=lockstep(seed=1)), node(1, host=host, steps=lockstep(seed=2, scatter=1.0))]
 
     assert len(remarks(nodes, clocks(nodes))) == said
 
 
-def test_a_recorder_that_began_later_by_its_hosts_clock_shows_less():
-    """By the hosts the second began 10 s later; its own clock is 3 s fast, as the steps show."""
+def test_remark_states_difference_between_host_clocks():
+    """By the hosts' clocks, the second began 10 s later; the steps show that its clock is 3 s fast."""
     first = node(0, steps=lockstep(seed=1), started_at=1000.0)
     second = node(1, steps=lockstep(lambda time: time - 7.0, seed=2), started_at=1010.0)
     compared = clocks([first, second])
@@ -83,28 +83,28 @@ def test_a_recorder_that_began_later_by_its_hosts_clock_shows_less():
     assert " 3 s" in remark.message, "and to what the steps agree"
 
 
-def test_clocks_that_agree_are_no_news():
+def test_no_remark_if_clocks_agree():
     nodes = [node(rank, steps=lockstep(seed=rank)) for rank in (0, 1)]
     assert remarks(nodes, clocks(nodes)) == []
 
 
-def test_ranks_that_are_not_there_are_named():
+def test_missing_ranks_are_named():
     nodes = [node(rank, world=8, steps=lockstep(seed=rank)) for rank in (0, 1, 5)]
     (remark,) = remarks(nodes, clocks(nodes))
     assert "2-4, 6-7" in remark.message
 
 
-def test_nobody_counts_up_to_a_number_of_ranks_that_no_job_has(monkeypatch):
+def test_absurd_world_size_is_capped(monkeypatch):
     monkeypatch.setattr("advisor.runs.nodes.MOST_RANKS", 8)
     nodes = [node(rank, world=64, steps=lockstep(seed=rank)) for rank in (0, 1, 5)]
     (remark,) = remarks(nodes, clocks(nodes))
     assert "2-4, 6-7" in remark.message
 
 
-def test_a_recording_that_goes_on_is_told():
+def test_unfinished_recording_is_reported():
     nodes = [node(0, steps=lockstep()), node(1, steps=lockstep(), outcome="running")]
     (remark,) = remarks(nodes, clocks(nodes))
-    assert "rank 1." in remark.message
+    assert "(ranks: 1)" in remark.message
 
 
 @pytest.mark.parametrize(
@@ -116,20 +116,20 @@ def test_a_recording_that_goes_on_is_told():
         (["running", "completed"], "running"),
     ],
 )
-def test_a_job_ends_as_its_worst_rank(outcomes, expected):
+def test_outcome_of_job_is_that_of_its_worst_rank(outcomes, expected):
     nodes = [node(rank, outcome=outcome) for rank, outcome in enumerate(outcomes)]
 
     assert ended(nodes).outcome == expected
 
 
-def test_the_end_of_a_start_that_was_repeated_does_not_count():
+def test_outcome_of_earlier_start_does_not_count():
     first = [node(0, outcome="failed"), node(1, outcome="killed")]
     again = [node(0, started_at=60.0), node(1, started_at=60.0)]
 
     assert ended([*first, *again]).outcome == "completed"
 
 
-def test_without_a_run_there_is_no_end():
+def test_no_outcome_without_run():
     assert ended([Tables()]) is None
 
 
@@ -139,7 +139,7 @@ def test_the_node_of_the_lowest_rank_comes_first():
 
 
 def test_recorders_of_one_machine_count_as_one():
-    """A rank's recorder each: they see the same GPU, and each its own processes."""
+    """Each rank has a recorder: all see the same GPU, and each sees its own processes."""
     samples = [tuple(HostSample(time=0.1 * n + late, cpu=1.0, machine_cpu=3.0) for n in range(4)) for late in (0, 0.04)]
     gpu, seen = Gpu(index=0, uuid="GPU-1", name="H100", memory_total=1), GpuSample(time=0.0, gpu=0)
     nodes = numbered([node(n, host_samples=samples[n], gpus=(gpu,), gpu_samples=(seen,)) for n in (0, 1)])
@@ -150,6 +150,6 @@ def test_recorders_of_one_machine_count_as_one():
     assert [len(each.gpus) for each in nodes] == [len(each.gpu_samples) for each in nodes] == [1, 0]
 
 
-def test_machines_without_a_node_rank_are_told_apart_by_name():
+def test_machines_without_node_rank_are_distinguished_by_name():
     nodes = numbered([node(0, host="a"), node(1, host="b")])
     assert [process.node_rank for each in nodes for process in each.processes] == [0, 1]

@@ -30,14 +30,14 @@ def once(x):
     ("number", "loop", "no_grad", "generator", "one_row"),
     [
         (5, False, True, False, True),
-        (6, False, True, False, True),  # what is iterated over is evaluated once
+        (6, False, True, False, True),  # the iterable is evaluated only once
         (7, True, True, False, True),
         (12, True, False, True, False),
         (16, False, True, False, True),
         (17, False, False, False, True),
     ],
 )
-def test_a_line_has_what_surrounds_it_in_its_function(number, loop, no_grad, generator, one_row):
+def test_line_is_described_by_its_surroundings_in_function(number, loop, no_grad, generator, one_row):
     found = syntax(LINES, number)
     assert found is not None
     assert (found.loop, found.no_grad, found.generator, found.one_row) == (loop, no_grad, generator, one_row)
@@ -58,7 +58,7 @@ def test_a_line_has_what_surrounds_it_in_its_function(number, loop, no_grad, gen
         ("y = x[t] * 2", False),
     ],
 )
-def test_a_recurrence_is_no_sum(statement, recurrent):
+def test_distinguishes_recurrence_from_sum(statement, recurrent):
     lines = ["def f(x):", "    for t in range(9):", f"        {statement}", "    return x"]
     found = syntax(lines, 3)
     assert (found.loop, found.recurrent) == (True, recurrent)
@@ -74,24 +74,24 @@ def test_a_recurrence_is_no_sum(statement, recurrent):
         ("for row in batch:", False),
     ],
 )
-def test_the_innermost_loop_is_over_parameters(loop, parameters):
+def test_recognizes_innermost_loop_over_parameters(loop, parameters):
     inner = "abs(x) for x in p.tolist())" if loop.endswith("(") else "x = p.norm()"
     assert syntax(["def f(model):", f"    {loop}", f"        {inner}"], 3).parameters is parameters
 
 
-def test_the_condition_of_a_while_loop_is_evaluated_each_turn():
+def test_while_condition_is_part_of_loop():
     lines = ["def f(x):", "    while x > 1:", "        x -= 1", "    return x"]
     assert [syntax(lines, number).loop for number in (2, 3, 4)] == [True, True, False]
 
 
-def test_a_call_is_known_with_and_without_its_module():
+def test_call_is_listed_with_and_without_module():
     assert syntax(LINES, 17).calls == {"collect", "gc.collect"}
 
 
 @pytest.mark.parametrize(("lines", "number"), [(["def ("], 1), (["\0"], 1), (["x = 1"], 0), (["x = 1"], 2)])
-def test_what_is_no_python_or_no_line_shows_nothing(lines, number):
+def test_invalid_python_or_line_gives_none(lines, number):
     assert syntax(lines, number) is None
 
 
-def test_a_line_of_no_function_is_in_none():
+def test_line_outside_functions_has_empty_syntax():
     assert syntax(["x = 1"], 1) == Syntax()

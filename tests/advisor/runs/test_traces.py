@@ -33,7 +33,7 @@ EVIL = "<script>alert(1)</script>{{ 7*7 }}`__import__('os')` \x1b[31m"
 
 
 def loop(steps: int = 30, **about) -> Made:
-    """Steps of 100 us, of which the GPU computes 60."""
+    """Return steps of 100 us, of which the GPU computes 60 us."""
     made = Made(deviceProperties=[GPU], **about)
     for number in range(steps):
         at = 100 * number
@@ -72,7 +72,7 @@ def test_a_report_on_a_trace(tmp_path):
     assert not report.checks("crashed")
 
 
-def test_ranks_are_told_apart_and_who_waits(tmp_path):
+def test_distinguishes_ranks_and_their_waiting_time(tmp_path):
     report = report_of(load_traces(two_ranks(tmp_path)[::-1]))
 
     assert [one.rank for one in report.traces] == [0, 1]
@@ -80,9 +80,9 @@ def test_ranks_are_told_apart_and_who_waits(tmp_path):
     jsonschema.validate(json.loads(result_json.render(report)), SCHEMA)
 
 
-def test_a_window_of_ours_is_shown_as_a_trace_of_theirs(tmp_path):
+def test_recorded_window_is_shown_like_imported_trace(tmp_path):
     theirs = load(two_ranks(tmp_path)).ranks[0]
-    shaped = replace(theirs.traces[0], id=1, shapes=True)  # slower than the steps are: not the one to show
+    shaped = replace(theirs.traces[0], id=1, shapes=True)  # slower than the steps, so it is not the one to show
     ours = metrics(replace(theirs, traces=(shaped, *theirs.traces)))
 
     report = build_report(ours.profile, judge(ours), ours)
@@ -97,7 +97,7 @@ def test_a_window_of_ours_is_shown_as_a_trace_of_theirs(tmp_path):
         assert critical in made.replace("\\", "")
 
 
-def test_traces_that_say_the_same_rank_are_numbered(tmp_path):
+def test_traces_with_same_rank_are_renumbered(tmp_path):
     paths = [loop(distributedInfo={"rank": 0}).write(tmp_path / name) for name in ("a.json", "b.json")]
     profile = load(paths)
 
@@ -105,7 +105,7 @@ def test_traces_that_say_the_same_rank_are_numbered(tmp_path):
     assert len(profile.problems) == 1
 
 
-def test_one_that_cannot_be_read_does_not_hide_the_others(tmp_path):
+def test_unreadable_trace_does_not_hide_others(tmp_path):
     (tmp_path / "bad.json").write_text("no trace")
     profile = load([tmp_path / "bad.json", loop().write(tmp_path / "good.json")])
 
@@ -115,7 +115,7 @@ def test_one_that_cannot_be_read_does_not_hide_the_others(tmp_path):
 
 
 @pytest.mark.process
-def test_processes_of_their_own_tell_the_same(tmp_path, monkeypatch):
+def test_reading_in_separate_processes_gives_same_result(tmp_path, monkeypatch):
     (tmp_path / "bad.json").write_text("no trace")
     paths = [*two_ranks(tmp_path), tmp_path / "bad.json"]
     alone = load(paths)
@@ -126,10 +126,10 @@ def test_processes_of_their_own_tell_the_same(tmp_path, monkeypatch):
     assert load(paths) == alone
 
 
-def test_none_that_can_be_read_is_an_error(tmp_path):
+def test_no_readable_trace_is_an_error(tmp_path):
     (tmp_path / "bad.json").write_text("no trace")
 
-    with pytest.raises(ProfilerError, match="is not a trace"):
+    with pytest.raises(ProfilerError, match=r"is not a torch\.profiler trace"):
         load([tmp_path / "bad.json"])
 
 
@@ -140,7 +140,7 @@ def without_marks() -> Made:
     return made
 
 
-def test_without_marks_it_is_taken_as_a_whole(tmp_path):
+def test_trace_without_step_marks_is_used_as_a_whole(tmp_path):
     report = report_of(load_traces([without_marks().write(tmp_path / "t.json")]))
 
     assert report.steps is None
@@ -148,7 +148,7 @@ def test_without_marks_it_is_taken_as_a_whole(tmp_path):
 
 
 @pytest.mark.parametrize("about", [{}, {"deviceProperties": []}], ids=["with the GPU's name", "without"])
-def test_where_a_gpu_computes_no_rule_is_for_want_of_one(tmp_path, about):
+def test_no_rule_asks_for_gpu_if_trace_has_gpu_work(tmp_path, about):
     made = loop()
     made.about.update(about)
     report = report_of(load_traces([made.write(tmp_path / "t.json")]))
@@ -166,7 +166,7 @@ def on_a_cpu() -> Made:
     return made
 
 
-def test_on_a_cpu_there_is_no_breakdown_and_nothing_is_zero(tmp_path):
+def test_cpu_trace_has_no_breakdown_rather_than_zeros(tmp_path):
     report = report_of(load_traces([on_a_cpu().write(tmp_path / "t.json")]))
     result = result_json.result(report)
 
@@ -184,7 +184,7 @@ def test_snapshot_of_traces(tmp_path):
 
 
 @pytest.mark.parametrize(("gap", "single"), [(9_000, False), (20_000, True)])
-def test_one_gap_that_is_most_of_the_idle_time(tmp_path, gap, single):
+def test_single_gap_that_dominates_idle_time(tmp_path, gap, single):
     made = Made()
     made.gpu(GEMM, 0, 100, (0, 1))
     made.gpu(GEMM, 100 + gap, 200 + gap, (99 + gap, 100 + gap))
@@ -193,7 +193,7 @@ def test_one_gap_that_is_most_of_the_idle_time(tmp_path, gap, single):
     assert (report.traces[0].single_gap is not None) is single
 
 
-def test_whatever_a_trace_says_is_text(tmp_path):
+def test_untrusted_text_of_trace_is_escaped(tmp_path):
     made = loop(distributedInfo={"rank": 0, "world_size": 2, "backend": EVIL})
     made.about["deviceProperties"] = [{**GPU, "name": EVIL}]
     named = {"Collective name": EVIL, "Group size": 2, "Process Group Description": EVIL, "dtype": EVIL}
@@ -232,7 +232,7 @@ def test_the_command_prints_json_alone(tmp_path, capsys):
     assert [one.name for one in tmp_path.iterdir()] == ["t.json"]
 
 
-def test_a_file_that_is_no_trace_is_said_in_a_sentence(tmp_path, capsys):
+def test_file_that_is_not_a_trace_gives_short_message(tmp_path, capsys):
     path = tmp_path / "notes.txt"
     path.write_text("hello")
 
@@ -256,7 +256,7 @@ def test_a_truncated_trace_still_gives_a_report_that_says_so(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("words", [["none.json"], ["report.html"], [".", "t.json"]])
-def test_what_is_neither_a_run_nor_traces(tmp_path, monkeypatch, capsys, words):
+def test_input_that_is_neither_run_nor_traces_is_usage_error(tmp_path, monkeypatch, capsys, words):
     monkeypatch.chdir(tmp_path)
     for name in ("report.html", "t.json"):
         (tmp_path / name).write_text("")

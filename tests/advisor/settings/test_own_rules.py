@@ -1,4 +1,4 @@
-"""Rules of one's own: found, checked as ours are, and harmless where they are broken."""
+"""The user's own rules: found, checked as ours are, and harmless if they are broken."""
 
 import sys
 from importlib.metadata import EntryPoint
@@ -56,7 +56,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_a_folder_of_rules_or_one_file(folder):
+def test_rules_are_loaded_from_folder_or_file(folder):
     (folder / "very_long_steps.py").write_text(RULE)
 
     assert ids(own_rules.load(folder)) == {"long-steps", "very-long-steps"}
@@ -64,7 +64,7 @@ def test_a_folder_of_rules_or_one_file(folder):
     assert ids(own_rules.load()) == set()
 
 
-def test_a_rule_of_ones_own_is_as_ours(folder):
+def test_own_rule_has_page_sources_and_limits(folder):
     (rule,) = (rule for rule in own_rules.load(folder).rules if rule.id == "long-steps")
 
     assert rule.page.strip() == RULE.split('"""')[1].partition("\n\nSource")[0]
@@ -96,27 +96,27 @@ def test_files_that_begin_with_an_underscore_are_shared(folder):
         ("broken.py", RULE.replace("sources=()", "sources=('A book')"), "its sources has type str, not tuple"),
         ("broken.py", RULE.replace("def when", "def where"), "its when has type NoneType, not Callable"),
         ("broken.py", RULE.replace("difficulty=1", "difficulty=5"), "its difficulty is not 1, 2 or 3"),
-        ("host_logging.py", RULE, "there is a rule host-logging already"),
+        ("host_logging.py", RULE, "a rule host-logging already exists"),
     ],
 )
-def test_a_broken_rule_is_named_in_a_line_and_stops_no_other(folder, name, text, message):
+def test_broken_rule_is_reported_in_one_line_and_others_load(folder, name, text, message):
     (folder / name).write_text(text)
 
     found = own_rules.load(folder)
     assert ids(found) == {"long-steps"}
     (line,) = found.broken
-    assert f" {name[:-3]} of {folder} " in line
+    assert f" {name[:-3]} from {folder} " in line
     assert message in line
     assert "\n" not in line
 
 
-def test_what_does_not_exist_is_told_apart_from_a_folder_without_rules(tmp_path):
+def test_missing_path_is_reported_as_missing(tmp_path):
     with pytest.raises(ProfilerError, match=r"There is no file or folder .*missing"):
         own_rules.load(tmp_path / "missing")
 
 
 @pytest.mark.parametrize("when", [True, False])
-def test_a_crash_is_its_authors_and_says_where(folder, when):
+def test_crash_of_own_rule_names_its_line(folder, when):
     line = "    return m[step_time_mean] / 0" if when else "    return None / 1"
     text = RULE.replace("    time = m[step_time_mean]\n", f"    time = 2.0\n{line if when else ''}\n")
     (folder / "long_steps.py").write_text(
@@ -133,7 +133,7 @@ def test_a_crash_is_its_authors_and_says_where(folder, when):
 
 
 @pytest.mark.parametrize("name", ["", "notes.txt", "_limits.py"])
-def test_where_there_are_no_rules_that_is_our_error(tmp_path, name):
+def test_path_without_rules_is_profiler_error(tmp_path, name):
     for other in ("notes.txt", "_limits.py"):
         (tmp_path / other).write_text("")
 
@@ -141,7 +141,7 @@ def test_where_there_are_no_rules_that_is_our_error(tmp_path, name):
         own_rules.load(tmp_path / name)
 
 
-def test_installed_packages_bring_modules_or_packages_of_rules(tmp_path, monkeypatch):
+def test_installed_packages_provide_rules(tmp_path, monkeypatch):
     (tmp_path / "one_module.py").write_text(RULE)
     package = tmp_path / "their_rules"
     package.mkdir()
@@ -162,7 +162,7 @@ def test_installed_packages_bring_modules_or_packages_of_rules(tmp_path, monkeyp
     assert [line.split()[2] for line in found.broken] == ["no_such_module", "module"]
 
 
-def test_the_configuration_names_and_sets_them(folder, tmp_path):
+def test_configuration_names_own_rules_and_sets_limits(folder, tmp_path):
     path = tmp_path / "here.toml"
     path.write_text('rules_path = "long_steps.py"\n[rules.long-steps]\nmost = 2')
 

@@ -1,4 +1,4 @@
-"""Losses of simulated runs that do, or do not, train alike."""
+"""Losses of simulated runs that train alike, or do not."""
 
 import math
 from random import Random
@@ -28,7 +28,7 @@ def test_rounding_in_another_order_is_equivalent():
 
 
 @pytest.mark.parametrize("factor", [0.98, 1.02])
-def test_a_loss_that_is_off_by_two_percent_is_not(factor: float):
+def test_loss_off_by_two_percent_is_not_equivalent(factor: float):
     found = equivalence(losses(), losses(factor=factor, noise=0.002), draws=500)
     assert found.difference == pytest.approx(math.log(factor), abs=0.001)
     assert not found.losses_agree
@@ -40,7 +40,7 @@ def test_losses_too_noisy_to_tell_are_not_called_equivalent():
     assert not found.losses_agree
 
 
-def test_what_is_not_equivalent_need_not_differ():
+def test_losses_may_neither_agree_nor_differ():
     noisy = [1.0 + 0.1 * (-1) ** (step // 5) for step in range(60)]
 
     found = equivalence([1.0] * 60, noisy)
@@ -49,7 +49,7 @@ def test_what_is_not_equivalent_need_not_differ():
     assert equivalence([1.0] * 60, [0.98] * 60).differs
 
 
-def test_a_program_that_differs_from_itself_allows_twice_that():
+def test_margin_is_twice_the_spread_between_identical_runs():
     changed = losses(factor=1.008, noise=0.002)
     assert not equivalence(losses(), changed, draws=500).losses_agree
     wide = equivalence(losses(), changed, spread=0.006, draws=500)
@@ -59,7 +59,7 @@ def test_a_program_that_differs_from_itself_allows_twice_that():
 
 @pytest.mark.parametrize("gone", [None, math.nan, math.inf])
 @pytest.mark.parametrize(("number", "holds"), [(1, True), (2, False)])
-def test_a_step_in_a_hundred_may_be_lost(gone: float | None, number: int, holds: bool):
+def test_one_percent_of_losses_may_be_missing(gone: float | None, number: int, holds: bool):
     changed: list[float | None] = [*losses()]
     for step in range(number):
         changed[10 * step] = gone
@@ -69,7 +69,7 @@ def test_a_step_in_a_hundred_may_be_lost(gone: float | None, number: int, holds:
 
 
 @given(st.integers(10, 60), st.floats(0.9, 1.1), st.floats(0, 0.02), st.integers(0, 100))
-def test_the_other_way_round_is_the_same_test(number: int, factor: float, noise: float, seed: int):
+def test_equivalence_is_symmetric(number: int, factor: float, noise: float, seed: int):
     one, other = losses(number), losses(number, factor=factor, noise=noise, seed=seed)
     there, back = equivalence(one, other, draws=60), equivalence(other, one, draws=60)
     assert back.difference == pytest.approx(-there.difference)
@@ -79,12 +79,12 @@ def test_the_other_way_round_is_the_same_test(number: int, factor: float, noise:
 @pytest.mark.parametrize(
     ("unchanged", "changed", "message"),
     [
-        ([1.0] * 20, [1.0] * 19, "same runs"),
+        ([1.0] * 20, [1.0] * 19, "same steps of two runs"),
         ([1.0] * 9, [1.0] * 9, "fewer than two blocks"),
         ([1.0] * 20, [math.nan] * 20, "fewer than two blocks"),
         ([1.0] * 20, [-1.0] * 20, "zero or less"),
     ],
 )
-def test_losses_that_say_nothing_are_refused(unchanged: list, changed: list, message: str):
+def test_unusable_losses_are_refused(unchanged: list, changed: list, message: str):
     with pytest.raises(ValueError, match=message):
         equivalence(unchanged, changed)

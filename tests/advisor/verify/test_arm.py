@@ -1,4 +1,4 @@
-"""What a process of a trial reported, and whether it is worth asking again."""
+"""What a process of a trial reported, and whether it is worth running again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from profiler.store import Writer
 
 @pytest.fixture
 def process(tmp_path):
-    """Recorded: a process that took so many steps, ended so, by this exception, and said this last."""
+    """Record a process with this number of steps, outcome, last line and exception."""
 
     def write(steps, outcome, last, error=None):
         writer = Writer(tmp_path / "run", "h")
@@ -41,7 +41,7 @@ def process(tmp_path):
         (8, "completed", "done", False),
     ],
 )
-def test_what_would_come_again_is_no_chance(process, steps, outcome, last, by_chance):
+def test_failure_is_by_chance_unless_process_completed(process, steps, outcome, last, by_chance):
     with pytest.raises(TrialFailed, match=last.split("(")[0]) as caught:
         read(*process(steps, outcome, last))
     assert caught.value.by_chance is by_chance
@@ -70,14 +70,14 @@ subprocess.CalledProcessError: Command '['python', 'train.py']' returned non-zer
         ("ValueError: caught\nbye", "bye"),
     ],
 )
-def test_what_a_launcher_says_of_it_is_not_what_the_program_said(process, last, said):
+def test_error_of_program_is_quoted_rather_than_launcher(process, last, said):
     with pytest.raises(TrialFailed) as caught:
         read(*process(8, "failed", last))
     assert str(caught.value).endswith(f": {said}")
 
 
-def test_a_change_that_could_not_be_made_is_never_measured(process, tmp_path):
-    """However many steps there are to measure."""
+def test_trial_of_change_that_could_not_be_applied_fails(process, tmp_path):
+    """Regardless of how many steps could be measured."""
     folder, log = process(80, "completed", "done")
     why = "No model has a 2-D convolution."
     writer = Writer(folder, "h")
@@ -102,16 +102,16 @@ def test_a_change_that_could_not_be_made_is_never_measured(process, tmp_path):
     ],
 )
 @pytest.mark.parametrize(("steps", "when"), [(0, "in its first step"), (8, "after 8 steps"), (80, "after 80 steps")])
-def test_want_of_memory_is_a_result(process, error, steps, when):
-    """Whatever the program said last: a launcher says that a child has failed."""
+def test_running_out_of_memory_is_not_by_chance(process, error, steps, when):
+    """Regardless of the program's last line: a launcher reports that a child has failed."""
     with pytest.raises(TrialFailed, match=f"It ran out of memory {when}") as caught:
         read(*process(steps, "failed", "torch.distributed.elastic: rank 0 failed", error))
     assert not caught.value.by_chance
 
 
 @pytest.mark.parametrize(("starts", "period"), [((), 1), ((20,), 1), ((20, 40), 20), ((20, 40, 61), 20)])
-def test_how_often_an_epoch_begins_is_told(tmp_path, starts, period):
-    """Median gap, after the warm-up."""
+def test_period_is_median_gap_between_epoch_starts(tmp_path, starts, period):
+    """The period is the median gap after the warm-up."""
     (tmp_path / "run").mkdir()
     writer = Writer(tmp_path / "run", "h")
     writer.add(RUN)
@@ -136,7 +136,7 @@ def test_how_often_an_epoch_begins_is_told(tmp_path, starts, period):
     assert read(tmp_path / "run", tmp_path / "run.log").period == period
 
 
-def test_a_process_that_left_no_recording_is_worth_another(tmp_path):
+def test_process_without_recording_failed_by_chance(tmp_path):
     (tmp_path / "run").mkdir()
     with pytest.raises(TrialFailed, match="before it was recorded") as caught:
         read(tmp_path / "run", tmp_path / "run.log")

@@ -1,4 +1,4 @@
-"""Programs that run out of memory are made to fit, with as little as that takes."""
+"""Programs that run out of memory are made to fit, with the smallest sufficient change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-# Eight equal blocks, and an allocator of LIMIT bytes for what a step holds. As it is, a step takes 2.9 million.
+# Eight equal blocks, and an allocator of LIMIT bytes for what a step holds. Unchanged, a step takes 2.9 million bytes.
 LIMITED = """
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -75,8 +75,8 @@ def train():
 
 train()
 """
-# Two ranks, each with an allocator of LIMIT numbers for its part of weights and optimizer state: 8,580 weights of which
-# Adam keeps twice as many, and as many gradients.
+# Two ranks, each with an allocator of LIMIT numbers for its part of weights, gradients and optimizer state: 8,580
+# weights, as many gradients, and twice as many numbers for Adam.
 RANKS = (
     ENDS_GROUP
     + """
@@ -115,7 +115,7 @@ OPTIONS = ("--goal", "memory", "--yes", "--steps", "40", "--out", "tuning")
 
 @pytest.fixture
 def fitting(script, start):
-    """Make the program fit into `limit` bytes; gives back how that ended and its folder."""
+    """Make the program fit into `limit` bytes; return how that ended and its folder."""
 
     def begin(limit, *options, text=LIMITED, launcher=()):
         path = script(text.replace("LIMIT:", f"{limit}:"), "project/train.py")
@@ -171,7 +171,7 @@ def test_two_changes_where_one_does_not_suffice(fitting):
         (20_000, (), None),
     ],
 )
-def test_ranks_share_as_little_as_suffices(fitting, limit, allowed, name):
+def test_ranks_use_least_sharding_that_suffices(fitting, limit, allowed, name):
     ran, folder = fitting(limit, *allowed, text=RANKS, launcher=TORCHRUN)
 
     tuned = tomllib.loads((folder / "tuned.toml").read_text())
@@ -182,7 +182,7 @@ def test_ranks_share_as_little_as_suffices(fitting, limit, allowed, name):
 
 
 @pytest.mark.slow
-def test_a_program_that_nothing_makes_fit(fitting):
+def test_reports_that_nothing_makes_program_fit(fitting):
     ran, folder = fitting(300_000)
 
     assert ran.status == 1
@@ -191,20 +191,20 @@ def test_a_program_that_nothing_makes_fit(fitting):
 
 
 @pytest.mark.slow
-def test_a_program_that_fails_for_another_reason_is_told(fitting):
+def test_failure_other_than_out_of_memory_is_reported(fitting):
     ran, _ = fitting(0, text=LIMITED.replace("can't allocate memory", "no"))
 
     assert ran.status == 1
     assert b"The program did not run out of memory" in ran.err
 
 
-# ---- which, and in which order ----
+# ---- which changes, and in which order ----
 
 PLAIN = replace(FLAGS, autocast=False)
 
 
 def metrics(**changes):
-    """A run on a GPU with 32 blocks and a batch of 16, of which only this is known."""
+    """Return metrics of a run on a GPU with 32 blocks and a batch of 16, of which only this is known."""
     known = {"model": MODEL, "loader": LOADER, "flags": PLAIN, "optimizer": ADAM, **changes}
     values = {"model": model, "loader": loader, "flags": flags, "optimizer": optimizer, "ranks": world_size}
     return gpu_metrics({values[name]: value for name, value in known.items()})
@@ -214,7 +214,7 @@ def names(found):
     return [[remedy_name(remedy) for remedy in ladder] for ladder in found]
 
 
-def test_what_applies_is_known_without_any_memory_measured():
+def test_remedies_are_listed_without_memory_measurements():
     assert names(ladders(metrics(), ())) == [
         [f"ckpt-every-n every {every}" for every in (8, 4, 2, 1)],
         [f"grad-accum pieces {k}" for k in (2, 4, 8, 16)],
@@ -232,13 +232,13 @@ def test_what_applies_is_known_without_any_memory_measured():
         ({"flags": replace(FLAGS, autocast=True)}, "precision-bf16"),
     ],
 )
-def test_what_does_not_apply_is_no_remedy(changes, gone):
+def test_inapplicable_change_is_not_a_remedy(changes, gone):
     found = names(ladders(metrics(**changes), ()))
     assert len(found) == 2
     assert not any(remedy.startswith(gone) for ladder in found for remedy in ladder)
 
 
-def test_ranks_that_train_one_model_can_share_the_optimizer_or_everything():
+def test_ddp_ranks_can_shard_optimizer_or_everything():
     """One or the other."""
     shared = {"flags": replace(PLAIN, ddp=True), "ranks": 2}
     assert ["zero-1-2", "zero-3-fsdp"] in names(ladders(metrics(**shared), ()))
@@ -249,7 +249,7 @@ def test_ranks_that_train_one_model_can_share_the_optimizer_or_everything():
 
 
 class Device:
-    """Fits what frees enough: of each change the more, the further up its ladder."""
+    """A device that frees more for each change further up its ladder; a run fits if enough is freed."""
 
     def __init__(self, known, needed):
         self.freed = {remedy_name(remedy): place + 1 for ladder in known for place, remedy in enumerate(ladder)}
@@ -267,27 +267,27 @@ def best(needed, *, without=()):
     return [remedy_name(remedy) for remedy in smallest(known, fits)], fits.asked
 
 
-def test_what_costs_nothing_goes_first_and_of_that_what_is_less_risky():
+def test_remedies_are_ordered_by_cost_then_risk():
     assert best(1)[0] == ["precision-bf16"]
     assert best(2)[0] == ["grad-accum pieces 4"]
     assert best(1, without=("precision-bf16",))[0] == ["grad-accum pieces 2"]
     assert best(2, without=("grad-accum",))[0] == ["ckpt-every-n every 4"]
 
 
-def test_one_change_goes_before_two_and_is_as_weak_as_can_be():
+def test_fewest_and_weakest_changes_that_suffice_are_chosen():
     assert best(4)[0] == ["grad-accum pieces 16"]
     assert best(5)[0] == ["grad-accum pieces 16", "precision-bf16"]
     assert best(6)[0] == ["ckpt-every-n every 4", "grad-accum pieces 16"]
     assert best(9)[0] == ["ckpt-every-n every 1", "grad-accum pieces 16", "precision-bf16"]
 
 
-def test_where_all_together_do_not_suffice_nothing_more_is_tried():
+def test_search_stops_if_all_changes_together_do_not_suffice():
     found, asked = best(10)
     assert found == []
     assert len(asked) == 4
 
 
-def test_recomputing_is_dearer_the_more_is_recomputed():
+def test_cost_of_checkpointing_grows_with_recomputation():
     every = next(ladder for ladder in ladders(metrics(), ()) if len(ladder) == 4)
     times = [weight(remedy)[0] for remedy in every]
     assert times == sorted(times)
@@ -296,16 +296,16 @@ def test_recomputing_is_dearer_the_more_is_recomputed():
     assert {remedy.change.safety for remedy in every} == {Safety.MEMORY}
 
 
-# ---- changes of which one can be made ----
+# ---- changes of which only one can be made ----
 
 
 def sharding():
-    """Stage 1 of ZeRO, and stage 3."""
+    """Return the ladder of stage 1 and stage 3 of ZeRO."""
     known = ladders(metrics(flags=replace(PLAIN, ddp=True), ranks=2), ())
     return next(ladder for ladder in known if remedy_name(ladder[0]) == "zero-1-2")
 
 
-def test_what_is_allowed_of_it_is_tried():
+def test_only_allowed_remedies_are_tried():
     (first, second), allowed = sharding(), (Safety.EXACT, Safety.MEMORY)
 
     known, left_out = _sorted_out([(first, second)], allowed)
@@ -321,14 +321,14 @@ def test_what_is_allowed_of_it_is_tried():
     [
         (Ending(fits=True, steps=40), True),
         (Ending(fits=False, steps=0, of_memory=True), True),
-        (Ending(fits=False, steps=0, why="The program chooses the ranks that train the model."), False),
+        (Ending(fits=False, steps=0, why="The program passes its own `process_group`."), False),
     ],
 )
-def test_the_weaker_is_tried_where_the_stronger_cannot_be_made(ending, is_left):
+def test_weaker_change_is_tried_if_stronger_cannot_be_applied(ending, is_left):
     ladder = sharding()
     assert _that_can_be_made(ladder, lambda chosen: ending) == (ladder if is_left else ladder[:1])
 
 
-def test_of_one_rule_what_ends_the_program_once_would_end_it_again():
+def test_ladder_of_one_rule_is_not_probed():
     every = next(ladder for ladder in ladders(metrics(), ()) if len(ladder) == 4)
     assert _that_can_be_made(every, pytest.fail) == every

@@ -1,4 +1,4 @@
-"""Verdicts on arms whose times are written by hand."""
+"""Verdicts on arms with step times written by hand."""
 
 from dataclasses import replace
 from random import Random
@@ -45,7 +45,7 @@ def test_a_change_is_judged_by_what_it_removes(after, verdict):
     assert (found.steps, found.processes) == (180, 3)
 
 
-def test_an_interval_wider_than_the_gain_confirms_nothing():
+def test_interval_wider_than_gain_is_inconclusive():
     before = [arm(0.1 * factor, seed=seed) for seed, factor in enumerate((0.75, 1.0, 1.25))]
     after = [arm(0.055 * factor, seed=seed) for seed, factor in enumerate((0.85, 1.0, 1.15))]
 
@@ -57,7 +57,7 @@ def test_an_interval_wider_than_the_gain_confirms_nothing():
     assert judged(before, after, None, same_losses=False).verdict is Verdict.CONFIRMED
 
 
-def test_a_gain_that_is_surely_none_is_refuted():
+def test_certain_absence_of_gain_is_refuted():
     after = [arm(0.0999 * factor, seed=9, cv=0.0) for factor in (1.0, 1.0, 1.0)]
 
     assert judged([arm(0.1, cv=0.0)] * 3, after, PREDICTED, same_losses=False).verdict is Verdict.REFUTED
@@ -72,7 +72,7 @@ def test_processes_that_differ_widen_the_interval():
     assert "Runs differ" in found.why
 
 
-def test_too_noisy_a_trial_says_how_long_it_should_be():
+def test_noisy_trial_says_how_many_steps_it_needs():
     def tried(number):
         return judged(
             [arm(0.1, cv=0.2, number=number)] * 3, [arm(0.097, cv=0.2, number=number)] * 3, PREDICTED, same_losses=False
@@ -83,17 +83,17 @@ def test_too_noisy_a_trial_says_how_long_it_should_be():
     assert tried(steps - WARM_UP).verdict is Verdict.PARTIAL
 
 
-def test_harm_is_named():
+def test_slow_tail_is_harmful():
     tail = Arm(times=(*[0.04] * 51, *[0.2] * 9), between=0.0, losses=(), memory=None)
     found = judged(arms(0.1), [tail] * 3, PREDICTED, same_losses=False)
     assert (found.verdict, found.removed[0] > 0) == (Verdict.HARMFUL, True)
 
 
-def test_without_a_prediction_whatever_is_faster_is_confirmed():
+def test_any_speedup_is_confirmed_without_prediction():
     assert judged(arms(0.1), arms(0.09), None, same_losses=False).verdict is Verdict.CONFIRMED
 
 
-def test_rounding_must_not_change_what_is_learned():
+def test_different_losses_are_harmful_if_they_must_agree():
     losses = [1.0 - step / 200 for step in range(60)]
     other = [loss * 1.2 for loss in losses]
     before, after = arms(0.1, losses=losses), arms(0.05, losses=other)
@@ -105,8 +105,8 @@ def test_rounding_must_not_change_what_is_learned():
     assert (same.verdict, same.losses_agree) == (Verdict.CONFIRMED, True)
 
 
-def test_other_noise_in_the_losses_is_no_harm():
-    """As a compiled model's dropout, which drops others."""
+def test_different_noise_in_losses_is_not_harm():
+    """A compiled model's dropout, for example, drops other values."""
     random = Random(3)
     losses, other = ([1.0 + 0.1 * random.gauss(0, 1) for _ in range(60)] for _ in range(2))
     found = judged(arms(0.1, losses=losses), arms(0.05, losses=other), PREDICTED, same_losses=True)
@@ -114,7 +114,7 @@ def test_other_noise_in_the_losses_is_no_harm():
     assert (found.verdict, found.losses_agree) == (Verdict.CONFIRMED, None)
 
 
-def test_losses_that_are_no_longer_finite_are_harm():
+def test_non_finite_losses_are_harmful():
     found = judged(arms(0.1, losses=[1.0] * 60), arms(0.05, losses=[None] * 60), PREDICTED, same_losses=True)
 
     assert (found.verdict, found.losses_agree) == (Verdict.HARMFUL, False)
@@ -136,14 +136,14 @@ def test_stalls_between_steps_count_in_full():
 
 
 def with_epochs(seed, *, every=20, start=0.5, period=20):
-    """Steps of 20 ms, and each so many of them an epoch's start."""
+    """Return steps of 20 ms, of which every `every`-th starts an epoch."""
     times = arm(0.02, number=40, seed=seed).times
     starts = tuple(time + start * (index % every == 5) for index, time in enumerate(times))
     return Arm(times=starts, between=0.5, period=period, losses=(), memory=None)
 
 
-def test_how_many_epochs_began_is_no_chance():
-    """Drawn step by step, an epoch's start more or less is a quarter of the time."""
+def test_number_of_epoch_starts_is_not_treated_as_chance():
+    """If steps were drawn singly, one epoch's start more or less would be a quarter of the time."""
     before, after = ([with_epochs(seed) for seed in seeds] for seeds in ((0, 1, 2), (3, 4, 5)))
     found = judged(before, after, PREDICTED, same_losses=False)
     singly = judged(*([replace(arm, period=1) for arm in arms] for arms in (before, after)), None, same_losses=False)
@@ -153,7 +153,7 @@ def test_how_many_epochs_began_is_no_chance():
     assert found.removed[0] < 0 < found.removed[2]
 
 
-def test_a_period_longer_than_the_trial_is_as_long_as_it_can_be():
+def test_period_longer_than_trial_is_capped():
     before, after = (
         [with_epochs(seed, every=10**6, period=1000) for seed in seeds] for seeds in ((0, 1, 2), (3, 4, 5))
     )
@@ -162,7 +162,7 @@ def test_a_period_longer_than_the_trial_is_as_long_as_it_can_be():
 
 
 def with_tail(seed, tail, rest=1.0):
-    """One step in six takes so many times as long, the others `rest` times."""
+    """Return an arm in which one step in six takes `tail` times as long, and the others `rest` times."""
     times = arm(0.1, seed=seed).times
     return Arm(
         times=tuple(time * (rest if index % 6 else tail) for index, time in enumerate(times)),
@@ -172,7 +172,7 @@ def with_tail(seed, tail, rest=1.0):
     )
 
 
-def test_slower_steps_now_and_then_are_harm_if_every_process_has_them():
+def test_occasional_slow_steps_are_harmful_only_in_every_process():
     before = [with_tail(seed, 1.0) for seed in range(3)]
     found = judged(before, [with_tail(seed, 1.3, rest=0.95) for seed in (3, 4, 5)], PREDICTED, same_losses=False)
     after = [with_tail(3, 1.0), with_tail(4, 1.0), with_tail(5, 2.0)]
@@ -220,7 +220,7 @@ def test_memory_is_compared_at_the_peak():
         (None, 0.11, Verdict.INCONCLUSIVE),
     ],
 )
-def test_a_change_for_memorys_sake_is_judged_by_what_it_frees(freed, after, verdict):
+def test_memory_change_is_judged_by_memory_it_frees(freed, after, verdict):
     less = None if freed is None else 1000 - freed
     found = judged(
         arms(0.1, memory=1000),

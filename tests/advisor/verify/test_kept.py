@@ -1,4 +1,4 @@
-"""verified.json, there and back."""
+"""Writing verified.json and reading it back."""
 
 import json
 
@@ -22,25 +22,25 @@ TRIED = Verified(
 FAILED = Verified(rule="compile-model", verdict=Verdict.FAILED, predicted=None, why="no compiler")
 
 
-def test_there_and_back(tmp_path):
+def test_trials_round_trip(tmp_path):
     kept.write(tmp_path, {TRIED.rule: TRIED, FAILED.rule: FAILED})
 
     assert kept.read(tmp_path) == {TRIED.rule: TRIED, FAILED.rule: FAILED}
     assert (tmp_path / kept.FILE).stat().st_mode & 0o777 == 0o600
 
 
-def test_what_was_tried_goes_with_its_recording(tmp_path):
+def test_trials_file_is_listed_as_own_file(tmp_path):
     kept.write(tmp_path, {TRIED.rule: TRIED})
 
     assert ours.unchanged(tmp_path) == [tmp_path / kept.FILE]
 
 
-def test_nothing_was_tried(tmp_path):
+def test_missing_file_means_no_trials(tmp_path):
     assert kept.read(tmp_path) == {}
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"schema": "other", "trials": []}', '{"schema": 1', "null"])
-def test_what_is_none_of_ours_is_named(tmp_path, text):
+def test_foreign_file_is_named_in_error(tmp_path, text):
     (tmp_path / kept.FILE).write_text(text)
 
     with pytest.raises(ProfilerError, match=kept.FILE):
@@ -66,7 +66,7 @@ def test_what_is_none_of_ours_is_named(tmp_path, text):
         ("verdict", "splendid"),
     ],
 )
-def test_what_could_not_be_shown_is_not_read(tmp_path, name, value):
+def test_invalid_values_are_refused(tmp_path, name, value):
     kept.write(tmp_path, {TRIED.rule: TRIED})
     found = json.loads((tmp_path / kept.FILE).read_text())
     found["trials"][0][name] = value
@@ -76,7 +76,7 @@ def test_what_could_not_be_shown_is_not_read(tmp_path, name, value):
         kept.read(tmp_path)
 
 
-def test_bytes_that_are_no_text_are_named(tmp_path):
+def test_invalid_utf_8_is_refused(tmp_path):
     kept.write(tmp_path, {TRIED.rule: TRIED})
     (tmp_path / kept.FILE).write_bytes((tmp_path / kept.FILE).read_bytes().replace(b"data-", b"\xff-"))
 
@@ -85,7 +85,7 @@ def test_bytes_that_are_no_text_are_named(tmp_path):
 
 
 @pytest.mark.parametrize("trials", ['[{"rule": "a"}]', '[{"rule": "a", "verdict": "splendid"}]', "[3]"])
-def test_trials_that_are_none_are_named(tmp_path, trials):
+def test_invalid_trials_are_refused(tmp_path, trials):
     (tmp_path / kept.FILE).write_text(f'{{"schema": "{kept.SCHEMA}", "trials": {trials}}}')
 
     with pytest.raises(ProfilerError, match="cannot be read"):

@@ -1,10 +1,10 @@
-"""How much longer a trial should be: computed by hand."""
+"""How much longer a trial should be, computed by hand."""
 
 from advisor.verify.longer import longer
 
 
 def test_steps_that_vary_take_more_steps():
-    """5 %, less the 1 % that is none, are found with 60 (2.8 x .02 / .04)^2 = 118; half more at least, and warm-up."""
+    """5 %, minus the 1 % that does not count: 60 (2.8 x .02 / .04)^2 = 118 steps, at least half more, plus warm-up."""
     advice = longer(0.05, steps=60, steps_noise=0.02, processes=3, process_noise=0.0)
 
     assert "--steps 133." in advice
@@ -26,5 +26,5 @@ def test_processes_that_differ_by_far_take_another_machine():
     assert "--" not in advice
 
 
-def test_no_gain_is_looked_for_that_would_take_forever():
+def test_advice_looks_for_no_gain_below_3_percent():
     assert "3%" in longer(0.0001, steps=60, steps_noise=0.02, processes=3, process_noise=0.0)

@@ -1,4 +1,4 @@
-"""How long a trial is: computed by hand."""
+"""How long a trial takes, computed by hand."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ def finding(low, phase="forward"):
     ("cv", "low", "needed"),
     [
         (0.05, 0.5, LEAST_STEPS),
-        (0.3, 0.1, 48),  # 2 (2.80 x .3 / .1)^2 = 142, by three processes
-        (0.3, 0.001, MOST_STEPS),  # less than 3 % is not looked for
+        (0.3, 0.1, 48),  # 2 (2.80 x .3 / .1)^2 = 142, over three processes
+        (0.3, 0.001, MOST_STEPS),  # nothing below 3 % is looked for
     ],
 )
-def test_steps_follow_from_the_cautious_end_of_the_prediction(cv, low, needed):
+def test_steps_needed_follow_from_lower_bound_of_prediction(cv, low, needed):
     assert steps_needed(Pace(0.1, cv), finding(low), processes=3) == WARM_UP + needed
 
 
-def test_what_comes_now_and_then_is_waited_for_twice():
+def test_trial_covers_two_periods_up_to_step_limit():
     assert steps_needed(Pace(0.1, 0.05, 60), finding(0.5), processes=3) == WARM_UP + 120
     assert steps_needed(Pace(0.1, 0.05, 900), finding(0.5), processes=3) == WARM_UP + MOST_STEPS
 
 
-def test_a_gain_that_lies_between_steps_alone_is_waited_for_however_long():
+def test_step_limit_does_not_apply_to_gain_between_steps():
     assert steps_needed(Pace(0.1, 0.05, 900), finding(0.5, "epoch_start"), processes=3) == WARM_UP + 1800
 
 
-def test_the_pace_knows_how_often_epochs_begin():
+def test_pace_includes_period_of_epoch_starts():
     made = list(steps(*[0.1] * 200))
     for index in (0, 50, 100, 150):
         tags = TAG_EPOCH_START | (TAG_FIRST if index == 0 else 0)
@@ -62,7 +62,7 @@ def test_the_pace_knows_how_often_epochs_begin():
     assert pace.period == 67
 
 
-def test_the_first_epoch_alone_is_none_that_comes_again():
+def test_first_epoch_start_alone_has_no_period():
     made = list(steps(*[0.1] * 200))
     made[0] = replace(made[0], tags=TAG_EPOCH_START | TAG_FIRST, epoch_start=30.0)
 
@@ -74,8 +74,8 @@ def test_a_run_without_steps_has_no_pace():
         pace_of(metrics(rank()))
 
 
-def test_a_trial_takes_as_long_as_the_recorded_run_took_to_start_and_to_step():
-    """Two processes each way: to the first step 3 s, then 50 steps of .1 s, of which the change takes two fifths."""
+def test_trial_duration_follows_from_recorded_startup_and_step_time():
+    """Two processes each way: 3 s to the first step, then 50 steps of .1 s, of which the change removes two fifths."""
     pace = pace_of(metrics(rank(steps=tuple(replace(step, start=step.start + 3) for step in steps(*[0.1] * 50)))))
 
     start = min(step.start for step in steps(0.1)) + 3

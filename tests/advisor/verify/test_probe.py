@@ -1,4 +1,4 @@
-"""What is tried after a run's end, and of which runs."""
+"""What is tried after a run's end, and for which runs."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ for _ in range(30):
 
 @pytest.fixture
 def tried(monkeypatch):
-    """What was asked for. The answer: two threads are three times as fast as one."""
+    """Return what was requested. The answer is that two threads are three times as fast as one."""
     asked = []
 
     def measure(process, matmul, numbers):
@@ -45,18 +45,18 @@ def tried(monkeypatch):
 
 @pytest.fixture
 def long(monkeypatch):
-    """Runs here are short."""
+    """Accept short runs, because runs in tests are short."""
     monkeypatch.setattr(advisor.verify.probe, "MIN_DURATION", 0.0)
 
 
-def test_threads_by_the_environment_are_compared_with_others(run_profiled, script, tried, monkeypatch, long):
+def test_thread_count_from_environment_is_compared_with_others(run_profiled, script, tried, monkeypatch, long):
     ran = run_profiled(script(TRAINS), env={"OMP_NUM_THREADS": "1"})
     if ran.run.cores < 2:
         pytest.skip("needs two cores")
     notes = []
 
     probe(ran.folder, [replace(rule, off="a file") for rule in all_rules()], lambda text: None)
-    assert not tried  # no rule will ask for it
+    assert not tried  # no rule needs it
 
     probe(ran.folder, all_rules(), notes.append)
 
@@ -79,14 +79,14 @@ def test_threads_by_the_environment_are_compared_with_others(run_profiled, scrip
 
 
 def changed(profile, matmul=None, **fields):
-    """The run with this largest product and these fields; otherwise long enough."""
+    """Return the profile with this largest matmul and these fields; otherwise it is long enough."""
     (rank,) = profile.ranks
     (run,) = profile.runs
     rank = replace(rank, matmul=matmul or rank.matmul)
     return replace(profile, ranks=(rank,), runs=(replace(run, **{"duration": 60.0, **fields}),))
 
 
-def test_threads_that_the_program_chose_are_left_alone(run_profiled, script, tried, long):
+def test_thread_count_set_by_program_is_not_probed(run_profiled, script, tried, long):
     ran = run_profiled(script(TRAINS), "1", env={"OMP_NUM_THREADS": "1"})
 
     probe(ran.folder, all_rules(), lambda text: None)

@@ -1,4 +1,4 @@
-"""What of a run's advice is tried, and what is said where nothing can be."""
+"""Which of a run's advice is tried, and the messages where nothing can be."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FUSED = "optimizer-fused"
 
 @pytest.fixture
 def recorded(tmp_path):
-    """A run of a program whose optimizer takes half of the step, and could be fused."""
+    """Write a run of a program whose optimizer takes half of the step, and could be fused."""
 
     def write(**changes):
         folder = tmp_path / "run"
@@ -58,7 +58,7 @@ def prepare(folder, *rules, allowed=EXACT):
     return session.prepare(folder, rules, TrialChoices(allowed=allowed, processes=2))
 
 
-def test_what_is_not_allowed_is_named_with_its_remedy(recorded):
+def test_disallowed_change_is_named_with_remedy(recorded):
     prepared = prepare(recorded())
 
     assert prepared.candidates == ()
@@ -66,25 +66,25 @@ def test_what_is_not_allowed_is_named_with_its_remedy(recorded):
     assert "--allow numerics" in prepared.left_out[0]
 
 
-def test_what_is_allowed_is_announced_with_what_it_takes(recorded):
+def test_allowed_change_is_announced_with_its_duration(recorded):
     prepared = prepare(recorded(), allowed=(*EXACT, Safety.NUMERICS))
 
     assert [finding.rule.id for finding in prepared.candidates] == [FUSED]
     text = session.announcement(prepared)
     expected = prepared.candidates[0].alone.expected
-    # To the first step 1 s, and what is around a process; 5.5 s of steps as they are, and with the prediction.
+    # 1 s to the first step, plus the overhead of a process; 5.5 s of steps unchanged, and with the prediction.
     takes = LONGER * (4 * (1 + AROUND) + 2 * 5.5 * (2 - expected))
     assert f"  {FUSED}: 4 runs of 55 steps, about {seconds(takes)}" in text
 
 
 @pytest.mark.parametrize("how", [{}, {"network": True}, {"in_place": True}])
-def test_before_the_first_run_the_network_is_spoken_of(recorded, how):
+def test_announcement_mentions_network_only_by_default(recorded, how):
     text = session.announcement(session.prepare(recorded(), (), TrialChoices(allowed=EXACT, processes=2, **how)))
 
     assert ("--network" in text) is not bool(how)
 
 
-def test_a_run_that_was_made_with_changes_is_tried_with_them(recorded, tmp_path):
+def test_trials_repeat_changes_of_recorded_run(recorded, tmp_path):
     folder, file = recorded(), tmp_path / "kept.toml"
     file.write_text("[[change]]\nname = 'flags'\n[change.settings]\ncudnn_benchmark = true\n")
     assert prepare(folder).trials.changes == ()
@@ -95,7 +95,7 @@ def test_a_run_that_was_made_with_changes_is_tried_with_them(recorded, tmp_path)
     assert (folder / tuned.FILE).stat().st_mode & 0o777 == 0o600
 
 
-def test_a_rule_that_said_nothing_is_not_tried(recorded):
+def test_rule_that_did_not_fire_is_not_tried(recorded):
     assert [left.split(":")[0] for left in prepare(recorded(), "precision-bf16").left_out] == ["precision-bf16"]
 
 
@@ -109,14 +109,14 @@ def test_a_rule_that_said_nothing_is_not_tried(recorded):
         ({}, ("no-such-rule",), "no rule 'no-such-rule'"),
     ],
 )
-def test_a_run_that_cannot_be_run_again_is_told_in_a_sentence(recorded, changes, rules, message):
+def test_unrepeatable_run_gives_message_and_remedy(recorded, changes, rules, message):
     with pytest.raises(ProfilerError, match=message) as caught:
         prepare(recorded(**changes), *rules)
     assert caught.value.remedy
 
 
-def test_what_a_refuted_rule_came_before_is_tried_next(recorded):
-    """And the refuted one again, with its model's prediction: the program may be another by now."""
+def test_rule_superseded_by_refuted_one_is_tried_next(recorded):
+    """The refuted rule, too, with its model's prediction: the program may have changed since."""
     folder = recorded()
     first = replace(rule_of(optimizer_fused), id="first", supersedes=(FUSED,))
     known, allowed = (first, replace(rule_of(optimizer_fused), id=FUSED)), (*EXACT, Safety.NUMERICS)
@@ -133,7 +133,7 @@ def test_what_a_refuted_rule_came_before_is_tried_next(recorded):
     assert candidates() == {**before, FUSED: before["first"]}
 
 
-def test_a_tuning_goes_on_with_what_a_refuted_rule_came_before(recorded, tmp_path, monkeypatch):
+def test_tuning_continues_with_rule_superseded_by_refuted_one(recorded, tmp_path, monkeypatch):
     first = replace(rule_of(optimizer_fused), id="first", supersedes=(FUSED,))
     known, how = (first, replace(rule_of(optimizer_fused), id=FUSED)), (*EXACT, Safety.NUMERICS)
     folder, tried = recorded(), []
@@ -184,8 +184,8 @@ class Messages:
 @pytest.mark.parametrize(
     ("before", "is_kept"), [(Verdict.CONFIRMED, False), (Verdict.FAILED, False), (Verdict.INCONCLUSIVE, True)]
 )
-def test_what_has_been_tried_to_its_end_is_tried_anew(recorded, monkeypatch, before, is_kept):
-    """Runs of an inconclusive trial count on: more of them are what it needs."""
+def test_conclusive_trial_is_repeated_from_scratch(recorded, monkeypatch, before, is_kept):
+    """An inconclusive trial keeps its runs, because it needs more of them."""
     prepared = prepare(recorded(), allowed=(*EXACT, Safety.NUMERICS))
     old = prepared.trials.folder / f"{FUSED}-55/without-1/ended"
     old.parent.mkdir(parents=True)
@@ -223,7 +223,7 @@ def test_a_trial_is_not_stored_next_to_another_recording(recorded, monkeypatch):
 
 @pytest.fixture
 def verified(recorded, monkeypatch, tmp_path):
-    """Every trial ends as given; the verdict goes to a calibration file."""
+    """End every trial as given; the verdict goes to a calibration file."""
 
     def carry_out(found, file=None, times=1):
         monkeypatch.setattr(Trials, "attempt", lambda *_: found)
@@ -239,21 +239,21 @@ def verified(recorded, monkeypatch, tmp_path):
     return carry_out
 
 
-def test_every_verdict_is_kept_once_with_what_the_prediction_was_made_from(verified):
+def test_verdict_counts_once_and_is_stored_with_evidence(verified):
     found = Verified(rule=FUSED, verdict=Verdict.REFUTED, predicted=(0.1, 0.2, 0.3), removed=(-0.01, 0.0, 0.01))
     file, _ = verified(found, times=2)
 
     (tried,) = read_calibration(file)[0].tried
     assert (tried.rule, tried.verdict, tried.removed) == (FUSED, Verdict.REFUTED, (-0.01, 0.0, 0.01))
     first, second = map(json.loads, file.read_text().splitlines())
-    # The first verdict made the second prediction wider; what is kept is the model's own.
+    # The first verdict widened the second prediction; the file stores the model's own.
     assert first["predicted"] == second["predicted"]
     assert first["evidence"]["optimizer_fraction"] == pytest.approx(0.5)
     assert first["limits"]
     assert 0 < first["confidence"] < 1
 
 
-def test_a_verdict_that_cannot_be_kept_is_told(verified, tmp_path):
+def test_failure_to_store_verdict_is_reported(verified, tmp_path):
     found = Verified(rule=FUSED, verdict=Verdict.FAILED, predicted=None, why="no")
     _, lines = verified(found, file=tmp_path)
 
@@ -273,7 +273,7 @@ ARM = Arm(times=(0.1,) * 40, between=0.0, losses=(), memory=None)
         (1, False, 1, "a port was taken"),
     ],
 )
-def test_what_befell_a_process_is_given_a_second_chance(recorded, monkeypatch, failures, by_chance, runs, why):
+def test_process_that_failed_by_chance_is_retried_once(recorded, monkeypatch, failures, by_chance, runs, why):
     left, ran = [failures], []
 
     def run_once(program, changes, out, steps, **how):
@@ -296,11 +296,11 @@ def test_what_befell_a_process_is_given_a_second_chance(recorded, monkeypatch, f
     assert len(ran) == runs
     assert (found.verdict is Verdict.FAILED) is (why is not None)
     assert found.why == why or why is None
-    # What failed by chance is run again when the same is asked for; what would fail again is not.
+    # What failed by chance runs again when the same is requested; what would fail again does not.
     assert all((out / ENDED).exists() for out in ran) is not (why is not None and by_chance)
 
 
-def test_the_command_says_what_to_name_where_there_is_nothing_to_try(recorded, start):
+def test_command_names_option_if_nothing_can_be_tried(recorded, start):
     ran = start(*COMMAND, "verify", "--yes", recorded(), env={"PYTHONPATH": str(ROOT)}).finish()
 
     assert ran.status == 0

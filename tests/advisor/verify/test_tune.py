@@ -1,4 +1,4 @@
-"""Tuning real programs, cut off and gone on with."""
+"""Tuning of real programs, interrupted and continued."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-# Each of the batch's samples takes 10 ms in the training process, and IN_WORKER s in a worker: so much more than the
-# rest of the step that two processes of each distinguish them on a busy machine, too.
+# Each sample of the batch takes 10 ms in the training process, and IN_WORKER s in a worker. That is so much more than
+# the rest of the step that two processes of each distinguish them even on a busy machine.
 STARVED = (
     TORCH
     + """
@@ -57,7 +57,7 @@ OPTIONS = ("--yes", "--repeats", "2", "--profile-steps", "80", "--out", "tuning"
 
 @pytest.fixture
 def tuning(script, start):
-    """Start tuning a program; gives back the running command and its folder."""
+    """Start tuning a program; return the running command and its folder."""
 
     def begin(in_worker):
         path = script(STARVED.replace("IN_WORKER", str(in_worker)), "project/train.py")
@@ -68,12 +68,12 @@ def tuning(script, start):
 
 
 def recordings(folder):
-    """Of processes that have had their time."""
+    """Return the recordings of processes that ended, with their times."""
     return {path.parent: path.stat().st_mtime_ns for path in folder.glob("**/ended")}
 
 
 def ended(running):
-    """Several processes one after the other, each of which imports torch."""
+    """Wait for the end, with time for several processes in turn that each import torch."""
     running.process.wait(5 * PATIENCE)
     return running.finish()
 
@@ -83,7 +83,7 @@ def children(running):
 
 
 @pytest.mark.slow
-def test_a_tuning_that_is_cut_off_twice_goes_on_to_the_same_end(tuning):
+def test_interrupted_tuning_continues_to_completion(tuning):
     running, folder = tuning(0.01)
     wait_until(lambda: len(recordings(folder)) == 2, "the first process of a trial has ended")
     its = children(running)
@@ -124,7 +124,7 @@ def test_a_tuning_that_is_cut_off_twice_goes_on_to_the_same_end(tuning):
 
 
 @pytest.mark.slow
-def test_a_change_that_does_harm_is_not_kept(tuning):
+def test_harmful_change_is_not_kept(tuning):
     running, folder = tuning(0.4)
     ran = ended(running)
 
@@ -136,7 +136,7 @@ def test_a_change_that_does_harm_is_not_kept(tuning):
 
 
 class Silent:
-    """Nothing is to be run."""
+    """Messages that fail the test, because nothing may run."""
 
     def __getattr__(self, name):
         raise AssertionError(name)
@@ -151,7 +151,7 @@ def test_a_folder_of_another_program_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "\xff"])
-def test_a_note_that_cannot_be_read_is_another_programs(tmp_path, text):
+def test_unreadable_note_counts_as_another_program(tmp_path, text):
     (tmp_path / "tuning.json").write_text(text, encoding="latin-1")
 
     with pytest.raises(ProfilerError, match="another program"):
@@ -166,7 +166,7 @@ def test_a_folder_with_something_else_in_it_is_refused(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_a_program_that_is_not_there_is_told_before_anything_is_run(start, tmp_path):
+def test_missing_program_is_reported_before_anything_runs(start, tmp_path):
     ran = start(*COMMAND, "tune", *OPTIONS, "gone.py", env={"PYTHONPATH": str(ROOT)}).finish()
 
     assert ran.status == 1

@@ -1,4 +1,4 @@
-"""tuned.toml, there and back, and from anybody."""
+"""Writing tuned.toml and reading it back, whoever wrote it."""
 
 import pytest
 
@@ -37,14 +37,14 @@ def written(tmp_path):
     return write
 
 
-def test_changes_are_read_as_the_agent_takes_them(written):
+def test_changes_are_read_in_format_of_agent(written):
     loader, environment = tuned.read(written(WHOLE))
 
     assert loader == {"name": "loader", "settings": {"file": "train.py", "line": 61, "num_workers": 3}}
     assert environment["settings"] == {"variables": {"OMP_NUM_THREADS": "2", "CUDA_LAUNCH_BLOCKING": None}}
 
 
-def test_where_nothing_was_kept_nothing_is_changed(written):
+def test_tuning_without_kept_changes_is_empty(written):
     assert tuned.read(written("step_time_before = 0.1\nstep_time_after = 0.1\n")) == ()
 
 
@@ -63,6 +63,6 @@ def test_where_nothing_was_kept_nothing_is_changed(written):
         "[[change]]\nname = 'environment'\n[change.settings]\nvariables = 3",
     ],
 )
-def test_what_is_none_is_named(written, text):
+def test_invalid_tuning_is_refused(written, text):
     with pytest.raises(ProfilerError, match=r"not a tuned\.toml"):
         tuned.read(written(text))

@@ -1,4 +1,4 @@
-"""What is shown of the newest steps during a run."""
+"""What is shown about the newest steps during a run."""
 
 import io
 import json
@@ -34,7 +34,7 @@ def a_run(host=None):
 
 
 def steps(first, number, *, pid=PID, forward=0.025, tags=0):
-    """Of 0.1 s each."""
+    """Return steps of 0.1 s each."""
     return [
         Step(
             pid=pid,
@@ -60,7 +60,7 @@ def writer(tmp_path):
     writer.close()
 
 
-def test_each_answer_is_of_the_steps_since_the_last(writer, tmp_path):
+def test_each_reading_covers_steps_since_previous_one(writer, tmp_path):
     reading = newest_steps(tmp_path, PID)
     writer.add(*steps(0, 1, tags=TAG_FIRST) + steps(1, 49))
     writer.add(*steps(0, 500, pid=PID + 1))
@@ -79,7 +79,7 @@ def test_each_answer_is_of_the_steps_since_the_last(writer, tmp_path):
     assert then["phases"] == pytest.approx({"forward": 0.5, "backward": 0.5, "other": 0.0})
 
 
-def test_steps_that_take_otherwise_are_counted_and_not_measured(writer, tmp_path):
+def test_atypical_steps_are_counted_but_not_timed(writer, tmp_path):
     compiled = [
         Step(pid=PID, index=50, start=5.0, duration=9.0, forward=9.0, tags=TAG_COMPILE),
         *steps(140, 20),
@@ -92,7 +92,7 @@ def test_steps_that_take_otherwise_are_counted_and_not_measured(writer, tmp_path
     assert shown["steps"] == {"count": 21, "time_s": {"mean": pytest.approx(0.1), "p90": pytest.approx(0.1)}}
 
 
-def test_gpus_are_those_of_the_program_in_that_time(writer, tmp_path):
+def test_utilization_is_of_programs_gpus_in_that_period(writer, tmp_path):
     for index in (0, 1):
         writer.add(Gpu(index=index, uuid=str(index), name="H100", memory_total=2**36))
     reading = newest_steps(tmp_path, PID)
@@ -109,7 +109,7 @@ def test_gpus_are_those_of_the_program_in_that_time(writer, tmp_path):
     assert next(reading)["metrics"] == {"gpu_utilization": {"value": pytest.approx(0.9)}}
 
 
-def test_on_the_cpu_a_gpu_of_others_is_not_told(writer, tmp_path):
+def test_gpu_of_others_is_not_reported_for_cpu_program(writer, tmp_path):
     writer.add(Fact(pid=PID, time=0.0, kind="model", body={"id": 1, "name": "Net", "devices": {"cpu": 10}}))
     writer.add(*steps(0, 50))
     writer.add(GpuSample(time=1.0, gpu=0, utilization=0.5, process_memory=0))
@@ -118,7 +118,7 @@ def test_on_the_cpu_a_gpu_of_others_is_not_told(writer, tmp_path):
     assert next(newest_steps(tmp_path, PID))["metrics"] == {"gpu_utilization": {"value": None}}
 
 
-def test_another_node_with_the_same_process_number_is_not_told(tmp_path):
+def test_other_node_with_same_pid_is_ignored(tmp_path):
     other = Writer(tmp_path, "another")
     other.add(a_run("another"))
     other.add(Process(pid=PID, started=0.0))
@@ -128,11 +128,11 @@ def test_another_node_with_the_same_process_number_is_not_told(tmp_path):
     assert next(newest_steps(tmp_path, PID)) == {}
 
 
-def test_a_folder_without_a_recording_says_nothing(tmp_path):
+def test_folder_without_recording_gives_empty_reading(tmp_path):
     assert next(newest_steps(tmp_path, PID)) == {}
 
 
-def test_of_a_long_run_only_the_end_is_read(writer, tmp_path, monkeypatch):
+def test_only_end_of_long_run_is_read(writer, tmp_path, monkeypatch):
     monkeypatch.setattr(newest, "ROWS", 20)
     writer.add(*steps(0, 100))
     writer.commit()
@@ -140,7 +140,7 @@ def test_of_a_long_run_only_the_end_is_read(writer, tmp_path, monkeypatch):
     assert next(newest_steps(tmp_path, PID))["steps"]["count"] == 20
 
 
-def test_a_line_for_a_line(writer, tmp_path, monkeypatch, capsys):
+def test_each_input_line_gives_one_output_line(writer, tmp_path, monkeypatch, capsys):
     writer.add(*steps(0, 50))
     writer.commit()
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n\n"))

@@ -1,4 +1,4 @@
-"""Snapshots of profiles that can be computed by hand."""
+"""Snapshots of profiles, computed by hand."""
 
 import math
 from dataclasses import replace
@@ -43,7 +43,7 @@ def test_the_first_step_has_no_start_and_does_not_slow_the_rate():
     assert measured.mean == pytest.approx(0.1)
 
 
-def test_what_falls_between_steps_slows_the_rate_but_not_the_steps():
+def test_work_between_steps_lowers_rate_but_not_step_time():
     plain = steps(*[0.1] * 50)
     evaluated = replace(plain[-1], tags=TAG_EVALUATION, evaluation=5.0)
 
@@ -61,7 +61,7 @@ def test_a_loop_that_has_stopped_has_no_rate():
     assert measured.silent == pytest.approx(95.0)
 
 
-def test_curves_are_a_second_a_value_and_blank_before_the_first():
+def test_curves_have_one_value_per_second_and_start_blank():
     measured = seen(rank(steps=steps(*[0.25] * 40))).steps.rates
 
     assert len(measured) == SPAN
@@ -69,7 +69,7 @@ def test_curves_are_a_second_a_value_and_blank_before_the_first():
     assert measured[SPAN - 10 :] == pytest.approx((4.0,) * 10)
 
 
-def test_merged_rows_are_all_their_steps():
+def test_merged_rows_are_weighted_by_count():
     rows = [replace(each, start=10 * each.start) for each in steps(0.5, 0.5, 0.5, count=10)]
 
     measured = seen(rank(steps=tuple(rows))).steps
@@ -77,7 +77,7 @@ def test_merged_rows_are_all_their_steps():
     assert (measured.count, measured.rate) == (30, pytest.approx(2.0))
 
 
-def test_gauges_are_means_of_a_second_and_none_where_nothing_was_measured():
+def test_gauges_are_one_second_means_or_none_if_unmeasured():
     samples = (*host(97.2, 97.8, cpu=2.0), *host(100.0, cpu=4.0))
 
     measured = seen(rank(), host_samples=samples)
@@ -98,7 +98,7 @@ def test_each_gpu_has_its_own_samples():
     assert [(each.memory.now, each.memory.of) for each in measured] == [(10, 100), (11, 100)]
 
 
-def test_before_the_first_step_there_is_none():
+def test_no_step_statistics_before_first_step():
     measured = seen(rank(), host_samples=host(1.0, cpu=1.0))
 
     assert measured.steps is None
@@ -120,7 +120,7 @@ def test_before_the_first_step_there_is_none():
         {"evaluation": math.inf},
     ],
 )
-def test_a_store_that_somebody_made_up_is_drawn_all_the_same(odd):
+def test_store_with_impossible_values_is_still_drawn(odd):
     good = steps(*[0.1] * 20)
     made = (*good[:10], replace(good[10], **odd), *good[11:])
     samples = (*host(1.0, cpu=1.0), *host(math.inf, cpu=math.inf))

@@ -1,4 +1,4 @@
-"""Which run is the latest, and how often it is looked at."""
+"""Which run is the latest, and how often to check for it."""
 
 import os
 
@@ -29,8 +29,8 @@ def test_the_run_that_was_written_last_is_the_latest(tmp_path):
     assert latest(tmp_path) == newest
 
 
-def test_a_log_that_is_removed_meanwhile_does_not_count(tmp_path):
-    """A link to nothing is listed, and has no status either."""
+def test_log_removed_meanwhile_is_ignored(tmp_path):
+    """A dangling link is listed but has no status, like a removed log."""
     run(tmp_path, "20250101-000000-b", 100)
     newest = run(tmp_path, "20250101-000000-a", 200)
     (newest / "run-h.db-wal").symlink_to(tmp_path / "gone")
@@ -38,7 +38,7 @@ def test_a_log_that_is_removed_meanwhile_does_not_count(tmp_path):
     assert latest(tmp_path) == newest
 
 
-def test_a_run_that_goes_on_comes_first(tmp_path, monkeypatch):
+def test_ongoing_run_comes_first(tmp_path, monkeypatch):
     going = run(tmp_path, "a", 100)
     run(tmp_path, "b", 200)
     monkeypatch.setattr(watching.place, "is_running", lambda folder: folder == going)
@@ -53,7 +53,7 @@ def test_without_a_run_it_says_what_to_do(tmp_path, there):
 
 
 @pytest.mark.parametrize(("takes", "pause"), [(0.05, 0.95), (0.5, 4.5)])
-def test_a_look_takes_a_tenth_of_a_core_at_most(monkeypatch, tmp_path, takes, pause):
+def test_watching_uses_at_most_a_tenth_of_a_core(monkeypatch, tmp_path, takes, pause):
     clock = iter([0.0, 0.0, takes])
     monkeypatch.setattr(watching.time, "perf_counter", lambda: next(clock))
     monkeypatch.setattr(watching, "load", lambda folder: None)
@@ -69,7 +69,7 @@ def test_a_look_takes_a_tenth_of_a_core_at_most(monkeypatch, tmp_path, takes, pa
     assert looking.pause == pytest.approx(pause)
 
 
-def test_a_look_keeps_the_newest_stacks_apart_once_there_are_enough(tmp_path):
+def test_newest_stacks_are_separate_once_there_are_enough(tmp_path):
     def look(samples):
         frames = (("/home/me/train.py", 9, "main", ""),)
         row = Stack(

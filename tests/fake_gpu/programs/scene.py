@@ -1,4 +1,4 @@
-"""A training whose GPU work has exactly the lengths its one argument, a JSON object, gives: seconds, MiB and counts."""
+"""A training run whose GPU work is exactly what its one argument, a JSON object, sets: seconds, MiB and counts."""
 
 import contextlib
 import json
@@ -37,7 +37,7 @@ class Spin(torch.autograd.Function):
 
 
 class Early(torch.autograd.Function):
-    """Between two layers: the gradients of the one behind it are ready before its own backward pass."""
+    """An operation between two layers: the gradients of the later layer are ready before its own backward pass."""
 
     @staticmethod
     def forward(ctx, x):
@@ -110,7 +110,7 @@ with torch.cuda.device(device) if given.get("switch") else contextlib.nullcontex
     reached = []
     for number in range(len(loader)):
         if number >= 2:
-            reached[-2].synchronize()  # the host is ahead by two batches, as by a queue that is full
+            reached[-2].synchronize()  # the host is two batches ahead, as with a full queue
         stamp("fetch")
         x = next(batches)
         stamp("fetched")

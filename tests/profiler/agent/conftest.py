@@ -12,19 +12,19 @@ from profiler.trial import TrialProcess, run
 
 @dataclass(frozen=True)
 class Tried:
-    """A trial that has ended."""
+    """A completed trial."""
 
     ran: Ran
 
     @property
     def seen(self):
-        """What the program, or each of its ranks, has printed of itself as a line "seen: {...}"."""
+        """Return what the program, or each of its ranks, printed about itself in lines "seen: {...}"."""
         lines = self.ran.out.decode().splitlines()
         return [json.loads(line.partition("seen: ")[2]) for line in lines if "seen: " in line]
 
     @property
     def losses(self):
-        """Of each rank."""
+        """Return the losses of each rank."""
         ranks = {process.pid: process.rank for process in self.ran.ranks}
         facts = [fact for fact in self.ran.tables.facts if fact.kind == "trial"]
         last = {ranks[fact.pid]: fact.body["losses"] for fact in sorted(facts, key=lambda fact: fact.time)}
@@ -32,18 +32,18 @@ class Tried:
 
     @property
     def failed(self):
-        """Why, if it has."""
+        """Return why the trial failed, if it did."""
         return self.ran.problems["trial"]
 
     @property
     def codes(self):
-        """Of what the trial failed by."""
+        """Return the codes of the trial's problems."""
         return {problem.code for problem in self.ran.tables.problems if problem.source == "trial"}
 
 
 @pytest.fixture
 def tried(script, tmp_path):
-    """Run a program for some steps, with changes given as (name, settings)."""
+    """Return a function that runs a program for some steps, with changes given as (name, settings)."""
     count = 0
 
     def begin(text, *changes, launcher=(), steps=30):
@@ -72,7 +72,7 @@ class Clock:
 
 @pytest.fixture
 def set_clock(monkeypatch):
-    """Replace the clock of a module by one that the test sets; return it."""
+    """Return a function that replaces a module's clock with one that the test sets, and returns it."""
 
     def replace(module):
         clock = Clock()

@@ -30,7 +30,7 @@ def put(agent, kind, start=1, end=2):
 
 
 def events(folder):
-    """Events of each ring in the folder, but for those of the calibration."""
+    """Return the events of every ring in the folder, without calibration records."""
     return {
         path.stem: [event for event in ring.Reader(str(path)).read() if event.kind]
         for path in sorted(folder.glob("*.ring"))
@@ -47,7 +47,7 @@ def facts(folder, kind):
     return [line for line in lines if line["kind"] == kind]
 
 
-def test_its_tags_are_those_of_the_schema():
+def test_agent_tags_match_schema():
     assert (TAG_WINDOW, TAG_COMPILE) == (SCHEMA_WINDOW, SCHEMA_COMPILE)
 
 
@@ -55,7 +55,7 @@ def test_its_tags_are_those_of_the_schema():
 
 
 @pytest.mark.parametrize("kind", [ring.GC, ring.SAVE, ring.GPU, ring.FORWARD])
-def test_what_is_no_training_opens_no_outlet(agent, tmp_path, kind):
+def test_events_outside_training_open_no_outlet(agent, tmp_path, kind):
     put(agent, kind)
     agent.flush()
     agent.fact("flags", {})
@@ -66,7 +66,7 @@ def test_what_is_no_training_opens_no_outlet(agent, tmp_path, kind):
 @pytest.mark.parametrize(
     "kind", [ring.FETCH, ring.ITER, ring.BACKWARD, ring.OPTIMIZER, ring.STEP, ring.BATCH, ring.REGION]
 )
-def test_the_first_event_of_training_opens_it_and_what_waited_comes_too(agent, tmp_path, kind):
+def test_first_training_event_opens_outlet_and_writes_waiting_events(agent, tmp_path, kind):
     put(agent, ring.GC, 1, 2)
     agent.flush()
     put(agent, kind, 3, 4)
@@ -74,7 +74,7 @@ def test_the_first_event_of_training_opens_it_and_what_waited_comes_too(agent, t
     assert [(event.kind, event.start, event.end) for event in only(tmp_path)] == [(ring.GC, 1, 2), (kind, 3, 4)]
 
 
-def test_opening_is_announced_once_and_facts_can_be_told_then(agent, tmp_path):
+def test_opening_is_announced_once_and_facts_can_be_written_then(agent, tmp_path):
     agent.on_open.append(lambda: agent.fact("process", {"rank": 3}))
     for _ in range(2):
         put(agent, ring.BACKWARD)
@@ -88,7 +88,7 @@ def test_a_process_that_never_trains_keeps_a_bounded_number_of_events(agent):
     assert len(agent._events) == MOST_WAITING
 
 
-def test_an_audit_hook_that_forbids_the_ring_is_named_by_its_error(agent, tmp_path, monkeypatch):
+def test_audit_hook_that_forbids_the_ring_is_reported_by_error_type(agent, tmp_path, monkeypatch):
     def forbidden(folder, worker):
         raise LookupError("private words")
 
@@ -99,7 +99,7 @@ def test_an_audit_hook_that_forbids_the_ring_is_named_by_its_error(agent, tmp_pa
     assert line.endswith(" LookupError")
 
 
-def test_without_room_it_says_so_once_and_keeps_nothing(agent, tmp_path, monkeypatch):
+def test_full_disk_is_reported_once_and_opens_no_outlet(agent, tmp_path, monkeypatch):
     reason = os.strerror(errno.ENOSPC)
 
     def full(folder, worker):
@@ -115,10 +115,10 @@ def test_without_room_it_says_so_once_and_keeps_nothing(agent, tmp_path, monkeyp
     assert agent.outlet is None
 
 
-def test_a_flush_while_another_thread_opens_the_outlet_opens_no_second(agent, tmp_path, monkeypatch):
+def test_concurrent_flush_opens_no_second_outlet(agent, tmp_path, monkeypatch):
     def slow(folder, worker):
         put(agent, ring.BACKWARD)
-        agent.flush()  # as from another thread
+        agent.flush()  # as another thread would
         return Outlet(folder, worker)
 
     monkeypatch.setattr(session, "Outlet", slow)
@@ -127,8 +127,8 @@ def test_a_flush_while_another_thread_opens_the_outlet_opens_no_second(agent, tm
     assert len(only(tmp_path)) == 2
 
 
-def test_events_put_while_it_looks_for_training_do_no_harm(agent, tmp_path):
-    """A collection may run at any allocation."""
+def test_events_put_during_search_for_training_are_harmless(agent, tmp_path):
+    """Garbage collection may run at any allocation."""
 
     class Collecting(int):
         def __hash__(self):
@@ -186,7 +186,7 @@ def test_a_real_fork_leaves_the_parents_ring_alone(agent, tmp_path):
     assert by_process == {os.getpid(): [1, 3], child: [5]}
 
 
-def test_a_forked_child_that_trains_finds_its_roots(agent):
+def test_forked_child_that_trains_finds_its_root_modules(agent):
     """The watch began in the parent, before its first step."""
     seen = []
     roots = forward.Roots(agent, lambda module, number: seen.append(module))
@@ -200,8 +200,8 @@ def test_a_forked_child_that_trains_finds_its_roots(agent):
     assert seen == [model]
 
 
-def test_a_root_called_while_the_watch_ends_is_timed(agent):
-    """As by another thread that trains."""
+def test_root_module_called_while_the_watch_ends_is_timed(agent):
+    """For example by another training thread."""
     models = []
 
     def seen(module, number):
@@ -221,7 +221,7 @@ def test_a_root_called_while_the_watch_ends_is_timed(agent):
 # ---- giving up ----
 
 
-def test_giving_up_takes_exactly_that_hook_out(agent, tmp_path):
+def test_giving_up_removes_only_that_hook(agent, tmp_path):
     out = []
     for name in ("a", "b", "c"):
         agent.uninstall.append((name, lambda name=name: out.append(name)))
@@ -236,7 +236,7 @@ def test_giving_up_takes_exactly_that_hook_out(agent, tmp_path):
     assert out == ["b"]
 
 
-def test_a_hook_that_cannot_be_taken_out_is_given_up_all_the_same(agent):
+def test_hook_that_cannot_be_removed_is_still_given_up(agent):
     def undo():
         raise RuntimeError
 
@@ -246,7 +246,7 @@ def test_a_hook_that_cannot_be_taken_out_is_given_up_all_the_same(agent):
 
 
 @pytest.mark.parametrize("kind", ["on_step", "on_tick"])
-def test_a_callback_that_raises_is_called_no_more_and_the_others_go_on(agent, tmp_path, kind):
+def test_callback_that_raises_is_dropped_and_others_continue(agent, tmp_path, kind):
     calls = []
 
     def bad():
@@ -266,11 +266,11 @@ def test_a_callback_that_raises_is_called_no_more_and_the_others_go_on(agent, tm
     assert "bad" in problem["source"]
 
 
-# ---- the rhythm ----
+# ---- flushes and windows ----
 
 
 class Windows:
-    """Open at the given boundaries."""
+    """Windows that are open at the given step boundaries."""
 
     def __init__(self, *open_at):
         self.open_at = open_at
@@ -291,8 +291,8 @@ class Windows:
         self.forked = True
 
 
-def test_steps_in_a_window_and_the_one_that_bears_its_saving_are_tagged(agent):
-    # Open from the end of step 2 to the end of step 4: it covers steps 3 and 4, and is saved in 5.
+def test_steps_in_window_and_the_step_that_saves_it_are_tagged(agent):
+    # The window is open from the end of step 2 to the end of step 4: it covers steps 3 and 4 and is saved in step 5.
     agent.windows = Windows(2, 3)
     tagged = [bool(agent.end_step(now) & TAG_WINDOW) for now in range(1, 8)]
     assert tagged == [False, False, True, True, True, False, False]
@@ -304,7 +304,7 @@ def test_a_window_right_after_another_leaves_no_step_untagged(agent):
     assert tagged == [False, True, True, True, True, False]
 
 
-def test_between_flushes_a_step_needs_no_attention_and_the_windows_hear_of_all(agent, tmp_path):
+def test_steps_need_no_attention_between_flushes_but_windows_count_them(agent, tmp_path):
     agent.windows = Windows()
     put(agent, ring.OPTIMIZER)
     agent.end_step(agent.flushed)
@@ -315,13 +315,13 @@ def test_between_flushes_a_step_needs_no_attention_and_the_windows_hear_of_all(a
     agent.windows.due = agent.flushed + 7
     agent.after_step(agent.flushed)
     assert agent.attend == agent.flushed + 7
-    agent.steps += 5  # that passed without attention
+    agent.steps += 5  # steps for which after_step was not called
     agent.end_step(agent.attend)
     assert agent.windows.count == agent.steps
 
 
 @pytest.mark.parametrize("reason", ["on_step", "window_open", "mark", "own_steps"])
-def test_some_things_need_attention_at_each_step(agent, reason):
+def test_callbacks_windows_and_marks_need_attention_at_each_step(agent, reason):
     set_to = {"on_step": [print], "mark": types.SimpleNamespace(on=True)}
     setattr(agent, reason, set_to.get(reason, True))
     agent.after_step(agent.flushed)
@@ -338,7 +338,7 @@ def test_steps_that_compile_are_tagged(agent, monkeypatch):
     assert tags == [0, TAG_COMPILE, 0, TAG_COMPILE]
 
 
-def test_events_are_flushed_and_facts_refreshed_no_more_often_than_set(agent, tmp_path):
+def test_flushes_and_ticks_keep_their_intervals(agent, tmp_path):
     ticks = []
     agent.on_tick.append(lambda: ticks.append(1))
     put(agent, ring.OPTIMIZER)
@@ -356,7 +356,7 @@ def test_events_are_flushed_and_facts_refreshed_no_more_often_than_set(agent, tm
     assert len(ticks) == 2
 
 
-def test_a_tick_publishes_what_hooks_and_windows_have_cost(agent, tmp_path):
+def test_tick_publishes_cost_of_hooks_and_windows(agent, tmp_path):
     put(agent, ring.OPTIMIZER)
     agent.flush()
     agent.windows = Windows()
@@ -370,7 +370,7 @@ def test_a_tick_publishes_what_hooks_and_windows_have_cost(agent, tmp_path):
 # ---- ends ----
 
 
-def test_finishing_writes_the_last_events_and_says_how_it_ended(agent, tmp_path):
+def test_finishing_writes_last_events_and_the_outcome(agent, tmp_path):
     agent.windows = Windows()
     windows = agent.windows
     put(agent, ring.OPTIMIZER, 1, 2)
@@ -382,8 +382,8 @@ def test_finishing_writes_the_last_events_and_says_how_it_ended(agent, tmp_path)
     assert agent.outlet is None
 
 
-def test_a_program_that_forbids_to_look_for_the_recorder_is_measured_to_its_end(agent, tmp_path, monkeypatch):
-    """Its audit hook may raise anything."""
+def test_audit_hook_that_forbids_recorder_check_does_not_end_measurement(agent, tmp_path, monkeypatch):
+    """An audit hook of the program may raise any exception."""
 
     def forbidden(pid, number):
         raise RuntimeError("no signals here")
@@ -398,7 +398,7 @@ def test_a_program_that_forbids_to_look_for_the_recorder_is_measured_to_its_end(
     assert facts(tmp_path, "problem") == []
 
 
-def test_finishing_twice_and_without_an_outlet_is_nothing(agent, tmp_path):
+def test_finishing_twice_or_without_an_outlet_does_nothing(agent, tmp_path):
     agent.finish()
     agent.finish()
     put(agent, ring.OPTIMIZER)
@@ -439,7 +439,7 @@ def test_torchscript_compiles_a_call_of_torch_save(agent):
     assert len(table) == before
 
 
-def test_stopping_takes_every_hook_out_and_leaves_torch_as_it_was(agent):
+def test_stopping_removes_every_hook_and_restores_torch(agent):
     import gc as collector
 
     before = (torch.save, torch.autograd.backward, torch.autograd.grad, list(collector.callbacks))
@@ -458,7 +458,7 @@ def test_stopping_takes_every_hook_out_and_leaves_torch_as_it_was(agent):
     assert vars(torch.nn.Module)["_compiled_call_impl"] is None
 
 
-def test_what_safetensors_saves_is_seen_too(agent, tmp_path, monkeypatch):
+def test_safetensors_saves_are_recorded(agent, tmp_path, monkeypatch):
     module = types.ModuleType("safetensors.torch")
     module.save_file = plain = lambda tensors, name: (tensors, name)
     monkeypatch.setitem(sys.modules, "safetensors.torch", module)
@@ -471,7 +471,7 @@ def test_what_safetensors_saves_is_seen_too(agent, tmp_path, monkeypatch):
     assert module.save_file is plain
 
 
-def test_one_that_cannot_be_taken_out_keeps_no_other_in(agent):
+def test_hook_that_cannot_be_removed_does_not_keep_others(agent):
     out = []
 
     def fail():
@@ -487,10 +487,10 @@ def test_one_that_cannot_be_taken_out_keeps_no_other_in(agent):
 
 @pytest.fixture
 def steps(agent):
-    """Optimizers whose steps end steps of the run."""
+    """Install the optimizer hook; return the list of times at which a step of the run ended."""
     ended = []
     agent.end_step = lambda now: ended.append(now) or 0
-    agent.after_step = lambda now: None  # so that every step is attended to
+    agent.after_step = lambda now: None  # keeps `attend` at 0, so that no step is skipped
     optimizer.install(agent, lambda *arguments: None)
     return ended
 
@@ -502,7 +502,7 @@ def an_optimizer(cls=torch.optim.SGD):
 
 
 class Outer(torch.optim.SGD):
-    """Steps another optimizer inside its own step, as wrappers do."""
+    """An optimizer that steps another one inside its own step, as wrappers do."""
 
     inner = None
 
@@ -510,7 +510,7 @@ class Outer(torch.optim.SGD):
         self.inner.step(closure)
 
 
-def test_a_step_inside_another_optimizers_step_ends_none(steps):
+def test_nested_optimizer_steps_count_as_one(steps):
     outer = an_optimizer(Outer)
     outer.inner = an_optimizer()
     for count in (1, 2):
@@ -518,11 +518,11 @@ def test_a_step_inside_another_optimizers_step_ends_none(steps):
         assert len(steps) == count
 
 
-def test_an_optimizer_step_that_fails_swallows_no_later_one(steps):
+def test_failed_optimizer_step_hides_no_later_step(steps):
     failing, other = an_optimizer(Outer), an_optimizer()
     with pytest.raises(AttributeError):
-        failing.step()  # its inner one is None
-    other.step()  # the program has made a new one, say after running out of memory
+        failing.step()  # its inner optimizer is None
+    other.step()  # a new optimizer of the program, for example after an out-of-memory error
     other.step()
     assert len(steps) == 2
     failing.inner = other
@@ -539,18 +539,18 @@ def test_an_optimizer_whose_step_has_failed_is_not_kept_alive(steps):
     assert parameter() is None
 
 
-def test_nested_steps_are_found_without_a_look_at_what_the_program_holds(steps):
+def test_nested_steps_are_detected_without_reading_frame_locals(steps):
     outer = an_optimizer(Outer)
     outer.inner = an_optimizer()
 
     batch = torch.ones(1)
     held = weakref.ref(batch)
     outer.step()
-    del batch  # before Python 3.13 a frame that was asked for its locals would keep it
+    del batch  # before Python 3.13 a frame whose locals were read would keep it
     assert held() is None
 
 
-def test_a_closure_that_fails_swallows_no_later_step(steps):
+def test_failed_closure_hides_no_later_step(steps):
     one = an_optimizer()
 
     def closure():

@@ -1,4 +1,4 @@
-"""Whether a batch that was put can be taken, with real pipes and processes."""
+"""Whether a batch that was put into a queue can be taken, with real pipes and processes."""
 
 import queue
 import select
@@ -15,7 +15,8 @@ from profiler.agent.hooks.arrival import NO_WORKERS, TURN_NS, UNKNOWN, Arrival
 
 @pytest.fixture
 def worker():
-    """Start a process that runs this; gives back the dictionary of an iterator whose next batch it makes."""
+    """Return a function that starts a process running `code`, and returns the dictionary of an iterator whose next
+    batch that process makes."""
     started = []
 
     def start(code):
@@ -39,7 +40,7 @@ def pipe():
 
 
 class Queue:
-    """A queue into which a batch was put, and the pipe of multiprocessing's."""
+    """A queue that holds a batch, with the pipe of a multiprocessing queue."""
 
     __module__ = "multiprocessing.queues"
 
@@ -51,7 +52,7 @@ class Queue:
 
 
 class Fetching:
-    """The arrival of the batches of an iterator with this dictionary."""
+    """The arrival of an iterator's batches; `held` updates the iterator's dictionary."""
 
     def __init__(self, **held):
         self.held = {"_num_workers": 1, "_task_info": {}, "_rcvd_idx": 0, **held}
@@ -77,7 +78,8 @@ def was_late(fetching):
 
 
 def slow_fetch(arrival):
-    """A fetch after another slow one, until the worker computed for two turns or so many passed; was it late?"""
+    """Wait in a fetch until the worker has used more than two turns of CPU time, or ten turns have passed; return
+    whether the batch was late."""
     was_late(arrival)
     has_come(arrival)
     before = arrival.arrival._before
@@ -89,7 +91,7 @@ def slow_fetch(arrival):
     return was_late(arrival)
 
 
-def test_a_batch_has_come_when_its_pipe_can_be_read(pipe):
+def test_batch_has_arrived_when_its_pipe_is_readable(pipe):
     arrival = arrival_of(pipe, {})
 
     assert not has_come(arrival)
@@ -97,7 +99,7 @@ def test_a_batch_has_come_when_its_pipe_can_be_read(pipe):
     assert has_come(arrival)
 
 
-def test_workers_that_are_gone_and_pipes_that_are_closed_are_no_reason_to_wait(pipe):
+def test_dead_workers_and_closed_pipes_count_as_arrived(pipe):
     arrival = arrival_of(pipe, {})
     pipe.close()
     assert has_come(arrival)
@@ -105,13 +107,13 @@ def test_workers_that_are_gone_and_pipes_that_are_closed_are_no_reason_to_wait(p
     assert has_come(arrival)
 
 
-def test_without_poll_what_was_put_has_come(pipe, monkeypatch):
+def test_queued_batch_counts_as_arrived_without_poll(pipe, monkeypatch):
     monkeypatch.delattr(select, "poll")
 
     assert has_come(arrival_of(pipe, {}))
 
 
-def test_a_queue_of_this_process_holds_what_has_come():
+def test_batch_in_queue_of_this_process_has_arrived():
     batches = queue.Queue()
     batches.put("a batch")
     arrival = Fetching(_data_queue=batches)
@@ -123,14 +125,14 @@ def test_a_queue_of_this_process_holds_what_has_come():
 
 
 @pytest.mark.parametrize(("queue", "known"), [(None, NO_WORKERS), (SimpleNamespace(), UNKNOWN)])
-def test_no_queue_and_one_of_the_programs_own_are_not_asked(queue, known):
+def test_missing_or_custom_queue_is_not_queried(queue, known):
     arrival = Fetching(_data_queue=queue)
 
     assert arrival.ready(arrival.asked(), 2 * TURN_NS) == known
 
 
-def test_a_batch_that_came_while_it_was_waited_for_was_not_ready(pipe):
-    """It is the first; the one after it was put by meanwhile."""
+def test_batch_that_arrived_during_the_fetch_was_not_ready(pipe):
+    """The fetch waits for the first batch; the one after it arrived meanwhile and was set aside."""
     pipe.send("a batch")
     arrival = arrival_of(pipe, {"_task_info": (tasks := {0: (0,), 1: (0,)})})
     asked = arrival.asked()
@@ -141,33 +143,33 @@ def test_a_batch_that_came_while_it_was_waited_for_was_not_ready(pipe):
 
 
 @pytest.mark.process
-def test_a_slow_fetch_from_a_worker_that_computes_was_late(pipe, worker):
+def test_slow_fetch_from_busy_worker_was_late(pipe, worker):
     arrival = arrival_of(pipe, worker("while True: pass"))
 
     pipe.send("a batch")
     assert has_come(arrival)
-    assert not was_late(arrival)  # of the first nothing is known
+    assert not was_late(arrival)  # nothing is known about the first fetch
     assert slow_fetch(arrival)
 
 
 @pytest.mark.process
-def test_after_a_quick_fetch_nothing_is_known_of_the_next(pipe, worker):
+def test_lateness_is_unknown_after_a_quick_fetch(pipe, worker):
     arrival = arrival_of(pipe, worker("while True: pass"))
     was_late(arrival)
     has_come(arrival)
-    assert arrival.arrival._before  # this one was quick
+    assert arrival.arrival._before  # the first fetch was quick
     has_come(arrival)
     assert not arrival.arrival._before
     assert not was_late(arrival)
 
 
 @pytest.mark.process
-def test_one_from_a_worker_that_sleeps_was_not(pipe, worker):
+def test_slow_fetch_from_sleeping_worker_was_not_late(pipe, worker):
     assert not slow_fetch(arrival_of(pipe, worker("import time\nwhile True: time.sleep(1)")))
 
 
 @pytest.mark.process
-def test_one_in_which_this_thread_computed_was_not(pipe, worker):
+def test_fetch_in_which_this_thread_computed_was_not_late(pipe, worker):
     arrival = arrival_of(pipe, worker("while True: pass"))
     was_late(arrival)
     has_come(arrival)
@@ -178,7 +180,7 @@ def test_one_in_which_this_thread_computed_was_not(pipe, worker):
 
 
 @pytest.mark.process
-def test_one_from_a_worker_that_ended_was_not(pipe, worker):
+def test_fetch_from_dead_worker_was_not_late(pipe, worker):
     iterator = worker("while True: pass")
     arrival = arrival_of(pipe, iterator)
     was_late(arrival)

@@ -1,4 +1,4 @@
-"""Hooks in the place of built-in functions."""
+"""Hooks that replace built-in functions."""
 
 import copy
 import inspect
@@ -15,7 +15,7 @@ calls = []
 
 @pytest.fixture
 def hooked(monkeypatch):
-    """A hook in the place of os.fsync, where it is looked for."""
+    """Replace os.fsync with a hook in both modules that hold it; return the hook."""
     calls.clear()
     plain, hook = posix.fsync, in_place_of(posix.fsync, lambda *args: (calls.append(args), plain(*args))[1])
     for owner in (os, posix):
@@ -23,7 +23,7 @@ def hooked(monkeypatch):
     return hook
 
 
-def test_it_is_not_bound_to_instances_of_a_class_that_holds_it(hooked, tmp_path):
+def test_hooked_builtin_is_not_bound_as_a_method(hooked, tmp_path):
     class Files:
         sync = os.fsync
 
@@ -32,12 +32,12 @@ def test_it_is_not_bound_to_instances_of_a_class_that_holds_it(hooked, tmp_path)
         assert calls == [(file.fileno(),)]
 
 
-def test_it_passes_for_the_function(hooked):
+def test_hooked_builtin_looks_like_the_original(hooked):
     assert pickle.loads(pickle.dumps(hooked)) is hooked
     assert copy.deepcopy(hooked) is hooked
     assert (hooked.__name__, hooked.__module__) == ("fsync", "posix")
     assert str(inspect.signature(hooked)) == "(fd)"
 
 
-def test_a_function_in_python_is_replaced_by_one():
+def test_python_function_is_replaced_without_a_wrapper():
     assert in_place_of(os.path.join, len) is len

@@ -23,11 +23,11 @@ from profiler.agent.ring import (
 
 LONG = 50_000_000
 COST = 10_000
-"""ns an event costs on a real GPU."""
+"""Cost of an event on a real GPU, in ns."""
 
 
 class Cuda:
-    """GPUs that reach each event `lag` ns after the host has recorded it, on the same clock."""
+    """Simulated GPUs that reach each event `lag` ns after the host recorded it, on the host's clock."""
 
     def __init__(self):
         self.now = 1_000_000_000
@@ -107,14 +107,14 @@ def agent(cuda):
 
 
 class Model:
-    """Something that can be weakly referenced, on these GPUs."""
+    """A stand-in for a model on the given GPUs; it can be weakly referenced."""
 
     def __init__(self, *gpus):
         self.gpus = set(gpus)
 
 
 def segments(agent):
-    """What has been put since the last call, as (code, GPU ns), but that marks are made."""
+    """Return the segments recorded since the last call as (code, GPU ns), without MARK_FIRST."""
     taken = [(event[4], event[5]) for event in agent.events if event[4] != MARK_FIRST]
     assert all(event[1] == GPU and event[2] == event[3] for event in agent.events)
     agent.events.clear()
@@ -143,13 +143,13 @@ def test_segments_between_marks_arrive_in_order(cuda, agent):
     assert [elapsed for _, elapsed in segments(agent)] == [5_000_000, 20_000_000, 0, 40_000_000]
 
 
-def test_a_mark_bears_the_hosts_time_at_which_it_was_made(cuda, agent):
+def test_mark_carries_its_host_time(cuda, agent):
     begin = cuda.now
     step(agent)
     assert [event[2] - begin for event in agent.events[1:]] == [0, LONG // 2, LONG // 2, LONG]
 
 
-def test_what_the_gpu_has_not_reached_is_read_later(cuda, agent):
+def test_events_not_yet_reached_are_read_later(cuda, agent):
     cuda.lag = 2 * LONG
     step(agent)
     assert segments(agent) == []
@@ -158,15 +158,15 @@ def test_what_the_gpu_has_not_reached_is_read_later(cuda, agent):
     assert [elapsed for _, elapsed in segments(agent)] == [-1, LONG // 2, 0, LONG // 2, 0]
 
 
-def test_events_are_used_again(cuda, agent):
+def test_events_are_reused(cuda, agent):
     for _ in range(50):
         step(agent)
     assert cuda.made <= 6
     assert not agent.given_up
 
 
-def test_without_an_optimizer_the_number_of_events_stays_the_same(cuda, agent):
-    """As in an evaluation, a replayed graph, a compiled optimizer."""
+def test_number_of_events_is_bounded_without_an_optimizer(cuda, agent):
+    """For example in an evaluation, a replayed graph or a compiled optimizer."""
     cuda.cost, cuda.lag = COST, 5_000_000
     made = []
     for _ in range(100_000):
@@ -177,7 +177,7 @@ def test_without_an_optimizer_the_number_of_events_stays_the_same(cuda, agent):
     assert made[-1] == made[1_000] < 200
 
 
-def test_a_loop_that_only_says_step_has_whole_steps_and_few_events(cuda, agent):
+def test_loop_that_only_calls_step_has_whole_steps_and_few_events(cuda, agent):
     cuda.cost = COST
     for _ in range(1_000):
         agent.mark(MARK_FORWARD_START)
@@ -190,7 +190,7 @@ def test_a_loop_that_only_says_step_has_whole_steps_and_few_events(cuda, agent):
 
 
 def micro_steps(agent, count, forward, backward, optimizer):
-    """The fetches, forward and backward passes of a step of several micro-batches."""
+    """Mark the phases of a step with `count` micro-batches."""
     for _ in range(count):
         for start, end, time in (
             (MARK_FETCH_START, MARK_FETCH_END, 0),
@@ -206,8 +206,8 @@ def micro_steps(agent, count, forward, backward, optimizer):
 
 
 @pytest.mark.parametrize(("micro", "microseconds"), [(8, 5_000), (1, 500), (8, 50_000), (1, 100)])
-def test_marks_cost_a_fixed_share_however_many_a_step_has(cuda, agent, micro, microseconds):
-    """Eight micro-batches in 5 ms are 50 marks."""
+def test_marks_cost_a_bounded_share_for_any_number_per_step(cuda, agent, micro, microseconds):
+    """Eight micro-batches in 5 ms make 50 marks."""
     cuda.cost = COST
     work = microseconds * 1_000 // (2 * micro)
     steps = 20_000_000 // microseconds
@@ -239,12 +239,12 @@ def test_after_a_pause_whole_steps_are_measured(cuda, agent):
         elif bursts:
             bursts[-1].append(code)
     whole = [MARK_BACKWARD_START, MARK_BACKWARD_END, MARK_OPTIMIZER_START, MARK_OPTIMIZER_END]
-    bursts = [burst for burst in bursts if burst]  # the others: a step's end within a pause
+    bursts = [burst for burst in bursts if burst]  # an empty burst is a step's end within a pause
     assert len(bursts) > 3
     assert all(burst == whole * (BURST - 1) for burst in bursts[:-1])
 
 
-def test_a_pause_tells_when_it_wants_to_be_called_again(cuda, agent):
+def test_pause_ends_with_the_first_step_once_due(cuda, agent):
     pause(agent)
     cuda.now = agent.mark.due - 1
     step(agent, backward=0, optimizer=0)
@@ -256,7 +256,7 @@ def test_a_pause_tells_when_it_wants_to_be_called_again(cuda, agent):
     assert agent.mark.on
 
 
-def test_while_a_graph_is_captured_nothing_is_recorded_and_the_gap_shows(cuda, agent):
+def test_graph_capture_is_not_recorded_and_shows_as_a_gap(cuda, agent):
     step(agent)
     segments(agent)
     agent.capturing = True
@@ -268,7 +268,7 @@ def test_while_a_graph_is_captured_nothing_is_recorded_and_the_gap_shows(cuda, a
     assert segments(agent) == [(MARK_BACKWARD_END, -1), (MARK_OPTIMIZER_END, 0)]
 
 
-def test_cuda_is_the_programs_to_initialize(cuda, agent):
+def test_marks_do_not_initialize_cuda(cuda, agent):
     cuda.initialized = False
     step(agent)
     assert (cuda.made, segments(agent)) == (0, [])
@@ -279,7 +279,7 @@ def test_cuda_is_the_programs_to_initialize(cuda, agent):
     assert len(segments(agent)) == 5
 
 
-def test_a_program_that_trains_on_the_cpu_is_asked_seldom(cuda, agent):
+def test_cpu_training_is_checked_rarely(cuda, agent):
     cuda.initialized = False
     step(agent)
     assert not agent.mark.on
@@ -300,7 +300,7 @@ def test_marks_are_made_on_the_device_of_the_model(cuda, agent):
     assert [elapsed for _, elapsed in segments(agent)].count(-1) == 1
 
 
-def test_models_on_gpus_of_their_own_have_marks_of_their_own(cuda, agent):
+def test_models_on_separate_gpus_have_separate_marks(cuda, agent):
     cuda.contexts = {0, 1}
     models = Model(0), Model(1)
     for _ in range(3):
@@ -315,8 +315,8 @@ def test_models_on_gpus_of_their_own_have_marks_of_their_own(cuda, agent):
     assert own[1] == [-1, 2_000_000, 0, 1_000_000, 2_000_000, 0, 1_000_000, 2_000_000, 0]
 
 
-def test_of_a_model_split_over_gpus_only_the_ends_of_steps_are_marked(cuda, agent):
-    """On one GPU, from one to the next: no single one sees a whole phase."""
+def test_model_split_over_gpus_has_only_step_ends_marked(cuda, agent):
+    """They are marked on one GPU, from end to end: no single GPU sees a whole phase."""
     cuda.contexts = {0, 1}
     split = Model(0, 1)
     for _ in range(3):
@@ -329,7 +329,7 @@ def test_of_a_model_split_over_gpus_only_the_ends_of_steps_are_marked(cuda, agen
 
 
 @pytest.mark.parametrize(("lag", "is_all"), [(0, True), (10 * LONG, False)])
-def test_at_the_end_what_the_gpu_has_reached_is_read_without_waiting(cuda, agent, lag, is_all):
+def test_end_reads_reached_events_without_waiting(cuda, agent, lag, is_all):
     step(agent)
     cuda.lag = lag
     agent.mark(MARK_FORWARD_START, Model(0))
@@ -340,7 +340,7 @@ def test_at_the_end_what_the_gpu_has_reached_is_read_without_waiting(cuda, agent
 
 
 @pytest.mark.parametrize(("left", "codes"), [(0, [MARK_ALL_REACHED]), (1, [])])
-def test_what_was_launched_in_a_pause_is_reached_if_its_stream_has_nothing_left(cuda, agent, left, codes):
+def test_work_launched_in_a_pause_is_reached_once_its_stream_is_idle(cuda, agent, left, codes):
     pause(agent)
     segments(agent)
     cuda.busy_until = cuda.now + left
@@ -348,7 +348,7 @@ def test_what_was_launched_in_a_pause_is_reached_if_its_stream_has_nothing_left(
     assert [event[4] for event in agent.events] == codes
 
 
-def test_in_a_pause_what_another_stream_has_left_is_not_known(cuda, agent):
+def test_work_left_on_another_stream_in_a_pause_is_unknown(cuda, agent):
     pause(agent)
     segments(agent)
     cuda.current_stream = lambda device: Stream(device, None)
@@ -357,13 +357,13 @@ def test_in_a_pause_what_another_stream_has_left_is_not_known(cuda, agent):
 
 
 def ends(agent, count, each):
-    """The ends of steps of `each` ns, launched in a pause."""
+    """Mark the ends of `count` steps of `each` ns, launched in a pause."""
     for _ in range(count):
         agent.torch.cuda.now += each
         agent.mark(MARK_OPTIMIZER_END)
 
 
-def test_in_a_pause_the_end_of_each_step_is_marked_while_the_gpu_is_a_step_behind(cuda, agent):
+def test_pause_marks_every_step_end_while_gpu_is_a_step_behind(cuda, agent):
     cuda.lag = LONG
     pause(agent)
     cuda.cost = 0
@@ -376,7 +376,7 @@ def test_in_a_pause_the_end_of_each_step_is_marked_while_the_gpu_is_a_step_behin
     assert [(event[4], event[5], event[7]) for event in agent.events[-20:-1]] == [(MARK_OPTIMIZER_END, -1, 10_000)] * 19
 
 
-def test_in_a_pause_of_which_the_gpu_keeps_up_few_steps_are_marked(cuda, agent):
+def test_pause_marks_few_steps_while_gpu_keeps_up(cuda, agent):
     pause(agent)
     agent.mark.due = cuda.now + 10 * PROBE_NS
     before = len(agent.events)
@@ -385,7 +385,7 @@ def test_in_a_pause_of_which_the_gpu_keeps_up_few_steps_are_marked(cuda, agent):
     assert 4 <= len(agent.events) - before <= 7
 
 
-def test_in_a_pause_the_program_says_where_a_step_ends(cuda, agent):
+def test_pause_uses_step_ends_declared_by_the_program(cuda, agent):
     agent.own_steps = True
     pause(agent)
     before = len(agent.events)
@@ -397,8 +397,8 @@ def test_in_a_pause_the_program_says_where_a_step_ends(cuda, agent):
     assert [event[4] for event in agent.events[before:]] == [MARK_STEP, MARK_ALL_REACHED]
 
 
-def test_of_models_on_gpus_of_their_own_no_step_is_marked_in_a_pause(cuda, agent):
-    """Forward passes are not seen then, so nobody knows on which GPU a step ends."""
+def test_pause_marks_no_steps_of_models_on_separate_gpus(cuda, agent):
+    """Forward passes are not seen in a pause, so it is unknown on which GPU a step ends."""
     cuda.contexts, cuda.cost = {0, 1}, COST
     models = Model(0), Model(1)
     while agent.mark.on:
@@ -411,7 +411,7 @@ def test_of_models_on_gpus_of_their_own_no_step_is_marked_in_a_pause(cuda, agent
     assert len(agent.events) == before
 
 
-def test_in_a_pause_no_event_is_read_while_a_graph_is_captured(cuda, agent):
+def test_pause_reads_no_event_during_graph_capture(cuda, agent):
     pause(agent)
     before = len(agent.events)
     agent.capturing = True
@@ -419,7 +419,7 @@ def test_in_a_pause_no_event_is_read_while_a_graph_is_captured(cuda, agent):
     assert len(agent.events) == before
 
 
-def test_the_first_mark_after_a_pause_bears_the_time_since_the_last(cuda, agent):
+def test_first_mark_after_a_pause_carries_time_since_the_last(cuda, agent):
     pause(agent)
     last = agent.events[-1]
     segments(agent)
@@ -429,7 +429,7 @@ def test_the_first_mark_after_a_pause_bears_the_time_since_the_last(cuda, agent)
     assert (elapsed, apart) == (-1, agent.events[0][2] - last[2])
 
 
-def test_at_the_end_no_event_is_read_while_a_graph_is_captured(cuda, agent):
+def test_end_reads_no_event_during_graph_capture(cuda, agent):
     step(agent)
     segments(agent)
     agent.capturing = True
@@ -450,7 +450,7 @@ def test_a_model_split_over_gpus_is_seen_in_a_pause_too(cuda, agent):
 
 
 @pytest.mark.parametrize("gpus", [(), (0,)])
-def test_a_pause_ends_as_another_model_is_called(cuda, agent, gpus):
+def test_pause_ends_when_another_model_is_called(cuda, agent, gpus):
     model = Model(*gpus)
     pause(agent)
     agent.mark(MARK_FORWARD_START, model)
@@ -470,8 +470,8 @@ def pass_through(agent, *models, grad=True):
         agent.mark(MARK_FORWARD_END)
 
 
-def test_models_on_two_gpus_that_one_backward_pass_trains_have_no_marks(cuda, agent):
-    """The stages of a pipeline in one process: the last GPU sees neither pass as a whole."""
+def test_models_on_two_gpus_sharing_a_backward_pass_have_no_marks(cuda, agent):
+    """Pipeline stages in one process: the last GPU sees neither pass as a whole."""
     cuda.contexts = {0, 1}
     pass_through(agent, Model(0), Model(1))
     assert not agent.given_up
@@ -479,8 +479,8 @@ def test_models_on_two_gpus_that_one_backward_pass_trains_have_no_marks(cuda, ag
     assert [type(error) for _, error in agent.given_up] == [SeveralGpus]
 
 
-def test_a_model_on_another_gpu_that_is_not_trained_along_changes_nothing(cuda, agent):
-    """A teacher, an evaluation on a GPU of its own, and models that take turns."""
+def test_separately_trained_model_on_another_gpu_keeps_marks(cuda, agent):
+    """For example a teacher, an evaluation on a separate GPU, or models that take turns."""
     cuda.contexts = {0, 1}
     teacher, model = Model(0), Model(1)
     for _ in range(3):
@@ -498,7 +498,7 @@ def test_a_model_on_another_gpu_that_is_not_trained_along_changes_nothing(cuda, 
 
 
 def test_a_model_on_the_host_is_marked_on_the_current_device(cuda, agent):
-    """As one whose parameters are offloaded between steps."""
+    """For example a model whose parameters are offloaded between steps."""
     model = Model()
     agent.mark(MARK_FORWARD_START, model)
     model.gpus = {0}
@@ -506,7 +506,7 @@ def test_a_model_on_the_host_is_marked_on_the_current_device(cuda, agent):
     assert cuda.made == 2
 
 
-def test_the_device_is_found_without_the_models_own_code():
+def test_device_is_found_without_calling_model_code():
     class Odd(torch.nn.Linear):
         def parameters(self, recurse=True):
             raise AssertionError("the program's code was called")
@@ -528,7 +528,7 @@ def test_the_device_is_found_without_the_models_own_code():
     assert gpus_of(torch, odd) == set()
 
 
-def test_an_event_that_raises_takes_the_marks_out(cuda, agent):
+def test_event_that_raises_removes_the_marks(cuda, agent):
     step(agent)
     marks = agent.mark
     cuda.broken = True
@@ -536,16 +536,16 @@ def test_an_event_that_raises_takes_the_marks_out(cuda, agent):
     assert agent.mark is None
     ((source, error),) = agent.given_up
     assert (source, type(error)) == ("cuda_events", RuntimeError)
-    assert marks(MARK_FETCH_END) is None  # a caller that still holds them: nothing raises
+    assert marks(MARK_FETCH_END) is None  # a caller that still holds the marks gets no exception
 
 
-def test_a_gpu_that_is_lost_fills_no_memory(cuda, agent):
+def test_lost_gpu_does_not_fill_memory(cuda, agent):
     cuda.lag = 10**18
     for _ in range(MOST_PENDING):
         step(agent)
     assert MOST_PENDING <= cuda.made <= MOST_PENDING + 10
     cuda.lag = 0
-    for _ in range(3):  # it is back: the marks begin anew, after a gap
+    for _ in range(3):  # the GPU is back: marks resume after a gap
         cuda.now += 10**19
         step(agent)
     got = [elapsed for _, elapsed in segments(agent)]

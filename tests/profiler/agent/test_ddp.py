@@ -1,4 +1,4 @@
-"""DistributedDataParallel, as the agent reports it; real programs, with a process group of one where that suffices."""
+"""What the agent reports about DistributedDataParallel, in real programs; with a single rank where that suffices."""
 
 from dataclasses import fields
 
@@ -47,13 +47,14 @@ net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
 """
 )
 BYTES = 4 * (8 * 16 + 16 + 16 + 1)
-# Before the roots are known passes are not counted.
+# Passes before the roots are known, which are not counted.
 WATCHED = 3
 
 
 @pytest.fixture
 def run_ddp(script, run_plain, run_profiled):
-    """The DdpFacts of a program, which prints the same with and without us."""
+    """Return a function that runs a program with and without the profiler, checks that it prints the same, and returns
+    its path and DdpFacts."""
 
     def run(text):
         path = script(BEGIN + text)
@@ -66,7 +67,7 @@ def run_ddp(script, run_plain, run_profiled):
 
 
 @pytest.mark.parametrize(("last", "reduced"), [("", 4), (", last=no_sync", 1), (", last=assigned", 1)])
-def test_passes_that_reduce_are_told_from_those_that_do_not(run_ddp, last, reduced):
+def test_distinguishes_passes_that_reduce_from_others(run_ddp, last, reduced):
     path, (fact,) = run_ddp(f"group()\nmodel = DistributedDataParallel(net)\ntrain(model{last})\n")
     steps = 30 - WATCHED
     assert (fact.steps, fact.passes, fact.reduced) == (steps, 4 * steps, reduced * steps)
@@ -77,7 +78,7 @@ def test_passes_that_reduce_are_told_from_those_that_do_not(run_ddp, last, reduc
     assert (fact.gradient_as_bucket_view, fact.find_unused_parameters) == (False, False)
 
 
-def test_settings_and_hooks_are_told(run_ddp):
+def test_ddp_settings_and_comm_hooks_are_reported(run_ddp):
     _, (fact,) = run_ddp("""
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 group()
@@ -92,16 +93,17 @@ train(model)
     assert fact.gradient_bytes == BYTES - 4 * 8 * 16
 
 
-def test_what_torch_has_timed_since_the_counting_began_is_averaged(run_ddp):
+def test_averages_torch_timings_since_counting_began(run_ddp):
     _, (fact,) = run_ddp("group()\nmodel = DistributedDataParallel(net)\ntrain(model, steps=250, k=1)\n")
-    # torch knows of a pass at the next one: 1 and 2 came before, 3 to 10, 100 and 200 after.
+    # torch reports a pass at the next one. Of its samples, passes 1 and 2 come before the counting; 3 to 10, 100 and
+    # 200 after.
     assert fact.samples == 10
     assert 0 < fact.overlap <= fact.communication < 1
     assert 0 < fact.compute < 1
 
 
-def test_an_optimizer_that_steps_in_a_communication_hook_is_not_held_up(run_ddp):
-    """While the hook runs, torch holds the lock that its logger takes: whoever asked there would wait for ever."""
+def test_optimizer_step_in_communication_hook_does_not_deadlock(run_ddp):
+    """While the hook runs, torch holds the lock that its logger takes: a query from there would wait forever."""
     _, (fact,) = run_ddp("""
 import time
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
@@ -122,7 +124,7 @@ train(model, steps=80, k=1, last=last)
     assert fact.comm_hook == "hook"
 
 
-def test_passes_that_are_no_training_are_not_counted(run_ddp):
+def test_passes_outside_training_are_not_counted(run_ddp):
     _, (fact,) = run_ddp("""
 group()
 model = DistributedDataParallel(net)
@@ -137,7 +139,7 @@ train(model, last=last)
     assert fact.passes == 4 * (30 - WATCHED)
 
 
-def test_inside_torch_compile(run_ddp):
+def test_passes_are_counted_inside_torch_compile(run_ddp):
     _, (fact,) = run_ddp("""
 group()
 model = torch.compile(DistributedDataParallel(net), backend="eager")
@@ -147,8 +149,8 @@ train(model, k=2, last=lambda model, i, k: no_sync(model._orig_mod, i, k))
     assert (fact.steps, fact.passes, fact.reduced) == (steps, 2 * steps, steps)
 
 
-def test_errors_and_copies_are_as_without_us(run_ddp):
-    """What is printed is compared: of tracebacks the frames of files, but for torch's own line in a module's call."""
+def test_errors_and_copies_of_ddp_model_match_plain_run(run_ddp):
+    """The printed output is compared: the frames of each traceback, except for torch's own line in a module's call."""
     run_ddp("""
 import copy, io, traceback
 def show(error):
@@ -172,7 +174,7 @@ print(DistributedDataParallel.__init__.__name__)
 """)
 
 
-def test_without_it_there_is_no_such_fact(run_ddp):
+def test_program_without_ddp_has_no_ddp_fact(run_ddp):
     assert run_ddp("train(net)\n")[1] == []
 
 
@@ -192,7 +194,7 @@ if __name__ == "__main__":
 """
 
 
-def test_the_wait_for_a_slower_rank_is_in_the_communication_of_the_faster(script, start, tmp_path):
+def test_wait_for_straggler_counts_as_communication_of_faster_rank(script, start, tmp_path):
     path = script(BEGIN + TWO)
     folder = tmp_path / "run"
     command = (*COMMAND, "--no-report", "--no-windows", "--out", folder, *ON_RANKS, 2, path)

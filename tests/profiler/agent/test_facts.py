@@ -28,7 +28,7 @@ class Block(nn.Module):
 
 
 class Net(nn.Module):
-    """6 * 4 + 3 * (8 + 20) + 4 * 2 + 2 = 118 parameters."""
+    """A model with 6 * 4 + 3 * (8 + 20) + 4 * 2 + 2 = 118 parameters."""
 
     def __init__(self):
         super().__init__()
@@ -49,7 +49,7 @@ def compiled(module):
 
 
 class DistributedDataParallel(nn.Module):
-    """A stand-in: the real one wants a process group."""
+    """A stand-in: the real class needs a process group."""
 
     def __init__(self, module):
         super().__init__()
@@ -79,7 +79,7 @@ def test_the_repeated_block_is_found():
     assert fact["modules"]["Linear"] == 5
 
 
-def test_of_several_repeated_blocks_the_heaviest_in_all_counts():
+def test_repeated_block_with_most_parameters_in_total_is_chosen():
     net = nn.Module()
     net.small = nn.Sequential(*(Block(2) for _ in range(6)))
     net.large = nn.Sequential(Block(8), Block(8))
@@ -87,7 +87,7 @@ def test_of_several_repeated_blocks_the_heaviest_in_all_counts():
     assert fact["blocks"] == 2
 
 
-def test_repeated_layers_without_children_are_no_blocks():
+def test_repeated_layers_without_children_are_not_blocks():
     fact = facts.model(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), 1)
     assert "block" not in fact
 
@@ -109,14 +109,14 @@ def test_repeated_layers_without_children_are_no_blocks():
         ),
     ],
 )
-def test_wrappers_are_named_outermost_first_and_looked_through(wrap, wrappers):
+def test_wrappers_are_named_outermost_first_and_unwrapped(wrap, wrappers):
     fact = facts.model(wrap(Net()), 1)
     assert fact["wrappers"] == wrappers
     assert (fact["name"], fact["parameters"], fact["blocks"]) == ("Net", 118, 3)
     assert fact["compiled"] == ("OptimizedModule" in wrappers)
 
 
-def test_a_model_compiled_in_place_is_compiled():
+def test_model_compiled_in_place_counts_as_compiled():
     net = Net()
     net.compile(backend="eager")
     fact = facts.model(net, 1)
@@ -124,8 +124,8 @@ def test_a_model_compiled_in_place_is_compiled():
     assert fact["name"] == "Net"
 
 
-def test_the_classes_that_fully_shard_derives_are_looked_through():
-    """As it makes them: FSDPModule and the module's own class are the bases."""
+def test_classes_derived_by_fully_shard_are_unwrapped():
+    """fully_shard creates a class with the bases FSDPModule and the module's own class."""
     shard = type("FSDPModule", (), {"__module__": "torch.distributed.fsdp._fully_shard._fully_shard"})
     module = Net()
     for each in (*module.body.blocks, module):
@@ -136,15 +136,15 @@ def test_the_classes_that_fully_shard_derives_are_looked_through():
     assert fact["modules"]["Block"] == 3
 
 
-def test_a_model_with_one_child_named_module_but_layers_beside_it_is_no_wrapper():
+def test_model_with_other_layers_beside_its_module_is_not_a_wrapper():
     net = nn.Module()
     net.module, net.head = Net(), nn.Linear(2, 2)
     assert facts.model(net, 1)["wrappers"] == []
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated")
-def test_scripted_blocks():
-    """Their `_modules` is no dictionary."""
+def test_scripted_blocks_are_counted():
+    """Their `_modules` is not a dictionary."""
     net = nn.Sequential(*(torch.jit.script(Block(4)) for _ in range(2)))
     assert facts.model(net, 1)["blocks"] == 2
     assert facts.sharding(net) is None
@@ -158,7 +158,7 @@ def train(net, optimizer):
     optimizer.step()
 
 
-def test_state_and_gradients_are_there_after_a_step():
+def test_optimizer_state_and_gradients_are_counted_after_a_step():
     net = Net()
     adam = torch.optim.AdamW(net.parameters(), lr=0.01, foreach=True)
     before = facts.optimizer(adam, 3, {"file": "train.py", "line": 5})
@@ -167,7 +167,7 @@ def test_state_and_gradients_are_there_after_a_step():
     fact = facts.optimizer(adam, 3, None)
     tensors = sum(1 for _ in net.parameters())
     assert fact["gradient_bytes"] == 118 * 4
-    assert fact["state_bytes"] == 2 * 118 * 4 + tensors * 4  # two moments, and a step count each
+    assert fact["state_bytes"] == 2 * 118 * 4 + tensors * 4  # two moments, and a step count per tensor
     assert (fact["name"], fact["module"]) == ("AdamW", "torch.optim.adamw")
     assert (fact["tensors"], fact["parameters"]) == (tensors, 118)
     assert (fact["lr"], fact["foreach"], fact["fused"]) == (0.01, True, None)
@@ -176,7 +176,7 @@ def test_state_and_gradients_are_there_after_a_step():
 
 
 class Shard(torch.Tensor):
-    """Laid out as torch's DTensor: the size of the whole, and this rank's part."""
+    """A tensor laid out like torch's DTensor: the size of the whole, and this rank's shard."""
 
     __module__ = "torch.distributed.tensor"
     __slots__ = ["_local_tensor"]
@@ -189,7 +189,7 @@ class Shard(torch.Tensor):
         return made
 
 
-def test_of_a_sharded_state_this_ranks_part_counts():
+def test_sharded_state_counts_only_the_local_shard():
     parameter = nn.Parameter(torch.ones(8))
     optimizer = torch.optim.SGD([parameter], momentum=0.9)
     optimizer.state[parameter]["momentum_buffer"] = Shard((8,), torch.ones(2))
@@ -197,18 +197,18 @@ def test_of_a_sharded_state_this_ranks_part_counts():
 
 
 def a_tensor(elements, device):
-    """What is read of a float32 tensor."""
+    """Return the facts of a float32 tensor."""
     return look.TensorFacts(elements, elements * 4, elements * 4, "float32", torch.device(device), True, True)
 
 
-def test_only_what_lies_on_the_gpu_counts_as_its_memory():
+def test_only_tensors_on_the_gpu_count_as_its_memory():
     """AdamW counts its steps on the host; an offloaded optimizer keeps all of its state there."""
     tensors = [a_tensor(8, "cuda:1"), a_tensor(8, "cpu"), a_tensor(1, "cpu")]
     assert facts.held_on_gpus(tensors) == {1: 8 * 4}
 
 
 class Asked(torch.Tensor):
-    """Says its size itself."""
+    """A tensor that computes its own size."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
@@ -225,7 +225,7 @@ class Kept(torch.optim.SGD):
     param_groups = property(lambda self: self.kept, lambda self, groups: setattr(self, "kept", groups))
 
 
-def test_what_only_the_program_can_tell_is_left_out_and_said_to_be():
+def test_sizes_that_need_user_code_are_left_out_and_flagged():
     net = nn.Linear(2, 2)
     assert facts.model(net, 1)["sized"]
     assert not facts.optimizer(Kept(net.parameters()), 1, None)["sized"]
@@ -237,7 +237,7 @@ def test_what_only_the_program_can_tell_is_left_out_and_said_to_be():
 
 
 def an_agent(fact, statistics):
-    """An agent on two GPUs; `statistics` are the allocator's, by device."""
+    """Return an agent on two GPUs; `statistics` are the allocator's, by device."""
     torch_ = cuda(True)
     torch_.cuda.memory_stats = lambda device: statistics.get(device, {})
     torch_.cuda.mem_get_info = lambda device: (10 + device, 20)
@@ -245,7 +245,7 @@ def an_agent(fact, statistics):
     return SimpleNamespace(torch=torch_, fact=fact, problem=pytest.fail, is_capturing=lambda: False)
 
 
-def test_memory_is_told_of_every_gpu_in_use_and_its_peak_is_never_taken_back():
+def test_memory_of_every_used_gpu_is_reported_and_its_peak_never_drops():
     """A program may reset torch's peaks."""
     handed = []
     statistics = {}
@@ -289,7 +289,7 @@ def test_the_memory_fact_leaves_out_what_was_offloaded(on_gpu, counted, monkeypa
     assert (handed["memory"]["gradients"], handed["memory"]["optimizer"]) == (0, 0), "it is gone"
 
 
-def test_groups_with_frozen_and_complex_parameters():
+def test_optimizer_with_complex_parameters_is_not_floating():
     net, extra = Net(), nn.Parameter(torch.ones(2, dtype=torch.complex64))
     sgd = torch.optim.SGD([{"params": net.parameters()}, {"params": [extra], "lr": torch.tensor(0.1)}], lr=0.5)
     fact = facts.optimizer(sgd, 1, None)
@@ -354,7 +354,7 @@ def test_a_process_knows_its_rank_from_its_launcher(monkeypatch, variables, expe
     assert (fact["role"], fact["worker_id"]) == ("rank", None)
 
 
-def test_a_worker_is_told_by_torchs_own_mark(monkeypatch):
+def test_worker_is_recognized_by_torch_worker_info(monkeypatch):
     from torch.utils.data._utils import worker
 
     monkeypatch.setattr(worker, "_worker_info", SimpleNamespace(id=3))
@@ -379,7 +379,7 @@ def test_cuda_is_not_touched_before_the_program_has_initialized_it():
     assert [fact["id"] for fact in facts.devices(cuda(True))] == [0, 1]
 
 
-# ---- what is reported and what is kept cannot drift apart ----
+# ---- reported and stored keys are the same ----
 
 
 @pytest.fixture
@@ -410,18 +410,18 @@ def keys_of_facts(tmp_path, monkeypatch):
     return handed
 
 
-def test_every_key_that_is_told_is_a_field_of_its_kind(keys_of_facts):
+def test_every_reported_key_is_a_field_of_its_kind(keys_of_facts):
     assert {"loader", "model", "optimizer", "flags", "scaler", "output"} <= set(keys_of_facts)
     for kind, keys in keys_of_facts.items():
         if kind in FACTS:
             assert keys <= names(FACTS[kind]), kind
 
 
-def test_the_process_is_told_in_the_fields_of_its_row(keys_of_facts):
+def test_process_fact_has_only_fields_of_its_row(keys_of_facts):
     assert keys_of_facts["process"] <= names(Process)
 
 
-def test_devices_and_memory_are_told_in_the_fields_of_their_kinds():
+def test_device_and_memory_facts_have_only_fields_of_their_kinds():
     for fact in facts.devices(cuda(True)):
         assert set(fact) <= names(FACTS["device"])
     handed = {}

@@ -1,4 +1,4 @@
-"""What is known of a program that fails before it has made a step."""
+"""Facts about a program that fails before its first step."""
 
 import pytest
 from programs import TORCH
@@ -39,7 +39,7 @@ LINE = PROGRAM.splitlines().index("optimizer = torch.optim.AdamW(model.parameter
         ),
     ],
 )
-def test_what_runs_out_of_memory_in_its_first_pass_tells_what_it_is_about(tried, error, reported):
+def test_out_of_memory_in_first_pass_still_reports_model_and_optimizer(tried, error, reported):
     ran = tried(PROGRAM.replace("FAILS", f"raise {error}")).ran
 
     (model,) = ran.facts("model")
@@ -51,7 +51,7 @@ def test_what_runs_out_of_memory_in_its_first_pass_tells_what_it_is_about(tried,
     assert not ran.problems["trial"]
 
 
-def test_what_fails_otherwise_before_it_trains_is_no_training(tried):
+def test_other_failure_before_training_reports_nothing(tried):
     ran = tried(PROGRAM.replace("FAILS", "raise ValueError('secret')")).ran
 
     assert not ran.facts("model")

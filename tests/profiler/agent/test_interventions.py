@@ -1,4 +1,4 @@
-"""Each change that a trial can make, on a real loop: it is in force, and the rest of the program is as before."""
+"""Each change that a trial can make, in a real loop: it takes effect, and the rest of the program stays the same."""
 
 import json
 from pathlib import Path
@@ -63,7 +63,7 @@ LINE = 1 + next(number for number, line in enumerate(LOOP.splitlines()) if "    
 
 
 def observe(folder, *changes, before=""):
-    """Return what the program saw of itself in its twentieth step, with these changes, and its losses."""
+    """Return what the program observed in step 20 with these changes, and its losses."""
     path = folder / "project/train.py"
     path.parent.mkdir(parents=True)
     path.write_text(LOOP.replace("BEFORE", before))
@@ -82,7 +82,7 @@ def observe(folder, *changes, before=""):
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    """The same without a change."""
+    """Return the same for the unchanged program."""
     return observe(tmp_path_factory.mktemp("plain"))
 
 
@@ -105,7 +105,7 @@ def test_without_a_change_nothing_changes(plain):
 
 
 @pytest.mark.process
-def test_a_loader_gets_workers_and_the_others_none(plain, tmp_path):
+def test_only_the_chosen_loader_gets_workers(plain, tmp_path):
     settings = {"file": "", "line": LINE, "num_workers": 2, "persistent_workers": True, "prefetch_factor": 4}
     seen, losses = observe(tmp_path, ("loader", settings))
 
@@ -115,7 +115,8 @@ def test_a_loader_gets_workers_and_the_others_none(plain, tmp_path):
 
 @pytest.mark.process
 def test_a_loader_loses_its_workers(tmp_path):
-    """And all that DataLoader refuses without them. Anomaly detection is on where the program switches it on."""
+    """Options that DataLoader refuses without workers go too. Anomaly detection stays on where the program enables
+    it."""
     arguments = "timeout=60, prefetch_factor=2, persistent_workers=True, multiprocessing_context='fork'"
     before = f"import functools; DataLoader = functools.partial(DataLoader, num_workers=1, {arguments}); {ANOMALY}"
     seen, _ = observe(tmp_path, ("loader", {"file": "", "line": LINE, "num_workers": 0}), before=before)
@@ -142,8 +143,8 @@ def test_an_optimizer_is_fused(plain, tmp_path):
 
 
 @pytest.mark.process
-def test_flags_are_set_after_the_program_has_set_its_own(tmp_path):
-    """Anomaly detection stays off, too, though the program asks for it."""
+def test_flags_override_those_of_the_program(tmp_path):
+    """Anomaly detection stays off, although the program enables it."""
     settings = {"threads": 2, "matmul_precision": "high", "anomaly": False}
     seen, _ = observe(tmp_path, ("flags", settings), before=ANOMALY)
 
@@ -151,7 +152,7 @@ def test_flags_are_set_after_the_program_has_set_its_own(tmp_path):
 
 
 @pytest.mark.process
-def test_images_come_channels_last(plain, tmp_path):
+def test_images_become_channels_last(plain, tmp_path):
     seen, losses = observe(tmp_path, ("channels_last", {}))
 
     assert seen == {**plain[0], "channels_last": True, "state_turned": True}

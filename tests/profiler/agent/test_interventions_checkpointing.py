@@ -1,4 +1,4 @@
-"""Blocks are computed again in the backward pass, with the same numbers."""
+"""Blocks are recomputed in the backward pass, with the same numbers."""
 
 from programs import TORCH
 
@@ -50,13 +50,13 @@ for step in range(100):
 )
 
 
-def test_chosen_blocks_are_computed_twice_and_the_losses_are_the_same_to_the_bit(tried):
+def test_chosen_blocks_are_recomputed_with_bitwise_equal_losses(tried):
     plain = tried(LOOP)
     changed = tried(LOOP, ("checkpointing", {"block": "Block", "every": 2}))
 
     once = dict.fromkeys("abcd", 1)
     assert plain.seen == [[once, once, 7.0]]
-    # A copy of the model is a model of its own, and nothing is computed again without gradients.
+    # A copy of the model is a separate model, and nothing is recomputed without gradients.
     assert changed.seen == [[{**once, "a": 2, "c": 2}, once, 7.0]]
     assert changed.losses == plain.losses
     assert len(set(changed.losses[0])) > 25

@@ -1,4 +1,4 @@
-"""Pinned batches are copied to a GPU without waiting for it, and everything else as the program says."""
+"""Pinned batches are copied to a GPU without waiting; other copies are unchanged."""
 
 import contextlib
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ from profiler.agent.interventions.loader import copy_without_waiting
 
 
 class Asked(TorchFunctionMode):
-    """What torch was asked of copies."""
+    """A mode that records whether each copy is called with `non_blocking`."""
 
     def __init__(self):
         super().__init__()
@@ -26,8 +26,8 @@ class Asked(TorchFunctionMode):
 
 @pytest.fixture
 def copied(monkeypatch):
-    """Copy a tensor while the change is in force, as if there was CUDA; gives back how torch was asked to, and whether
-    that was a copy to a GPU."""
+    """Return a function that copies a tensor with the change applied, as if CUDA was present. It returns the
+    `non_blocking` of each copy, and whether a copy to a GPU was found."""
 
     def begin(copy, *, pinned=True, initialized=True, watched=None):
         monkeypatch.setattr(torch.cuda, "is_initialized", lambda: initialized)
@@ -65,18 +65,18 @@ def test_a_copy_of_a_pinned_tensor_does_not_wait(copied, copy):
         (lambda tensor: tensor.to("meta", torch.float16, False), {}),
     ],
 )
-def test_other_copies_are_as_the_program_says(copied, copy, how):
+def test_other_copies_are_unchanged(copied, copy, how):
     assert copied(copy, **how) == ([False], False)
 
 
-def test_a_copy_on_the_host_is_none_to_a_gpu(copied):
+def test_copy_on_the_host_does_not_count_as_copy_to_gpu(copied):
     assert copied(lambda tensor: tensor.to(torch.float64)) == ([True], False)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", [contextlib.nullcontext, lambda: torch.device("cpu")])
-def test_a_compiled_function_copies_without_a_break(copied, mode):
-    """With a default device, which looks at every call, too."""
+def test_compiled_function_copies_without_a_graph_break(copied, mode):
+    """Also with a default device, which intercepts every call."""
     graphs = []
 
     def backend(graph, inputs):

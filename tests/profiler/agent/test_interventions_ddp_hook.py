@@ -1,4 +1,4 @@
-"""DistributedDataParallel sends gradients as it is configured to."""
+"""DistributedDataParallel is created with the given arguments, and sends gradients in the given data type."""
 
 import pytest
 from programs import ENDS_GROUP, TORCH
@@ -29,7 +29,7 @@ def ddp(tried):
     return fact
 
 
-def test_gradients_travel_in_16_bits(tried):
+def test_gradients_are_reduced_in_16_bits(tried):
     plain = tried(LOOP)
     changed = tried(LOOP, ("ddp_hook", {"dtype": "float16"}))
 
@@ -40,7 +40,7 @@ def test_gradients_travel_in_16_bits(tried):
     assert not changed.failed
 
 
-def test_arguments_are_others_than_the_programs(tried):
+def test_ddp_arguments_replace_those_of_the_program(tried):
     arguments = {"bucket_cap_mb": 7, "gradient_as_bucket_view": True}
     plain = tried(LOOP)
     changed = tried(LOOP, ("ddp_hook", {"arguments": arguments}))
@@ -51,8 +51,8 @@ def test_arguments_are_others_than_the_programs(tried):
     assert not changed.failed
 
 
-def test_what_torch_refuses_is_told(tried):
-    """A model has one hook, and this one has the program's."""
+def test_hook_that_torch_refuses_is_reported(tried):
+    """A model takes one hook, and this model has the program's own."""
     own = "from torch.distributed.algorithms.ddp_comm_hooks import default_hooks\n"
     own += "model.register_comm_hook(None, default_hooks.fp16_compress_hook)\noptimizer ="
     changed = tried(LOOP.replace("optimizer =", own, 1), ("ddp_hook", {"dtype": "float16"}))
@@ -62,5 +62,5 @@ def test_what_torch_refuses_is_told(tried):
 
 
 @pytest.mark.parametrize("settings", [{}, {"arguments": {"bucket_size": 3}}, {"dtype": "int8"}])
-def test_what_means_nothing_is_told(tried, settings):
+def test_invalid_settings_are_reported(tried, settings):
     assert tried(LOOP, ("ddp_hook", settings)).failed

@@ -1,4 +1,4 @@
-"""Variables are there as the program starts, and only what it finds there counts."""
+"""Variables are set or removed before the program starts; a program that sets one itself is reported."""
 
 import pytest
 from programs import TORCH
@@ -39,7 +39,7 @@ def _as_a_user_has_it(monkeypatch):
     monkeypatch.delenv("PYTORCH_ALLOC_CONF", raising=False)
 
 
-def test_variables_are_set_and_taken_away_before_the_program_starts(tried):
+def test_variables_are_set_and_removed_before_the_program_starts(tried):
     plain = tried(loop())
     changed = tried(loop(), ("environment", {"variables": VARIABLES}))
 
@@ -48,7 +48,7 @@ def test_variables_are_set_and_taken_away_before_the_program_starts(tried):
     assert not changed.failed
 
 
-def test_no_change_turns_trackers_on(tried):
+def test_change_cannot_turn_trackers_on(tried):
     changed = tried(loop(), ("environment", {"variables": {"WANDB_MODE": "online"}}))
 
     assert changed.seen[0][3] == "offline"
@@ -64,7 +64,7 @@ def test_changes_add_up(tried):
 
 
 @pytest.mark.parametrize("when", ["early", "late"])
-def test_a_program_that_sets_one_itself_is_told(tried, when):
+def test_program_that_sets_a_variable_itself_is_reported(tried, when):
     text = loop(**{when: "os.environ['CUDA_LAUNCH_BLOCKING'] = '1'"})
     changed = tried(text, ("environment", {"variables": VARIABLES}))
 

@@ -48,7 +48,7 @@ def loop(loss="output", each_step=""):
     return LOOP.replace("LOSS", loss).replace("EACH_STEP", each_step)
 
 
-def test_eval_mode_computes_without_gradients_and_training_with(tried):
+def test_eval_mode_runs_without_gradients_and_training_with_them(tried):
     plain = tried(loop())
     changed = tried(loop(), CHANGE)
 
@@ -59,7 +59,7 @@ def test_eval_mode_computes_without_gradients_and_training_with(tried):
     assert not changed.failed
 
 
-def test_a_model_that_judges_another_ones_output_passes_gradients_on(tried):
+def test_eval_mode_model_in_the_loss_passes_gradients_through(tried):
     text = loop(loss="judge(output)['out'][0] - 1")
     plain = tried(text)
     changed = tried(text, CHANGE)
@@ -69,7 +69,7 @@ def test_a_model_that_judges_another_ones_output_passes_gradients_on(tried):
     assert not changed.failed
 
 
-def test_a_model_that_is_trained_in_eval_mode_is_told(tried):
+def test_model_trained_in_eval_mode_is_reported(tried):
     changed = tried(loop(each_step="model.eval()"), CHANGE)
 
     assert "unsuitable" in changed.codes

@@ -1,4 +1,4 @@
-"""Ranks that keep a part of the model each train as ranks that each keep all of it."""
+"""Ranks that each hold a shard of the model train like ranks that each hold all of it."""
 
 import pytest
 from programs import ENDS_GROUP, ON_RANKS, TORCH
@@ -59,7 +59,7 @@ def loop(before="pass", after=OPTIMIZER, model=WRAPPED):
 
 
 @pytest.mark.parametrize("is_made", ["before", pytest.param("after", marks=pytest.mark.slow)])
-def test_each_rank_keeps_a_part_and_the_losses_are_the_same(tried, is_made):
+def test_ranks_shard_parameters_and_state_with_same_losses(tried, is_made):
     program = loop(OPTIMIZER, "pass") if is_made == "before" else loop()
     plain = tried(program, launcher=TWO)
     changed = tried(program, CHANGE, launcher=TWO)
@@ -76,7 +76,7 @@ def test_each_rank_keeps_a_part_and_the_losses_are_the_same(tried, is_made):
 
 
 @pytest.mark.slow
-def test_ranks_that_train_models_of_their_own_are_told(tried):
+def test_ranks_with_independent_models_are_reported(tried):
     alone = loop(model="net").replace("with model.no_sync():", "if True:")
 
     assert tried(alone, CHANGE, launcher=TWO).codes == {"no-target"}

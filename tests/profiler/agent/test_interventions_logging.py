@@ -1,4 +1,4 @@
-"""What is logged at every step is logged at every k-th; what matters is logged all the same."""
+"""What is logged at every step is logged at every k-th; warnings and one-time messages are always logged."""
 
 import pytest
 from programs import TORCH
@@ -64,7 +64,7 @@ def test_a_function_that_writes_at_every_step_is_called_at_every_third(tried, wa
     assert not changed.failed
 
 
-def test_a_function_that_gives_something_back_is_called_at_every_step(tried):
+def test_function_that_returns_a_value_is_called_at_every_step(tried):
     function = FUNCTION.replace("RETURN", "print('step', step); return step")
     changed = tried(loop("assert note(step)").replace("kept = []", function), ("logging", {"every": 3}))
 
@@ -79,13 +79,13 @@ def test_a_function_that_gives_something_back_is_called_at_every_step(tried):
         ("print(step, file=file)", 3),
     ],
 )
-def test_where_nothing_can_be_left_out_that_is_told(tried, say, every):
+def test_reports_that_no_output_can_be_skipped(tried, say, every):
     program = loop(say).replace("kept = []", "kept, file = [], open('log', 'w')")
     assert tried(program, ("logging", {"every": every})).failed
 
 
 @pytest.mark.foreign("tensorboard", "wandb")
-def test_trackers_are_told_of_every_third_step(tried):
+def test_trackers_receive_every_third_step(tried):
     pytest.importorskip("tensorboard")
     pytest.importorskip("wandb")
     begin = """

@@ -1,4 +1,4 @@
-"""Batches in pieces train as whole ones do."""
+"""Split batches train like whole ones."""
 
 import pytest
 from programs import TORCH
@@ -72,7 +72,7 @@ PLAIN = "loss.backward(); optimizer.step(); optimizer.zero_grad()"
 
 @pytest.fixture
 def split(tried, tmp_path):
-    """Run the loop with its updates made so, with batches in pieces."""
+    """Return a function that runs the loop with this update code and with split batches."""
 
     def begin(update, line=LINE):
         settings = {"file": str(tmp_path / "project/train.py"), "line": line, "pieces": 4}
@@ -82,7 +82,7 @@ def split(tried, tmp_path):
 
 
 @pytest.mark.parametrize("update", [AFTER, BEFORE, CLOSURE], ids=["after", "scaled", "closure"])
-def test_pieces_of_a_batch_train_as_the_batch(tried, split, update):
+def test_micro_batches_train_like_the_whole_batch(tried, split, update):
     plain = tried(LOOP.replace("UPDATE", update.strip()))
     changed = split(update)
 
@@ -93,7 +93,7 @@ def test_pieces_of_a_batch_train_as_the_batch(tried, split, update):
     assert rate == rate_before
     for row, row_before in zip(weight, weight_before, strict=True):
         assert row == pytest.approx(row_before, rel=1e-4, abs=1e-6)
-    # A step is as many samples as before: 4 pieces, or, of the last batch with 2 samples, 2; its loss is the batch's.
+    # A step has as many samples as before: 4 pieces, or 2 for the last batch of 2 samples. Its loss is the batch's.
     assert sum(step.count for step in changed.ran.steps) == 30
     (losses,), (losses_before,) = changed.losses, plain.losses
     assert losses[:30] == pytest.approx(losses_before[:30], rel=1e-4)
@@ -103,28 +103,28 @@ def test_pieces_of_a_batch_train_as_the_batch(tried, split, update):
 @pytest.mark.parametrize(
     ("update", "why"),
     [
-        ("loss.backward(retain_graph=True); " + PLAIN, "2 backward passes for a batch"),
+        ("loss.backward(retain_graph=True); " + PLAIN, "2 backward passes per batch"),
         (
             "loss.backward()\n        if len(sizes) % 3 == 0: optimizer.step(); optimizer.zero_grad()",
-            "not update after",
+            "not update its weights after",
         ),
         (
             "loss.backward()\n        for p in model.parameters(): p.grad.mul_(0.5)\n"
             "        optimizer.step(); optimizer.zero_grad()",
-            "gradients are changed",
+            "changes gradients",
         ),
         (
             "loss.backward(); optimizer.step()\n        for p in model.parameters(): p.grad = None",
-            "gradients are changed",
+            "changes gradients",
         ),
-        ("loss.backward(torch.tensor(1.0)); optimizer.step(); optimizer.zero_grad()", "does not begin at a loss"),
+        ("loss.backward(torch.tensor(1.0)); optimizer.step(); optimizer.zero_grad()", "start at a scalar loss"),
     ],
 )
-def test_a_loop_that_cannot_be_seen_through_is_told(split, update, why):
+def test_loop_that_cannot_be_split_is_reported(split, update, why):
     assert any(why in failure for failure in split(update).failed)
 
 
-def test_a_batch_that_is_fetched_ahead_is_told(tried, tmp_path):
+def test_batch_that_is_fetched_ahead_is_reported(tried, tmp_path):
     ahead = LOOP.replace("in loader:", "in ahead(loader):").replace(
         "while True:",
         "def ahead(source):\n    source = iter(source)\n    held = next(source)\n    for following in source:\n"
@@ -136,7 +136,7 @@ def test_a_batch_that_is_fetched_ahead_is_told(tried, tmp_path):
     assert "unsuitable" in changed.codes
 
 
-def test_a_loader_made_elsewhere_is_left_alone_and_that_is_told(split):
+def test_loader_created_elsewhere_is_left_alone_and_reported(split):
     changed = split(PLAIN, line=LINE + 1)
 
     assert changed.codes == {"no-target"}

@@ -1,4 +1,4 @@
-"""Ranks that accumulate gradients reduce them once an update."""
+"""Ranks that accumulate gradients reduce them once per update."""
 
 import pytest
 from programs import ENDS_GROUP, ON_RANKS, TORCH
@@ -42,7 +42,7 @@ for step in range(100):
 """
 )
 ALONE = "import os\nos.environ.update(RANK='0', WORLD_SIZE='1', MASTER_ADDR='127.0.0.1', MASTER_PORT='0')\n"
-"""A rank without others: it does all that ranks do, and costs one import of torch."""
+"""Start of a program with a single rank: it does everything that ranks do, and costs one import of torch."""
 TWO = (*ON_RANKS, "2")
 DDP = "torch.nn.parallel.DistributedDataParallel(net); model.register_comm_hook(None, hook)"
 CHANGE = ("no_sync", {"passes": 3})
@@ -52,7 +52,7 @@ def loop(model=DDP, short=-1, own=False):
     return LOOP.replace("MODEL", model).replace("SHORT", str(short)).replace("OWN", str(own))
 
 
-def test_the_last_pass_of_an_update_reduces_and_the_ranks_train_as_before(tried):
+def test_only_last_pass_of_update_reduces_and_losses_stay_the_same(tried):
     plain = tried(loop(), launcher=TWO)
     changed = tried(loop(), CHANGE, launcher=TWO)
 
@@ -74,13 +74,13 @@ def test_the_last_pass_of_an_update_reduces_and_the_ranks_train_as_before(tried)
         ]
 
 
-def test_an_update_of_fewer_passes_is_told(tried):
+def test_update_with_fewer_passes_is_reported(tried):
     changed = tried(ALONE + loop(short=15), CHANGE)
 
     assert changed.codes == {"unsuitable"}
 
 
-def test_a_program_that_leaves_it_out_itself_is_told(tried):
+def test_program_that_already_uses_no_sync_is_reported(tried):
     changed = tried(ALONE + loop(own=True), CHANGE)
 
     assert "program-does" in changed.codes

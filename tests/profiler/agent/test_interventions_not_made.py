@@ -1,4 +1,4 @@
-"""A change that finds nothing to change says so: else the unchanged program would be measured in its place."""
+"""A change that finds nothing to change is reported; otherwise the trial would measure the unchanged program."""
 
 import pytest
 from programs import TORCH
@@ -28,27 +28,27 @@ CHANGES = {
     ("flags", "threads"): ({"threads": 2}, "The program itself sets this switch."),
     ("flags", "anomaly"): ({"anomaly": False}, "Anomaly detection was never switched on."),
     ("channels_last", ""): ({}, "No model has a 2-D convolution."),
-    ("checkpointing", "block"): ({"block": "Block"}, "No model has a block Block."),
-    ("selective_recompute", "block"): ({"block": "Brick"}, "No model has a block Brick."),
+    ("checkpointing", "block"): ({"block": "Block"}, "No model contains a module of class Block."),
+    ("selective_recompute", "block"): ({"block": "Brick"}, "No model contains a module of class Brick."),
     ("micro_batch", "pieces"): (
         {**ELSEWHERE, "pieces": 2},
         "No batch of a DataLoader created at other.py:1 was split.",
     ),
-    ("zero_redundancy", "name"): ({"name": "AdamW"}, "No AdamW was created by ranks that train one model."),
+    ("zero_redundancy", "name"): ({"name": "AdamW"}, "No AdamW was created for a model in DistributedDataParallel."),
     ("fsdp2", ""): ({}, "No model was wrapped in DistributedDataParallel."),
     ("no_sync", "passes"): ({"passes": 2}, "No model is wrapped in DistributedDataParallel."),
-    ("no_sync", ""): ({"passes": 1}, "Each update has one backward pass"),
+    ("no_sync", ""): ({"passes": 1}, "Each update has only one backward pass"),
     ("ddp_hook", "dtype"): ({"dtype": "float16"}, "No model is wrapped in DistributedDataParallel."),
     ("environment", "variables"): ({"variables": {"OMP_NUM_THREADS": "2"}}, "The program itself sets"),
-    ("evaluation", ""): ({}, "No model computed in eval mode with gradients enabled."),
+    ("evaluation", ""): ({}, "No model ran in eval mode with gradients enabled."),
     ("optimizer_8bit", "name"): ({"name": "AdamW"}, "bitsandbytes"),
-    ("logging", "every"): ({"every": 3}, "No log output was found that could be skipped."),
+    ("logging", "every"): ({"every": 3}, "No log output could be skipped."),
 }
 
 
 @pytest.mark.parametrize("steps", [pytest.param(100, marks=pytest.mark.slow), 25])
-def test_each_is_told(tried, steps):
-    """Also of a program that ends before the trial does."""
+def test_every_change_without_effect_is_reported(tried, steps):
+    """Also for a program that ends before the trial does."""
     changed = tried(LOOP.replace("STEPS", str(steps)), *((name, each[0]) for (name, _), each in CHANGES.items()))
 
     failures = changed.failed
@@ -57,7 +57,7 @@ def test_each_is_told(tried, steps):
 
 
 @pytest.mark.slow
-def test_a_model_that_is_not_compiled_is_told(tried):
+def test_model_that_is_not_compiled_is_reported(tried):
     changed = tried(
         "import os\nos.environ['TORCHDYNAMO_DISABLE'] = '1'\n" + LOOP.replace("STEPS", "100"), ("compile", {})
     )

@@ -1,4 +1,4 @@
-"""An optimizer is made by bitsandbytes in place of torch; here by a stand-in for it, which has no 8 bits."""
+"""bitsandbytes creates the optimizer instead of torch; here a stand-in for it does, without 8-bit state."""
 
 import pytest
 from programs import TORCH
@@ -42,7 +42,7 @@ def loop(maximize=False):
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_it_takes_the_arguments_of_the_plain_one(tried):
+def test_8bit_optimizer_takes_arguments_of_the_plain_one(tried):
     plain = tried(loop())
     changed = tried(loop(), CHANGE)
 
@@ -53,7 +53,7 @@ def test_it_takes_the_arguments_of_the_plain_one(tried):
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_what_it_does_not_know_ends_the_program(tried):
+def test_unsupported_argument_ends_the_program(tried):
     changed = tried(loop(maximize=True), CHANGE)
 
     assert b"maximize" in changed.ran.out.splitlines()[-1]
@@ -61,13 +61,13 @@ def test_what_it_does_not_know_ends_the_program(tried):
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_another_optimizer_is_none_of_its(tried):
+def test_another_optimizer_is_not_replaced(tried):
     text = loop().replace("AdamW", "Adam")
 
     assert tried(text, CHANGE).codes == {"no-target"}
 
 
-def test_without_bitsandbytes_it_is_told(tried):
+def test_missing_bitsandbytes_is_reported(tried):
     text = "import sys\nsys.modules['bitsandbytes'] = None\n" + loop()
 
     assert "bitsandbytes" in tried(text, CHANGE).failed[0]

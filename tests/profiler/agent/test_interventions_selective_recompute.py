@@ -1,4 +1,4 @@
-"""Of a block, only products with weights are kept for the backward pass; the rest is computed again."""
+"""A block keeps only its matmuls with weights for the backward pass; the rest is recomputed."""
 
 from programs import TORCH
 
@@ -60,7 +60,7 @@ for step in range(100):
 )
 
 
-def test_attentions_scores_are_computed_again_and_products_with_weights_are_not(tried):
+def test_attention_scores_are_recomputed_but_weight_matmuls_are_not(tried):
     plain = tried(LOOP)
     changed = tried(LOOP, ("selective_recompute", {"block": "Block"}))
 

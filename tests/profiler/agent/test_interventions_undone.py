@@ -1,4 +1,4 @@
-"""A change that is taken back leaves torch, Python and the program's own things as they were."""
+"""A change that is undone leaves torch, Python and the program's own objects as they were."""
 
 import builtins
 import logging
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import torch.distributed.fsdp  # what its import does to torch is no part of a change
+import torch.distributed.fsdp  # what this import does to torch is not part of a change
 import torch.utils.checkpoint
 
 from profiler.agent.interventions import apply
@@ -37,7 +37,7 @@ class Block(torch.nn.Linear):
 
 
 def state():
-    # Of torch itself no more: what it makes as it is first used is no part of a change.
+    # Only one attribute of torch itself: what torch creates on first use is not part of a change.
     return [{"set_anomaly_enabled": torch.set_anomaly_enabled}, *(dict(vars(owner)) for owner in OWNERS)]
 
 
@@ -57,7 +57,7 @@ def state():
         ("ddp_hook", {"dtype": "float16"}),
     ],
 )
-def test_nothing_is_left(name, settings):
+def test_undone_change_leaves_nothing_behind(name, settings):
     agent = SimpleNamespace(
         torch=torch,
         settings={"trial": {"steps": 30}},
@@ -74,12 +74,12 @@ def test_nothing_is_left(name, settings):
     for act in (*agent.on_call, *agent.on_model):
         act(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    if name != "fsdp2":  # which needs ranks
+    if name != "fsdp2":  # fsdp2 needs ranks
         model(torch.ones(2, 4)).mean().backward()
         optimizer.step()
     undo()
 
-    # Modules that torch has imported meanwhile are there, too.
+    # Modules that torch imported meanwhile may be there, too.
     assert [{name: now[name] for name in was} for now, was in zip(state(), before, strict=True)] == before
     assert "step" not in vars(optimizer)
     assert not any("forward" in vars(module) for module in model.modules())

@@ -1,4 +1,4 @@
-"""Ranks that share the optimizer's state train as ranks that each keep all of it."""
+"""Ranks that share the optimizer's state train like ranks that each hold all of it."""
 
 from programs import ENDS_GROUP, ON_RANKS, TORCH
 
@@ -34,7 +34,7 @@ for step in range(100):
 """
 )
 ALONE = "import os\nos.environ.update(RANK='0', WORLD_SIZE='1', MASTER_ADDR='127.0.0.1', MASTER_PORT='0')\n"
-"""A rank without others: it does all that ranks do, and costs one import of torch."""
+"""Start of a program with a single rank: it does everything that ranks do, and costs one import of torch."""
 TWO = (*ON_RANKS, "2")
 CHANGE = ("zero_redundancy", {"name": "AdamW"})
 
@@ -43,7 +43,7 @@ def loop(model="torch.nn.parallel.DistributedDataParallel(net)"):
     return LOOP.replace("MODEL", model)
 
 
-def test_each_rank_keeps_a_part_and_the_losses_are_the_same(tried):
+def test_ranks_shard_optimizer_state_with_same_losses(tried):
     plain = tried(loop(), launcher=TWO)
     changed = tried(loop(), CHANGE, launcher=TWO)
 
@@ -58,13 +58,13 @@ def test_each_rank_keeps_a_part_and_the_losses_are_the_same(tried):
     assert changed.ran.run.outcome == "completed"
 
 
-def test_a_rank_that_trains_a_model_of_its_own_is_told(tried):
+def test_rank_with_independent_model_is_reported(tried):
     changed = tried(ALONE + loop("net"), CHANGE)
 
     assert changed.codes == {"no-target"}
 
 
-def test_a_program_without_ranks_is_as_it_was_and_that_is_told(tried):
+def test_program_without_ranks_is_unchanged_and_reported(tried):
     alone = loop("net").replace('dist.init_process_group("gloo")\n', "").replace("dist.get_rank()", "0")
     changed = tried(alone, CHANGE)
 

@@ -7,14 +7,14 @@ from profiler.agent.kineto import TEARDOWN, kept_subscribed
 
 
 def for_kineto():
-    """What Kineto reads."""
+    """Return the variable as Kineto reads it."""
     getenv = ctypes.CDLL(None).getenv
     getenv.restype = ctypes.c_char_p
     return getenv(TEARDOWN.encode())
 
 
 @pytest.mark.parametrize("wanted", ["1", "0", None])
-def test_a_profiler_that_ends_with_the_program_asks_for_no_teardown(monkeypatch, wanted):
+def test_teardown_is_disabled_only_in_c_environment_and_restored(monkeypatch, wanted):
     if wanted is None:
         monkeypatch.delenv(TEARDOWN, raising=False)
     else:

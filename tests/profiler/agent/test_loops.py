@@ -1,4 +1,4 @@
-"""Real training loops, recorded as they are run."""
+"""Real training loops, recorded as they run."""
 
 from statistics import median
 
@@ -57,7 +57,7 @@ FORWARD = 0.003
 
 @pytest.fixture
 def loop(tmp_path):
-    """Write a program of BEGIN and this; gives back its path."""
+    """Return a function that writes a program of BEGIN and the given parts, and returns its path."""
 
     def write(*parts):
         path = tmp_path / "train.py"
@@ -68,7 +68,7 @@ def loop(tmp_path):
 
 
 def check(ran, steps):
-    """So many steps, each partitioned into its phases."""
+    """Check that the run has `steps` steps, each partitioned into its phases; return the run."""
     assert (ran.status, ran.err.decode()) == (0, "")
     assert set(ran.problems) <= {"nvml"}
     assert len(ran.steps) == steps
@@ -140,7 +140,7 @@ train(DataLoader(data, 4))
 """
 
 
-def test_loaders_made_anew_batch_samplers_and_more_loaders_than_are_told(loop, run_profiled):
+def test_recreated_loaders_with_batch_samplers_are_reported_up_to_limit(loop, run_profiled):
     ran = check(run_profiled(loop(MADE, MANY)), 15)
 
     loaders = ran.facts("loader")
@@ -213,7 +213,7 @@ train(DataLoader(data, 4, num_workers=1, collate_fn=through_lists))
 """
 
 
-def test_a_batch_that_was_put_but_that_its_worker_does_not_come_to_hand_over_is_waited_for(loop, run_profiled):
+def test_batch_that_busy_worker_cannot_hand_over_counts_as_wait(loop, run_profiled):
     ran = check(run_profiled(loop(MADE, COLLATES)), 40)
 
     fetched = sum(step.fetch_host for step in steady(ran))
@@ -344,7 +344,7 @@ for _ in range(8): optimizer.step(closure)
 
 
 @pytest.mark.parametrize(("context", "grad"), [("torch.no_grad()", False), ("torch.enable_grad()", True)])
-def test_a_validation_loop_is_carved_out(loop, run_profiled, context, grad):
+def test_validation_loop_is_measured_separately(loop, run_profiled, context, grad):
     ran = check(
         run_profiled(
             loop(
@@ -398,7 +398,7 @@ for batch in DataLoader(Slow(), 4):
     assert ran.facts("flags")[0].evaluation_grad is None
 
 
-def test_saving_is_carved_out(loop, run_profiled):
+def test_checkpointing_is_measured_separately(loop, run_profiled):
     ran = check(
         run_profiled(
             loop(
@@ -456,7 +456,7 @@ for batch in DataLoader(Slow(), 4):
     assert (scaler.steps, scaler.skipped) == (12, 0)
     for step in ran.steps:
         assert step.forward >= FORWARD
-        assert step.backward >= FORWARD  # there the forward pass is run again
+        assert step.backward >= FORWARD  # checkpointing repeats the forward pass there
         assert step.micro_steps == 1
 
 
@@ -484,7 +484,7 @@ for number, batch in enumerate(DataLoader(Slow(), 4)):
     assert flags.packed
 
 
-def test_a_loop_without_an_optimizer_tells_its_steps(loop, run_profiled):
+def test_loop_without_an_optimizer_declares_its_steps(loop, run_profiled):
     program = loop(
         """
 from profiler import region, step
@@ -507,7 +507,7 @@ for batch in DataLoader(Slow(), 4):
     assert not tagged(ran, TAG_EVALUATION)
 
 
-def test_a_loop_whose_steps_nobody_tells_is_a_problem_that_is_named(loop, run_profiled):
+def test_loop_without_detectable_steps_is_reported(loop, run_profiled):
     ran = run_profiled(loop("model = Model()\nfor batch in DataLoader(Slow(), 4): model(batch)\n"))
 
     assert ran.status == 0
@@ -561,7 +561,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_copy_of_a_recorded_model_computes_with_what_it_holds_itself(loop, run_both):
+def test_copy_of_recorded_model_uses_its_own_layers(loop, run_both):
     plain, profiled = run_both(loop(REPLICAS))
 
     assert plain.status == 0
@@ -577,7 +577,7 @@ def test_a_recorded_model_can_be_copied_saved_and_exported(loop, run_both):
     check(profiled, 6)
 
 
-def test_ranks(loop, start_profiled):
+def test_each_rank_is_recorded(loop, start_profiled):
     program = loop(
         """
 import torch.distributed as dist
@@ -661,13 +661,13 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("workers", [1, 0])
-def test_a_batch_whose_core_is_taken_does_not_look_like_one_that_waits_for_storage(loop, run_profiled, workers):
+def test_cpu_starved_batch_does_not_look_like_a_wait_for_storage(loop, run_profiled, workers):
     ran = run_profiled(loop("import os" + STARVES.replace("WORKERS", str(workers))))
 
     assert ran.status == 0, ran.err
     first, *later = sorted(ran.tables.batches, key=lambda batch: batch.start)
-    later = later[-10:]  # of the second epoch, in which a loader without workers is looked into one batch at a time
+    later = later[-10:]  # the second epoch, where a loader without workers is inspected one batch at a time
     assert sum(batch.duration for batch in later) > 1.5 * sum(batch.samples for batch in later) * 0.02
-    # Of one core that four want, it has a quarter: the rest of its time is waiting for the core, not for storage.
+    # Four processes share one core, so it gets a quarter: the rest of its time it waits for the core, not for storage.
     assert sum(batch.cpu for batch in later) > 0.5 * sum(batch.duration for batch in later)
     assert first.cpu < first.duration

@@ -28,7 +28,7 @@ def fail(*_):
     raise ValueError("surprise")
 
 
-def test_what_is_observed_does_as_before_and_passes_for_what_it_was(agent, seen):
+def test_observed_function_behaves_and_looks_unchanged(agent, seen):
     plain = Owner.call
     observe(agent, "hook", "call", lambda self, value: value, Owner, after=lambda *ended: seen.append(ended))
     assert Owner().call(3) == 6
@@ -40,7 +40,7 @@ def test_what_is_observed_does_as_before_and_passes_for_what_it_was(agent, seen)
     assert Owner.call is plain
 
 
-def test_a_call_that_fails_is_seen_and_its_traceback_is_as_without_us(agent, seen):
+def test_failing_call_is_observed_with_unchanged_traceback(agent, seen):
     observe(agent, "hook", "call", lambda *_: "state", Owner, after=lambda *ended: seen.append(ended))
     with pytest.raises(TypeError) as caught:
         Owner().call(None)
@@ -50,7 +50,7 @@ def test_a_call_that_fails_is_seen_and_its_traceback_is_as_without_us(agent, see
 
 
 @pytest.mark.parametrize(("before", "after"), [(fail, None), (lambda *_: True, fail)])
-def test_a_look_that_fails_is_given_up_and_the_program_goes_on(agent, seen, before, after):
+def test_failing_observer_is_given_up_and_program_continues(agent, seen, before, after):
     observe(agent, "hook", "call", before, Owner, after=after)
     assert Owner().call(3) == 6
     Agent.remove(agent, "hook")

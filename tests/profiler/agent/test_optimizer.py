@@ -6,8 +6,8 @@ from profiler.agent.hooks import optimizer
 from profiler.agent.session import Agent
 
 
-def test_hooks_of_the_program_are_numbered_as_without_us(tmp_path):
-    """Also tests that ours are next to the program's, and go."""
+def test_program_hooks_keep_their_ids(tmp_path):
+    """Our hooks are also next to the program's, and are removed again."""
     agent = Agent(torch, {"rings": str(tmp_path)})
     first, weight = RemovableHandle.next_id, torch.nn.Parameter(torch.ones(1))
     optimizer.install(agent, lambda *_: None)

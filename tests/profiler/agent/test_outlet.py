@@ -27,15 +27,15 @@ def facts(folder):
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
-def test_ring_and_facts_lie_side_by_side_under_the_process_id(outlet, tmp_path):
+def test_ring_and_facts_files_share_a_process_id_prefix(outlet, tmp_path):
     names = sorted(os.listdir(tmp_path))
     assert [name.rpartition(".")[2] for name in names] == ["facts", "ring"]
     assert len({name.rpartition(".")[0] for name in names}) == 1
     assert all(name.startswith(f"{os.getpid()}-") for name in names)
 
 
-def test_it_knows_every_write_of_its_own(tmp_path):
-    """The kernel counts them among the program's."""
+def test_outlet_counts_its_own_writes(tmp_path):
+    """The kernel counts these writes as the program's."""
 
     def writes():
         (line,) = [line for line in contents("/proc/self/io").splitlines() if line.startswith(b"syscw:")]
@@ -47,7 +47,7 @@ def test_it_knows_every_write_of_its_own(tmp_path):
     assert outlet.writes == writes() - before == 1
 
 
-def test_files_are_the_users_own(outlet, tmp_path):
+def test_files_are_private_to_the_user(outlet, tmp_path):
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
 
 
@@ -58,7 +58,7 @@ def test_a_worker_gets_a_smaller_ring(tmp_path, worker, records):
     assert ring.Reader(str(path)).capacity == records
 
 
-def test_what_it_writes_to_find_out_its_cost_is_no_event(outlet, reader):
+def test_calibration_records_are_not_events(outlet, reader):
     outlet.write(0, ring.FETCH, 1, 2)
     kinds = [event.kind for event in reader.read()]
     assert kinds[-1] == ring.FETCH
@@ -83,12 +83,12 @@ def test_a_fact_is_a_line_with_kind_and_time(outlet, tmp_path):
     assert before <= first["t"] <= second["t"] <= module.clock()
 
 
-def test_what_json_does_not_know_is_told_as_text(outlet, tmp_path):
+def test_values_unknown_to_json_are_written_as_text(outlet, tmp_path):
     outlet.fact("loader", {"id": 1, "sampler": object})
     assert facts(tmp_path)[0]["sampler"] == "<class 'object'>"
 
 
-def test_a_full_disk_loses_the_fact_only(outlet, tmp_path, monkeypatch):
+def test_full_disk_loses_only_that_fact(outlet, tmp_path, monkeypatch):
     def full(descriptor, data):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -99,7 +99,7 @@ def test_a_full_disk_loses_the_fact_only(outlet, tmp_path, monkeypatch):
     assert [fact["lost"] for fact in facts(tmp_path)] == [False]
 
 
-def test_an_audit_hook_that_forbids_files_loses_the_fact_only(outlet, tmp_path, monkeypatch):
+def test_audit_hook_that_forbids_files_loses_only_that_fact(outlet, tmp_path, monkeypatch):
     def forbidden(*args):
         raise RuntimeError("forbidden")
 
@@ -112,7 +112,7 @@ def test_an_audit_hook_that_forbids_files_loses_the_fact_only(outlet, tmp_path, 
     assert [fact["lost"] for fact in facts(tmp_path)] == [False]
 
 
-def test_without_room_for_the_ring_nothing_is_left(tmp_path, monkeypatch):
+def test_full_disk_leaves_no_files_behind(tmp_path, monkeypatch):
     def full(descriptor, offset, size):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -122,19 +122,19 @@ def test_without_room_for_the_ring_nothing_is_left(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
-def test_without_a_folder_it_says_so(tmp_path):
+def test_missing_folder_raises_oserror(tmp_path):
     with pytest.raises(OSError, match="gone"):
         Outlet(str(tmp_path / "gone"), worker=False)
 
 
-def test_a_fact_that_says_nothing_new_is_not_written_again(outlet, tmp_path):
+def test_unchanged_fact_is_not_written_again(outlet, tmp_path):
     for body in ({"id": 1, "n": 1}, {"id": 1, "n": 1}, {"id": 2, "n": 1}, {"id": 1, "n": 2}, {"id": 1, "n": 1}):
         outlet.fact("loader", body)
     assert [(fact["id"], fact["n"]) for fact in facts(tmp_path)] == [(1, 1), (2, 1), (1, 2), (1, 1)]
     assert outlet.writes == 4
 
 
-def test_a_file_that_may_not_grow_so_far_is_not_begun(tmp_path, monkeypatch):
+def test_ring_above_file_size_limit_is_not_created(tmp_path, monkeypatch):
     monkeypatch.setattr(ring, "_file_size_limit", lambda: 4096)
     with pytest.raises(OSError, match="File too large"):
         Outlet(str(tmp_path), worker=True)

@@ -1,4 +1,4 @@
-"""What leads up to a log line is timed from what the training thread did last."""
+"""The time before a log line is measured from the training thread's previous event."""
 
 import logging
 import os
@@ -25,7 +25,7 @@ def agent_and_facts(tmp_path, clock):
     facts = []
     agent.fact = lambda kind, body: facts.append(body)
     Output(agent).install()
-    tick(agent)  # the start is over
+    tick(agent)  # the start-up is over
     agent.steps = 10
     tick(agent)
     yield agent, facts
@@ -34,7 +34,7 @@ def agent_and_facts(tmp_path, clock):
 
 @pytest.fixture
 def log(clock):
-    """A log line takes 3 ns."""
+    """Return a function that writes a log line, which takes 3 ns."""
     handler = logging.Handler()
     handler.emit = lambda record: setattr(clock, "now", clock.now + 3)
     return lambda: handler.handle(logging.LogRecord("a", logging.INFO, "", 0, "", None, None))
@@ -49,11 +49,11 @@ def seconds(facts):
     return {name: round(facts[-1][name] * 1e9) for name in ("leading_up", "seconds")}
 
 
-def test_from_the_update_to_the_line_and_from_one_line_to_the_next(agent_and_facts, clock, log):
+def test_time_is_measured_from_update_to_line_and_between_lines(agent_and_facts, clock, log):
     agent, facts = agent_and_facts
     agent.put((ident(), OPTIMIZER, 50, 100, 1))
     clock.now = 140
-    log()  # 40 after the update
+    log()  # 40 ns after the update
     clock.now += 7
     log()
     tick(agent)
@@ -61,7 +61,7 @@ def test_from_the_update_to_the_line_and_from_one_line_to_the_next(agent_and_fac
     assert seconds(facts) == {"leading_up": 47, "seconds": 6}
 
 
-def test_what_was_flushed_is_over(agent_and_facts, clock, log):
+def test_time_before_last_flush_is_not_counted(agent_and_facts, clock, log):
     agent, facts = agent_and_facts
     agent.flushed = 120
     clock.now = 140
@@ -71,7 +71,7 @@ def test_what_was_flushed_is_over(agent_and_facts, clock, log):
     assert seconds(facts)["leading_up"] == 20
 
 
-def test_a_collection_and_other_threads_end_nothing(agent_and_facts, clock, log):
+def test_gc_and_events_of_other_threads_do_not_restart_timing(agent_and_facts, clock, log):
     agent, facts = agent_and_facts
     agent.put((ident(), OPTIMIZER, 50, 100, 1))
     agent.put((ident(), GC, 110, 120))
@@ -83,7 +83,7 @@ def test_a_collection_and_other_threads_end_nothing(agent_and_facts, clock, log)
     assert seconds(facts)["leading_up"] == 40
 
 
-def test_a_thread_that_writes_in_the_background_keeps_nobody_waiting(agent_and_facts, clock, log):
+def test_output_of_background_thread_is_not_counted(agent_and_facts, clock, log):
     agent, facts = agent_and_facts
     agent.put((ident(), OPTIMIZER, 50, 100, 1))
     clock.now = 140
@@ -95,7 +95,7 @@ def test_a_thread_that_writes_in_the_background_keeps_nobody_waiting(agent_and_f
     assert seconds(facts) == {"leading_up": 0, "seconds": 0}
 
 
-def test_a_handler_within_another_is_part_of_it(agent_and_facts, clock, log):
+def test_nested_handler_is_counted_once(agent_and_facts, clock, log):
     agent, facts = agent_and_facts
     agent.put((ident(), OPTIMIZER, 50, 100, 1))
     outer = logging.Handler()
@@ -113,7 +113,7 @@ def test_a_handler_within_another_is_part_of_it(agent_and_facts, clock, log):
 
 
 @pytest.mark.parametrize("when", ["inside", "after"])
-def test_what_is_synced_of_a_checkpoint_is_no_log(agent_and_facts, clock, tmp_path, when):
+def test_fsync_of_checkpoint_is_not_counted_as_output(agent_and_facts, clock, tmp_path, when):
     agent, facts = agent_and_facts
     if when == "inside":
         agent.in_save.add(ident())
@@ -127,7 +127,7 @@ def test_what_is_synced_of_a_checkpoint_is_no_log(agent_and_facts, clock, tmp_pa
     assert seconds(facts) == {"leading_up": 0, "seconds": 0}
 
 
-def test_our_own_look_leads_up_to_nothing(agent_and_facts, clock, log):
+def test_time_before_agent_tick_is_not_counted(agent_and_facts, clock, log):
     agent, facts = agent_and_facts
     agent.put((ident(), OPTIMIZER, 50, 100, 1))
     clock.now = 130

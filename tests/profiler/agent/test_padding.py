@@ -15,7 +15,7 @@ ROOM = 20
 
 
 class Watched:
-    """An agent that keeps the facts, and a clock that the test sets."""
+    """An agent that keeps the facts and problems."""
 
     def __init__(self):
         self.facts, self.problems = {}, []
@@ -32,7 +32,7 @@ class Watched:
         self.problems.append(error)
 
     def of(self, *batches, rows=4):
-        """The fact of a loader of these batches, of which every one is looked at."""
+        """Return the fact of a loader with these batches, all of which are inspected."""
         for batch in batches:
             self.paddings.look(1, batch, rows, 0)
         for tell in self.agent.on_tick:
@@ -46,7 +46,7 @@ def of(*batches, rows=4):
 
 
 def tokens(lengths=LENGTHS, room=ROOM, pad=0, left=False):
-    """Rows of 5, 6, 7 ... and padding."""
+    """Return rows of 5, 6, 7 ... and padding."""
     made = torch.full((len(lengths), room), pad)
     for row, length in zip(made, lengths, strict=True):
         row[room - length :] = torch.arange(5, 5 + length)
@@ -90,7 +90,7 @@ TELLS = {
 
 
 @pytest.mark.parametrize(("batch", "told_by"), TELLS.values(), ids=TELLS)
-def test_padding_is_told_by(batch, told_by):
+def test_padding_is_recognized_by(batch, told_by):
     assert of(batch) == {"id": 1, "told_by": f"batch{told_by}", **SUMS}
 
 
@@ -126,23 +126,23 @@ NOTHING = {
 
 
 @pytest.mark.parametrize("batch", NOTHING.values(), ids=NOTHING)
-def test_nothing_is_told_by(batch):
+def test_no_padding_is_recognized_in(batch):
     assert of([batch], rows=8) is None
 
 
-def test_time_first_batches_are_known_by_their_loaders_batch_size():
+def test_time_first_batches_are_recognized_by_loader_batch_size():
     batch = tokens([16] * 2 + [12] * 6, 16).T.contiguous()
 
     assert of(batch, rows=8) is None
 
 
-def test_a_full_mask_tells_that_there_is_no_padding():
+def test_full_mask_shows_that_there_is_no_padding():
     fact = of({"attention_mask": torch.ones(4, ROOM)})
 
     assert (fact["real"], fact["padded"]) == (80, 80)
 
 
-def test_batches_are_summed_up_by_what_has_told_the_first():
+def test_later_batches_are_counted_by_the_same_tensor_as_the_first():
     full = torch.arange(80).reshape(4, 20) + 5
     fact = of(tokens(), full, {"other": full}, (tokens([16, 16], 16),))
 
@@ -159,7 +159,7 @@ def test_batches_are_summed_up_by_what_has_told_the_first():
     }
 
 
-def test_what_a_later_batch_contradicts_is_taken_back():
+def test_padding_contradicted_by_a_later_batch_is_retracted():
     inside = tokens()
     inside[0, 3] = 0
     watched = Watched()
@@ -169,7 +169,7 @@ def test_what_a_later_batch_contradicts_is_taken_back():
     assert watched.of(tokens()) == {"id": 1}, "it is not looked at again"
 
 
-def test_a_loader_that_shows_none_is_left_alone():
+def test_loader_without_padding_is_no_longer_checked():
     watched = Watched()
     watched.of(*[torch.randn(4, 8)] * FRUITLESS)
 
@@ -177,8 +177,8 @@ def test_a_loader_that_shows_none_is_left_alone():
     assert watched.agent.fetch_due == sys.maxsize
 
 
-def test_looking_takes_a_five_hundredth_of_the_time(monkeypatch):
-    """Each look takes 1 ms here, of which the first is free."""
+def test_padding_checks_take_one_500th_of_the_time(monkeypatch):
+    """Each look takes 1 ms here; the first look is free."""
     now = 0
     monkeypatch.setattr("profiler.agent.hooks.padding.clock", lambda: now)
     watched = Watched()
@@ -196,7 +196,7 @@ def test_looking_takes_a_five_hundredth_of_the_time(monkeypatch):
     assert [batches_after(ms) for ms in (0, 1, 2, 499, 502, 999, 1000)] == [1, 2, 2, 2, 3, 3, 4]
 
 
-def test_a_look_that_fails_is_told_once_and_harms_nobody(monkeypatch):
+def test_failing_padding_check_is_reported_and_ends_checking(monkeypatch):
     def fail(*given):
         raise RuntimeError("not now")
 
@@ -227,14 +227,14 @@ print(sum(lengths) / 160 / 64, loss.item())
 """
 
 
-def test_the_batches_of_a_program_are_looked_at_without_a_trace(run_both, script):
+def test_padding_of_a_real_program_is_measured_without_side_effects(run_both, script):
     plain, profiled = run_both(script(NUMPY_TORCH + PADDED))
 
     assert profiled.out == plain.out
     assert not {"padding", "dataloader"} & set(profiled.problems)
     (fact,) = profiled.facts("padding")
     assert fact.told_by == "batch"
-    assert fact.batches >= 1  # as many as its share of the time allows
+    assert fact.batches >= 1  # as many as the time budget allows
     assert fact.padded == 64 * 8 * fact.batches
     assert fact.real < fact.longest < fact.padded
     assert fact.real / fact.padded == pytest.approx(float(plain.out.split()[0]), abs=0.35)

@@ -1,4 +1,4 @@
-"""Waits for batches of Ray Data, on a stand-in for its iterator."""
+"""Waits for batches of Ray Data, with a stand-in for its iterator."""
 
 import sys
 import types
@@ -13,7 +13,7 @@ from profiler.agent.session import Agent, ident
 
 
 class BatchIterator:
-    """Shaped as Ray's: an iterable whose `__iter__` returns a generator."""
+    """A stand-in with the shape of Ray's: an iterable whose `__iter__` returns a generator."""
 
     def __init__(self, clock, *batches):
         self.clock, self.batches = clock, batches
@@ -99,7 +99,7 @@ def test_leaving_the_loop_closes_the_iterator_at_once(events, clock):
     assert made.closed
 
 
-def test_hooks_may_go_while_a_batch_is_awaited(events, clock):
+def test_hooks_can_be_removed_while_waiting_for_a_batch(events, clock):
     def asked():
         with ThreadPoolExecutor(1) as other:
             yield other.submit(attached._is_busy).result()

@@ -37,7 +37,7 @@ def reader(writer, path):
 
 
 def put(writer, n):
-    """A record whose fields all follow from its number, so that a torn one shows."""
+    """Write a record whose fields all derive from its number, so that a torn record shows."""
     writer.write(MAIN, n % 7 + 1, n, n + 1, n & 0xFFFF, n * 3, -n, n * 5, -n * 7)
 
 
@@ -47,7 +47,7 @@ def whole(event):
 
 
 class Pen:
-    """Writes consistent records, counting."""
+    """A writer of consistent records that counts them."""
 
     def __init__(self, writer):
         self.writer = writer
@@ -59,10 +59,10 @@ class Pen:
             put(self.writer, self.written)
 
 
-# ---- what goes in comes out ----
+# ---- round trip ----
 
 
-def test_the_ring_holds_no_descriptor(path):
+def test_ring_keeps_no_file_descriptor_open(path):
     before = os.listdir("/proc/self/fd")
     writer = ring.RingWriter(path, CAPACITY)
     assert os.listdir("/proc/self/fd") == before
@@ -71,14 +71,14 @@ def test_the_ring_holds_no_descriptor(path):
     assert whole(event)
 
 
-def test_a_ring_that_nobody_writes_to_is_unmapped(path):
+def test_ring_without_a_writer_is_unmapped(path):
     ring.RingWriter(path, CAPACITY)
     gc.collect()
     assert path not in Path("/proc/self/maps").read_text()
 
 
 @given(times=st.tuples(I64, I64), values=st.tuples(I64, I64, I64, I64), kind=st.integers(0, 0xFFFF), id=st.integers(0))
-def test_every_field_comes_back(tmp_path_factory, times, values, kind, id):
+def test_every_field_round_trips(tmp_path_factory, times, values, kind, id):
     path = str(tmp_path_factory.mktemp("ring") / "1.ring")
     writer, reader = ring.RingWriter(path, 16), ring.Reader(path)
     writer.write(MAIN, kind, *times, id, *values)
@@ -89,13 +89,13 @@ def test_every_field_comes_back(tmp_path_factory, times, values, kind, id):
     reader.close()
 
 
-def test_fields_left_off_are_zero(writer, reader):
+def test_omitted_fields_are_zero(writer, reader):
     writer.write(MAIN, ring.SAVE, 10, 20)
     (event,) = reader.read()
     assert (event.a, event.b, event.c, event.d, event.id) == (0, 0, 0, 0, 0)
 
 
-def test_threads_other_than_the_main_one_have_lanes_of_their_own(writer, reader):
+def test_each_thread_has_its_own_lane(writer, reader):
     # thread ids as glibc makes them: addresses that differ in their high bits
     for thread in (MAIN, 0x7F0000001700, 0x7F0000002700, 0x7F0000001700):
         writer.write(thread, 1, 0, 0)
@@ -118,7 +118,7 @@ def test_counters_are_those_published_last(writer, reader):
     assert reader.counters() == ring.Counters(per_event_ns=300, rare_ns=6, windows_ns=8)
 
 
-def test_nothing_is_read_twice_and_nothing_before_it_is_written(writer, reader):
+def test_each_record_is_read_once_after_it_is_written(writer, reader):
     pen = Pen(writer)
     assert reader.read() == []
     for count in (1, 2, 40, 30, 0, 3):
@@ -128,7 +128,7 @@ def test_nothing_is_read_twice_and_nothing_before_it_is_written(writer, reader):
     assert reader.lost == 0
 
 
-def test_a_second_reader_goes_on_at_the_cursor(writer, reader, path):
+def test_second_reader_continues_at_the_cursor(writer, reader, path):
     pen = Pen(writer)
     pen(5)
     reader.read()
@@ -160,7 +160,7 @@ def test_a_reader_just_in_time_loses_nothing(writer, reader):
 
 
 class Interrupted(mmap.mmap):
-    """The reader's map, in the middle of whose copies a writer goes on: the first half is old, the second new."""
+    """The reader's map; a writer continues during each copy of it: the first half is old, the second new."""
 
     meanwhile = None
 
@@ -186,7 +186,7 @@ def interruptible(path, **how):
 
 @settings(deadline=None, max_examples=150)
 @given(st.lists(st.tuples(st.integers(0, 90), st.lists(st.integers(0, 200), max_size=4)), min_size=1, max_size=12))
-def test_a_writer_that_goes_on_while_records_are_copied_tears_none(tmp_path_factory, rounds):
+def test_concurrent_writes_never_tear_records(tmp_path_factory, rounds):
     path = str(tmp_path_factory.mktemp("ring") / "1.ring")
     pen, reader = Pen(ring.RingWriter(path, CAPACITY)), interruptible(path)
     events = []
@@ -205,10 +205,10 @@ def test_a_writer_that_goes_on_while_records_are_copied_tears_none(tmp_path_fact
 
 
 @pytest.mark.parametrize("overwritten", [8, 16, 32, 56])
-def test_a_record_the_writer_has_begun_to_overwrite_is_not_taken(writer, path, overwritten):
+def test_partly_overwritten_record_is_not_read(writer, path, overwritten):
     reader = ring.Reader(path, cursor=10)
     Pen(writer)(CAPACITY + 10)
-    # Number CAPACITY + 11 comes into the slot of number 11: its first bytes are there, the old number still stands.
+    # Number CAPACITY + 11 overwrites the slot of number 11: its first bytes are there, the number is still the old one.
     at = ring.HEADER_SIZE + 11 * ring.RECORD.size
     writer._map[at : at + overwritten] = b"\xff" * overwritten
     events = reader.read()
@@ -217,7 +217,7 @@ def test_a_record_the_writer_has_begun_to_overwrite_is_not_taken(writer, path, o
 
 
 @pytest.mark.parametrize("hole", range(1, 10))
-def test_a_number_whose_record_never_comes_holds_nothing_up(writer, reader, hole):
+def test_missing_record_does_not_block_the_reader(writer, reader, hole):
     pen = Pen(writer)
     pen(hole - 1)
     next(writer._sequence)  # Ctrl-C between taking the number and writing the record
@@ -228,7 +228,7 @@ def test_a_number_whose_record_never_comes_holds_nothing_up(writer, reader, hole
     assert reader.lost == 1
 
 
-def test_a_record_that_comes_late_is_waited_for(writer, reader):
+def test_reader_waits_for_a_late_record(writer, reader):
     put(writer, 1)
     taken = next(writer._sequence)
     put(writer, 3)
@@ -257,7 +257,7 @@ print("done")
 
 @pytest.mark.parametrize("capacity", [64, 4096])
 @pytest.mark.process
-def test_with_a_writing_process_whatever_is_not_read_whole_is_counted_lost(path, capacity):
+def test_records_of_another_process_are_read_whole_or_counted_lost(path, capacity):
     count = 150_000
     arguments = [path, str(capacity), str(count), "7"]
     process = subprocess.Popen(
@@ -302,7 +302,7 @@ def test_threads_share_a_writer(path):
         assert [event.end for event in events if event.start == k] == list(range(2000))
 
 
-# ---- files that are no ring ----
+# ---- files that are not rings ----
 
 
 def test_foreign_and_damaged_files_are_refused(writer, path, tmp_path):
@@ -333,7 +333,7 @@ def test_foreign_and_damaged_files_are_refused(writer, path, tmp_path):
     for name, content in files.items():
         other = tmp_path / name
         other.write_bytes(content)
-        with pytest.raises(ValueError, match=name):  # its path is named
+        with pytest.raises(ValueError, match=name):  # the message contains the path
             ring.Reader(str(other))
 
 
@@ -348,7 +348,7 @@ def test_a_damaged_ring_is_refused_or_read_without_an_error(tmp_path_factory, fl
     path = tmp_path_factory.mktemp("ring") / "1.ring"
     Pen(ring.RingWriter(str(path), CAPACITY))(100)
     content = bytearray(path.read_bytes())
-    for where, mask in flips:  # half of them into the header's first bytes and the records each
+    for where, mask in flips:  # half of them in the header's first bytes, half in the records
         at = int(where * 2 * 88) if where < 0.5 else int((where * 2 - 1) * (len(content) - 4096)) + 4096
         content[at] ^= mask
     path.write_bytes(content)
@@ -363,16 +363,16 @@ def test_a_damaged_ring_is_refused_or_read_without_an_error(tmp_path_factory, fl
     assert reader.lost >= 0
 
 
-# ---- making one ----
+# ---- creating a ring ----
 
 
 @pytest.mark.parametrize("capacity", [0, -4, 3, 100])
-def test_a_capacity_that_is_no_power_of_two_is_refused(path, capacity):
+def test_capacity_must_be_a_power_of_two(path, capacity):
     with pytest.raises(ValueError, match="power of two"):
         ring.RingWriter(path, capacity)
 
 
-def test_without_room_there_is_an_oserror_and_no_file_left(path, tmp_path, monkeypatch):
+def test_full_disk_raises_oserror_and_leaves_no_file(path, tmp_path, monkeypatch):
     def full(descriptor, offset, size):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -382,8 +382,8 @@ def test_without_room_there_is_an_oserror_and_no_file_left(path, tmp_path, monke
     assert os.listdir(tmp_path) == []
 
 
-def test_a_ring_appears_whole(path, monkeypatch):
-    """Whoever looks into the folder while one is being made must not meet a file without a header."""
+def test_ring_file_appears_only_when_complete(path, monkeypatch):
+    """A process that lists the folder during creation must not find a file without a header."""
     plain = os.posix_fallocate
     seen = []
 
@@ -397,7 +397,7 @@ def test_a_ring_appears_whole(path, monkeypatch):
     assert ring.Reader(path).read() == []
 
 
-def test_its_blocks_are_reserved(writer, path):
+def test_disk_blocks_of_the_ring_are_reserved(writer, path):
     status = os.stat(path)
     assert status.st_blocks * 512 >= status.st_size == ring.HEADER_SIZE + CAPACITY * ring.RECORD.size
     assert status.st_mode & 0o077 == 0

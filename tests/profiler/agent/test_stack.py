@@ -1,4 +1,4 @@
-"""Whose code is on the stack."""
+"""Code on the stack: the user's, and that of frameworks."""
 
 import sys
 import types
@@ -10,7 +10,7 @@ from profiler.agent.stack import MOST_CALLERS, callers, frameworks, place
 
 
 def through(module, call, file="/venv/lib/site-packages/x.py"):
-    """`call` as it is called from a function of that module."""
+    """Return a function of that module that calls `call`."""
     code = compile("def run(): return call()", file, "exec")
     scope = types.ModuleType(module).__dict__
     scope["call"] = call
@@ -22,7 +22,7 @@ def user(call, file="/home/me/train.py"):
     return through("__main__", call, file)
 
 
-def test_the_users_own_line():
+def test_place_is_the_line_of_user_code():
     assert user(place)() == {"file": "/home/me/train.py", "line": 1}
 
 
@@ -39,7 +39,7 @@ def test_the_users_own_line():
         (["acceleratexyz.module", "timm.optim"], []),
     ],
 )
-def test_who_made_a_thing_on_the_users_behalf(modules, via):
+def test_place_names_the_frameworks_in_between(modules, via):
     call = place
     for module in modules:
         call = through(module, call)
@@ -47,14 +47,14 @@ def test_who_made_a_thing_on_the_users_behalf(modules, via):
     assert user(call)().get("via", []) == via
 
 
-def test_code_that_a_framework_calls_is_the_users_own():
-    """As configure_optimizers of a LightningModule."""
+def test_user_code_called_by_a_framework_counts_as_user_code():
+    """For example configure_optimizers of a LightningModule."""
     inner = through("lightning.pytorch.core", user(place))
 
     assert user(inner)() == {"file": "/home/me/train.py", "line": 1}
 
 
-def test_code_in_a_notebook_is_known_by_its_cell(monkeypatch):
+def test_notebook_code_is_named_by_its_cell(monkeypatch):
     file = "/tmp/ipykernel_28895/2516830660.py"
     assert user(place, file)() == {"file": "notebook cell", "line": 1}
 
@@ -64,19 +64,19 @@ def test_code_in_a_notebook_is_known_by_its_cell(monkeypatch):
     assert user(place, file)() == {"file": "notebook cell 2", "line": 1}
 
 
-def test_without_a_line_of_the_users_a_packages_line_has_to_do(monkeypatch):
+def test_falls_back_to_package_line_without_user_line(monkeypatch):
     monkeypatch.setattr(stack, "is_users", lambda file: False)
 
     assert through("tool", place)()["file"] == "/venv/lib/site-packages/x.py"
 
 
-def test_what_drives_the_loop_comes_first():
+def test_framework_that_drives_the_loop_comes_first():
     call = through("transformers.trainer", through("accelerate.optimizer", user(frameworks)))
 
     assert user(call)() == ["transformers", "accelerate"]
 
 
-def test_a_module_may_have_any_name():
+def test_non_string_module_name_is_accepted():
     code = compile("def run(): return call()", "/home/me/train.py", "exec")
     scope = {"__name__": 3, "call": frameworks}
     exec(code, scope)
@@ -84,7 +84,7 @@ def test_a_module_may_have_any_name():
     assert scope["run"]() == []
 
 
-def test_callers_are_counted(monkeypatch):
+def test_number_of_callers_is_limited(monkeypatch):
     monkeypatch.setattr(stack, "is_users", lambda file: file.startswith("/home/me"))
     call = callers
     for number in range(MOST_CALLERS + 2):
@@ -94,7 +94,7 @@ def test_callers_are_counted(monkeypatch):
 
 
 def test_the_programs_locals_are_left_alone():
-    """Before Python 3.13 a look at f_locals would write into the dictionary that locals() gave."""
+    """Before Python 3.13, reading f_locals would write into the dictionary that locals() returned."""
     scope = {"call": place, "__name__": "__main__"}
     exec(
         compile("def run():\n    mine = locals()\n    later = call()\n    return dict(mine)", "/me/t.py", "exec"), scope

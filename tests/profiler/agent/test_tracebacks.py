@@ -14,7 +14,7 @@ OURS = os.path.dirname(os.path.abspath(tracebacks.__file__)) + os.sep
 
 
 def ours(error):
-    """Frames of the agent in the tracebacks of an error and of those it came from."""
+    """Return the agent's frames in the tracebacks of an error and of its causes."""
     found = []
     while error is not None:
         found += [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(OURS)]
@@ -31,7 +31,7 @@ def agent(tmp_path):
 
 @pytest.fixture
 def hooked(agent):
-    """The hooks that stand between a program and what may raise."""
+    """Install the hooks that wrap code that may raise; return the agent."""
     roots = forward.Roots(agent, lambda module, number: None)
     for hook in (save, backward, dataloader):
         hook.install(agent)
@@ -79,13 +79,13 @@ FAILING = {
 
 
 @pytest.mark.parametrize("what", FAILING)
-def test_no_frame_of_ours_is_in_the_traceback_of_what_fails_under_a_hook(hooked, what):
+def test_tracebacks_of_hooked_code_have_no_agent_frames(hooked, what):
     with pytest.raises((RuntimeError, ValueError)) as caught:
         FAILING[what](hooked)
     assert ours(caught.value) == []
 
 
-def test_stepping_aside_takes_out_the_caller_only():
+def test_step_aside_removes_only_the_calling_frame():
     def fails():
         raise ValueError
 
@@ -123,7 +123,7 @@ def raised(model):
         return error
 
 
-def test_the_end_by_an_error_is_noted_and_printed_as_ever(agent, excepthook):
+def test_uncaught_error_is_noted_and_printed_as_usual(agent, excepthook):
     tracebacks.install(agent)
     error = raised(Picky()) or ValueError("x")
     assert agent.failed is False
@@ -132,8 +132,8 @@ def test_the_end_by_an_error_is_noted_and_printed_as_ever(agent, excepthook):
     assert excepthook == [(type(error), error, error.__traceback__)]
 
 
-def test_a_wrapped_root_reads_as_a_plain_module(hooked, excepthook):
-    """Line by line as in a process without us."""
+def test_traceback_of_wrapped_root_matches_plain_module(hooked, excepthook):
+    """The traceback is the same, line by line, as in a process without the profiler."""
     plain = Picky()
     plain.fails = True
     hooked.stop()
@@ -156,13 +156,13 @@ def test_a_wrapped_root_reads_as_a_plain_module(hooked, excepthook):
     ]
 
 
-def test_an_error_that_cannot_be_read_is_printed_all_the_same(agent, excepthook):
+def test_error_that_cannot_be_read_is_still_printed(agent, excepthook):
     tracebacks.install(agent)
     sys.excepthook(KeyboardInterrupt, None, None)
     assert excepthook == [(KeyboardInterrupt, None, None)]
 
 
-def test_a_hook_that_was_put_over_ours_stays(agent, excepthook, monkeypatch):
+def test_excepthook_installed_over_ours_stays(agent, excepthook, monkeypatch):
     tracebacks.install(agent)
     ((_, undo),) = agent.uninstall
     ours = sys.excepthook
@@ -175,7 +175,7 @@ def test_a_hook_that_was_put_over_ours_stays(agent, excepthook, monkeypatch):
     assert sys.excepthook is not ours
 
 
-def test_the_forward_traceback_of_anomaly_detection_has_no_frame_of_ours(agent, hooked):
+def test_anomaly_detection_traceback_has_no_agent_frames(agent, hooked):
     anomaly.install(agent)
     model = torch.nn.Linear(2, 2)
     with torch.autograd.set_detect_anomaly(True, check_nan=False):
@@ -186,7 +186,7 @@ def test_the_forward_traceback_of_anomaly_detection_has_no_frame_of_ours(agent, 
     assert "_call_impl" in text
 
 
-def test_words_on_memory_end_with_a_sentence():
+def test_out_of_memory_message_is_cut_at_a_sentence_end():
     text = "CUDA out of memory. " + "Of the allocated memory 1.5 GiB is allocated by PyTorch. " * 30
     kept = tracebacks._whole_sentences(text)
     assert text.startswith(kept)
@@ -196,7 +196,7 @@ def test_words_on_memory_end_with_a_sentence():
 
 
 class Warns(torch.nn.Module):
-    """Warns in its forward and backward pass at every level of the stack."""
+    """A module that warns in its forward and backward pass, at every level of the stack."""
 
     def __init__(self):
         super().__init__()
@@ -223,14 +223,14 @@ def warn():
         warnings.warn(f"level {level}", stacklevel=level)
 
 
-def test_warnings_point_at_the_lines_that_they_point_at_without_us(hooked):
+def test_warnings_point_at_same_lines_as_without_hooks(hooked):
     model, found = Warns(), []
     for end in (hooked.stop, lambda: None):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             for batch in torch.utils.data.DataLoader(WarnsToo(), batch_size=2):
                 model(batch).sum().backward()
-        # Torch calls a root by another line of `_wrapped_call_impl`.
+        # torch calls a root from another line of `_wrapped_call_impl`.
         found.append([(each.filename, each.lineno if each.filename == __file__ else None) for each in caught])
         end()
 

@@ -1,4 +1,4 @@
-"""What a program has switched on, looked at again and again."""
+"""What a program has switched on, checked repeatedly."""
 
 import sys
 from types import ModuleType, SimpleNamespace
@@ -11,7 +11,8 @@ from profiler.agent.session import Agent
 
 
 def looked(recording, *, steps=None, window_open=False):
-    """What is known of the program's profiler after a look at each of these moments, at so many steps each."""
+    """Return whether the program's profiler recorded throughout, after a check for each of these states, at these step
+    counts."""
     enabled = iter(recording)
     autograd = SimpleNamespace(_profiler_enabled=lambda: next(enabled))
     torch = SimpleNamespace(_C=SimpleNamespace(_autograd=autograd))
@@ -33,15 +34,15 @@ def looked(recording, *, steps=None, window_open=False):
         ([False] * 8, False),
     ],
 )
-def test_a_profiler_that_records_every_step_is_told_from_one_with_a_schedule(recording, throughout):
+def test_distinguishes_continuous_from_scheduled_profiler(recording, throughout):
     assert looked(recording) is throughout
 
 
-def test_a_look_without_a_step_since_is_none():
+def test_check_without_a_new_step_does_not_count():
     assert looked([True] * 4, steps=(1, 1, 1, 2)) is False
 
 
-def test_our_own_window_is_not_the_programs():
+def test_our_window_is_not_mistaken_for_program_profiler():
     assert looked([True] * 4, window_open=True) is False
 
 
@@ -52,7 +53,7 @@ def agent(tmp_path):
     made.stop()
 
 
-def test_the_number_of_threads_is_set_by_the_same_function_after_its_first_call(agent):
+def test_set_num_threads_stays_the_same_function_after_its_first_call(agent):
     usage = Usage(agent)
     usage.install()
     first = torch.set_num_threads
@@ -63,8 +64,8 @@ def test_the_number_of_threads_is_set_by_the_same_function_after_its_first_call(
     assert torch.set_num_threads is not first
 
 
-def test_a_hook_that_takes_itself_back_may_be_called_as_soon_as_it_is_there(agent, monkeypatch):
-    """By another thread of the program, before the agent's next statement."""
+def test_self_removing_hook_may_be_called_during_its_installation(agent, monkeypatch):
+    """Another thread of the program may call it before the agent's next statement."""
     called = []
 
     class Checkpoint(ModuleType):

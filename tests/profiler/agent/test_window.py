@@ -28,7 +28,7 @@ WATCHED = (
 
 
 def agent_of(torch, facts, folder, budget=1.0, **more):
-    """As much of the agent as Windows touches."""
+    """Return the part of an agent that Windows uses."""
 
     def is_capturing():
         return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
@@ -41,7 +41,7 @@ def agent_of(torch, facts, folder, budget=1.0, **more):
 
 
 class Loop:
-    """Steps on a clock that we hold, with a little real work for the profiler in each."""
+    """A loop on a simulated clock, with a little real work for the profiler in each step."""
 
     def __init__(self, folder, budget, tick=0.0, torch=torch):
         self.now = self.taken = 0
@@ -53,11 +53,11 @@ class Loop:
         self.x = ONES.clone()
 
     def clock(self):
-        self.now += int(self.tick * SECOND)  # what looking at the clock (and the work before) takes
+        self.now += int(self.tick * SECOND)  # the cost of reading the clock (and of the work before)
         return self.now
 
     def step(self, seconds=0.1):
-        """True if a window is open as the next step begins."""
+        """Take a step; return whether a window is open as the next one begins."""
         self.x.mm(self.x)
         self.now += int(seconds * SECOND)
         self.taken += 1
@@ -86,7 +86,7 @@ def _constructors_as_they_were():
 
 @pytest.fixture(autouse=True)
 def _steps_as_fast_as_ever(monkeypatch):
-    """No more is expected of the first window than its start-up; what is, has tests of its own."""
+    """Assume no cost of the first window beyond its start-up; other tests cover that cost."""
     monkeypatch.setattr(module, "FIRST_SLOWER", dict.fromkeys(FIRST_SLOWER, 0.0))
 
 
@@ -120,7 +120,7 @@ def test_a_window_opens_once_settled_and_holds_three_steps(make, tmp_path):
     assert {row.name: row.calls for row in rows}["aten::mm"] == STEPS
 
 
-def test_the_first_window_waits_until_the_budget_covers_what_it_may_cost(make):
+def test_first_window_waits_until_budget_covers_its_expected_cost(make):
     loop = make(budget=0.001)
 
     loop.until_open()
@@ -129,7 +129,7 @@ def test_the_first_window_waits_until_the_budget_covers_what_it_may_cost(make):
     assert loop.now < (FIRST_COST["cpu"] / 0.001 + 3) * SECOND
 
 
-def test_where_the_budget_covers_no_whole_window_the_first_is_one_step(make, monkeypatch):
+def test_first_window_is_one_step_on_a_small_budget(make, monkeypatch):
     monkeypatch.setattr(module, "FIRST_SLOWER", FIRST_SLOWER)
     loop = make(budget=0.05)
 
@@ -142,7 +142,7 @@ def test_where_the_budget_covers_no_whole_window_the_first_is_one_step(make, mon
     assert [fact["steps"] for fact in loop.facts_of("window")] == [1]
 
 
-def test_later_windows_go_by_what_the_first_one_cost(make):
+def test_later_windows_have_full_length_once_cost_is_known(make):
     loop = make(budget=0.05, tick=0.02)
 
     for _ in range(3000):
@@ -162,7 +162,7 @@ def test_every_second_window_is_one_step_with_shapes(make):
     assert [fact["steps"] for fact in facts[:4]] == [STEPS, 1, STEPS, 1]
 
 
-def test_the_first_window_with_shapes_waits_for_what_it_may_cost(make, monkeypatch):
+def test_first_window_with_shapes_waits_for_its_expected_cost(make, monkeypatch):
     monkeypatch.setattr(module, "SHAPES_SLOWER", 100.0)
     loop = make(budget=0.5, tick=0.02)
 
@@ -173,8 +173,8 @@ def test_the_first_window_with_shapes_waits_for_what_it_may_cost(make, monkeypat
     assert second["start_ns"] / SECOND > (first["cost_s"] + 100 * first["cost_s"] / STEPS) / 0.5
 
 
-def test_windows_come_again_and_never_cost_more_than_the_budget(make):
-    loop = make(budget=0.02, tick=0.02)  # between two looks at the clock: opening and saving cost 20 ms each
+def test_windows_repeat_and_never_exceed_the_budget(make):
+    loop = make(budget=0.02, tick=0.02)  # between two reads of the clock: opening and saving cost 20 ms each
 
     closed = False
     for _ in range(3000):
@@ -223,7 +223,7 @@ def test_no_budget_no_windows(make):
 
 
 @pytest.mark.parametrize(("seconds", "steps"), [(0.001, 5), (0.00001, MOST_STEPS), (1.0, 3), (2.0, 2)])
-def test_the_length_of_a_window_follows_that_of_a_step(make, seconds, steps):
+def test_window_length_depends_on_step_time(make, seconds, steps):
     loop = make(budget=1.0)
     loop.now += 3600 * SECOND
 
@@ -233,7 +233,7 @@ def test_the_length_of_a_window_follows_that_of_a_step(make, seconds, steps):
     assert [fact["steps"] for fact in loop.facts_of("window")] == [steps]
 
 
-def test_steps_too_long_for_a_window_are_told(make):
+def test_steps_too_long_for_a_window_are_reported(make):
     loop = make(budget=1.0)
 
     assert not any(loop.steps(60, 6.0))
@@ -259,7 +259,7 @@ def test_steps_with_very_many_events_get_shorter_windows(make, monkeypatch):
     assert 0 < third["steps"] < STEPS
 
 
-def test_a_loop_that_has_not_settled_is_waited_for(make):
+def test_window_waits_for_the_loop_to_settle(make):
     loop = make(budget=1.0)
     seconds = 1.0
     opened = []
@@ -286,7 +286,7 @@ def test_the_programs_profiler_takes_over_at_once(make, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_programs_profiler_is_whole_after_a_window_too(make):
+def test_program_profiler_is_complete_after_a_window(make):
     loop = make(budget=1.0)
     loop.steps(40)
     assert len(loop.facts_of("window")) == 1
@@ -297,7 +297,7 @@ def test_the_programs_profiler_is_whole_after_a_window_too(make):
     assert {event.key: event.count for event in theirs.key_averages()}["aten::mm"] == 5
 
 
-def test_a_scheduled_profiler_keeps_us_out_from_its_construction_on(make):
+def test_scheduled_profiler_prevents_windows_once_constructed(make):
     loop = make(budget=1.0)
     seen = []
     schedule = torch.profiler.schedule(wait=30, warmup=2, active=3, repeat=1)
@@ -313,7 +313,7 @@ def test_a_scheduled_profiler_keeps_us_out_from_its_construction_on(make):
     assert {event.key: event.count for event in theirs.key_averages()}["aten::mm"] == 3
 
 
-def test_a_profiler_that_is_switched_off_keeps_nobody_out(make):
+def test_disabled_profiler_does_not_prevent_windows(make):
     loop = make(budget=1.0)
 
     with torch.autograd.profiler.profile(enabled=False):
@@ -322,7 +322,7 @@ def test_a_profiler_that_is_switched_off_keeps_nobody_out(make):
     assert not loop.windows.program_profiler
 
 
-def test_a_recording_made_past_the_constructors_keeps_us_out(make):
+def test_profiler_constructed_before_our_hooks_prevents_windows(make):
     theirs = torch.autograd.profiler.profile()
     loop = make(budget=1.0)
     with theirs:
@@ -343,12 +343,12 @@ def test_a_failure_ends_windows_and_nothing_else(make, tmp_path, capfd):
     assert problem["source"] == "windows"
     assert "FileNotFoundError" in problem["message"]
     assert capfd.readouterr() == ("", "")
-    with torch.profiler.profile() as theirs:  # nothing of ours is left recording
+    with torch.profiler.profile() as theirs:  # our profiler no longer records
         loop.step()
     assert {event.key: event.count for event in theirs.key_averages()}["aten::mm"] == 1
 
 
-def test_a_failure_to_tell_does_not_reach_the_program(make):
+def test_failure_to_write_facts_does_not_reach_the_program(make):
     loop = make(budget=1.0)
 
     def broken(kind, body):
@@ -386,7 +386,7 @@ def test_closing_drops_a_window_without_a_whole_step(make, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_step_that_grows_out_of_bounds_ends_its_window(make):
+def test_step_that_takes_too_long_ends_its_window(make):
     loop = make(budget=1.0)
     loop.until_open()
     loop.step()
@@ -416,9 +416,9 @@ def test_another_thread_cannot_end_a_window(make):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python 3.12 warns of any fork beside threads
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python 3.12 warns about any fork with threads
 @pytest.mark.process
-def test_a_forked_child_takes_no_windows_and_leaves_the_parents(make):
+def test_forked_child_opens_no_windows_and_leaves_the_parents_open(make):
     loop = make(budget=1.0)
     loop.until_open()
 
@@ -436,14 +436,14 @@ def test_a_forked_child_takes_no_windows_and_leaves_the_parents(make):
 
 
 class StubCuda:
-    """As much of torch as Windows touches, with a GPU: what it was asked is in `calls`."""
+    """The part of torch that Windows uses, with a GPU; `calls` lists what was called."""
 
     def __init__(self):
         self.calls = []
         self.capturing = False
         self.idle = True
         self.asked = lambda: None
-        """Called as somebody looks whether the GPU is at work."""
+        """Called when the state of the GPU is queried."""
 
         def call(name):
             return lambda *given: self.calls.append(name)
@@ -485,7 +485,7 @@ class StubCuda:
         return SimpleNamespace(save=lambda path: Path(path).write_text("{}"))
 
 
-def test_on_cuda_one_more_step_leads_in_and_the_gpu_is_waited_for_at_the_end(make):
+def test_cuda_window_has_lead_in_step_and_waits_for_gpu_at_its_end(make):
     cuda = StubCuda()
     loop = make(budget=1.0, torch=cuda)
 
@@ -501,7 +501,7 @@ def test_on_cuda_one_more_step_leads_in_and_the_gpu_is_waited_for_at_the_end(mak
     assert (fact["device"], fact["steps"]) == ("cuda", STEPS + 1)
 
 
-def test_a_gpu_that_waits_for_another_rank_is_not_waited_for_without_end(make):
+def test_wait_for_gpu_blocked_on_another_rank_is_bounded(make):
     cuda = StubCuda()
     loop = make(budget=1.0, torch=cuda)
     loop.until_open()
@@ -522,8 +522,8 @@ def _as_slow_as_feared(monkeypatch):
 
 @pytest.mark.usefixtures("_as_slow_as_feared")
 @pytest.mark.parametrize("seconds", [0.001, 0.01, 0.1, 0.5, 1.0, 3.0, 10.0])
-def test_on_cuda_the_first_window_comes_within_ten_seconds_or_twenty_steps(make, seconds):
-    """At the default budget, and it is worth something: at least one whole step or a part of a long one."""
+def test_first_cuda_window_opens_within_ten_seconds_or_22_steps(make, seconds):
+    """At the default budget, and a useful one: at least one whole step, or a part of a long one."""
     loop = make(budget=0.01, torch=StubCuda())
 
     loop.until_open(seconds)
@@ -538,7 +538,7 @@ def test_on_cuda_the_first_window_comes_within_ten_seconds_or_twenty_steps(make,
 
 
 @pytest.mark.usefixtures("_as_slow_as_feared")
-def test_on_cuda_the_first_window_may_cost_more_than_the_budget_has_saved_up(make):
+def test_first_cuda_window_may_exceed_the_accrued_budget(make):
     loop = make(budget=0.01, torch=StubCuda())
 
     loop.until_open(0.1)
@@ -560,22 +560,22 @@ def test_on_cuda_a_run_of_few_long_steps_gets_a_window(make, seconds):
     assert loop.facts_of("window")[0]["steps"] >= 1
 
 
-def test_long_steps_on_cuda_that_differ_are_waited_for(make):
-    """As while torch.compile still compiles."""
+def test_uneven_long_cuda_steps_delay_the_window(make):
+    """For example while torch.compile still compiles."""
     loop = make(budget=0.01, torch=StubCuda())
 
     assert not any(loop.step(seconds) for seconds in (1.0, 3.0) * 6)
 
 
-def test_short_steps_on_cuda_settle_however_long_the_program_took_to_begin(make):
+def test_short_cuda_steps_must_settle_even_after_a_slow_start(make):
     loop = make(budget=0.01, torch=StubCuda())
     loop.now += 60 * SECOND
 
     assert not any(loop.step(0.1) for _ in range(2 * HALF - 1))
 
 
-def test_a_loop_on_cuda_that_never_settles_gets_a_window_within_forty_steps(make):
-    """As one of sixty to a hundred steps with other work on the machine."""
+def test_cuda_loop_that_never_settles_gets_a_window_within_60_steps(make):
+    """For example a loop of 60 to 100 steps with other work on the machine."""
     loop, seconds = make(budget=0.01, torch=StubCuda()), 0.1
     opened = []
     for _ in range(60):
@@ -584,8 +584,8 @@ def test_a_loop_on_cuda_that_never_settles_gets_a_window_within_forty_steps(make
     assert any(opened)
 
 
-def test_a_long_step_is_recorded_in_part_up_to_a_batch(make):
-    """Sixteen micro-batches of a quarter of a second: the window ends where one is fetched."""
+def test_long_step_is_recorded_in_part_up_to_a_fetch(make):
+    """Sixteen micro-batches of a quarter of a second: the window ends at a fetch."""
     loop = make(budget=0.01, torch=StubCuda())
     loop.until_open(4.0)
     for _ in range(16):
@@ -596,8 +596,8 @@ def test_a_long_step_is_recorded_in_part_up_to_a_batch(make):
     assert 1.5 / 4.0 < fact["share"] < 2.0 / 4.0
 
 
-def test_a_long_step_is_recorded_once_the_gpu_has_nothing_left_to_do(make):
-    """No step leads in."""
+def test_long_step_is_recorded_once_the_gpu_is_idle(make):
+    """There is no lead-in step."""
     cuda = StubCuda()
     loop = make(budget=0.01, torch=cuda)
     cuda.idle = False
@@ -609,7 +609,7 @@ def test_a_long_step_is_recorded_once_the_gpu_has_nothing_left_to_do(make):
     assert [fact["steps"] for fact in loop.facts_of("window")] == [1]
 
 
-def test_a_gpu_that_never_has_nothing_to_do_gets_no_window_and_the_program_goes_on(make):
+def test_gpu_that_is_never_idle_gets_no_window_and_program_continues(make):
     cuda = StubCuda()
     loop = make(budget=0.01, torch=cuda)
     cuda.idle = False
@@ -619,8 +619,8 @@ def test_a_gpu_that_never_has_nothing_to_do_gets_no_window_and_the_program_goes_
     assert loop.facts_of("problem") == []
 
 
-def test_the_start_of_cupti_is_counted_apart(make):
-    """It happens once, and says nothing of what the next window will cost."""
+def test_cupti_startup_is_counted_separately(make):
+    """It happens once, and does not predict the cost of the next window."""
     cuda = StubCuda()
     loop = make(budget=0.01, torch=cuda)
     cuda.autograd._enable_profiler = lambda config, activities: setattr(loop, "now", loop.now + 3 * SECOND)
@@ -645,7 +645,7 @@ def test_the_start_of_cupti_is_counted_apart(make):
         ({"cuda": "11.8"}, "cuda_graphs"),
     ],
 )
-def test_where_a_window_would_do_harm_there_is_none_and_the_reason_is_kept(tmp_path, monkeypatch, change, reason):
+def test_harmful_window_is_skipped_and_the_reason_is_kept(tmp_path, monkeypatch, change, reason):
     cuda = StubCuda()
     cuda.free = change.get("free", cuda.free)
     cuda.version.cuda = change.get("cuda", "12.8")
@@ -659,7 +659,7 @@ def test_where_a_window_would_do_harm_there_is_none_and_the_reason_is_kept(tmp_p
     assert windows.state == {"reason": reason, "graph_times_wrong": False}
 
 
-def test_a_gpu_that_has_memory_again_gets_its_window(make):
+def test_gpu_gets_its_window_once_it_has_free_memory(make):
     cuda = StubCuda()
     cuda.free = 0
     loop = make(budget=1.0, torch=cuda)
@@ -681,7 +681,7 @@ def test_times_of_kernels_in_graphs_are_not_trusted_before_cuda_13_1(make, versi
     assert loop.windows.state["graph_times_wrong"] is wrong
 
 
-def test_why_there_is_no_window_yet_is_kept(make):
+def test_reason_for_a_missing_window_is_kept(make):
     assert make(budget=0.0).windows.state["reason"] == "off"
     short = make(budget=1.0)
     short.steps(HALF)
@@ -691,7 +691,7 @@ def test_why_there_is_no_window_yet_is_kept(make):
     assert poor.windows.state["reason"] == "budget"
 
 
-def test_nothing_is_opened_or_ended_while_a_cuda_graph_is_captured(make):
+def test_no_window_opens_or_ends_during_cuda_graph_capture(make):
     cuda = StubCuda()
     loop = make(budget=1.0, torch=cuda)
     cuda.capturing = True
@@ -708,7 +708,7 @@ def test_nothing_is_opened_or_ended_while_a_cuda_graph_is_captured(make):
     assert cuda.calls[-2:] == ["query", "disable"]
 
 
-def test_at_exit_a_busy_gpu_is_not_waited_for(make):
+def test_exit_does_not_wait_for_a_busy_gpu(make):
     cuda = StubCuda()
     loop = make(budget=1.0, torch=cuda)
     loop.until_open()
@@ -721,7 +721,7 @@ def test_at_exit_a_busy_gpu_is_not_waited_for(make):
     assert loop.facts_of("window") == []
 
 
-def test_a_torch_that_cannot_record_its_gpu_is_told(make, monkeypatch):
+def test_torch_that_cannot_record_its_gpu_is_reported(make, monkeypatch):
     if torch.autograd.ProfilerActivity.CUDA in torch.autograd._supported_activities():
         pytest.skip("this torch can record GPUs")
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
@@ -791,10 +791,10 @@ def test_a_real_loop_trains_the_same_and_its_window_shows_what_it_did(tmp_path):
     assert "problem" not in (tmp_path / "facts").read_text()
     window, rows, *_ = parse(paths[0], pid=1, position=0, start=0.0, steps=0, cost=0.0, device="cpu")
     assert window.device == "cpu"
-    assert window.steps >= (1 if window.shapes else STEPS)  # of slow steps, one with shapes is enough
+    assert window.steps >= (1 if window.shapes else STEPS)  # one slow step with shapes is enough
     assert 0 < sum(row.total for row in rows) <= window.duration
     calls = {(row.name, row.kind): row.calls for row in rows}
-    # Two layers, backward through both weights and one input; aten::addmm is the forward's.
+    # Two layers; backward passes through both weights and one input. aten::addmm is in the forward pass.
     assert calls["aten::addmm", "matmul"] == 2 * window.steps
     assert calls["aten::mm", "matmul"] == 3 * window.steps
     assert "optimizer" in {row.kind for row in rows}

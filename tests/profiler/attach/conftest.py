@@ -1,4 +1,4 @@
-"""Programs that train without us until they are attached to."""
+"""Programs that train without the profiler until it attaches to them."""
 
 import json
 import os
@@ -85,7 +85,7 @@ for step, (x, y) in enumerate(forever()):
 
 
 class Program:
-    """A training that was started plainly."""
+    """A training program started without the profiler."""
 
     def __init__(self, folder, steps):
         self.folder = folder
@@ -117,7 +117,7 @@ class Program:
         return (self.folder / "stderr").read_text()
 
     def state(self):
-        """Hooks and the like, by the program itself between two steps."""
+        """Return hooks and other state, reported by the program itself between two steps."""
         path = self.folder / f"state-{self._number}"
         (self.folder / f"tell-{self._number}").touch()
         self.wait_for(path.exists)
@@ -150,14 +150,14 @@ def started(tmp_path):
 
 @pytest.fixture
 def asked(request):
-    """These take minutes on a busy machine."""
+    """Skip unless slow tests were requested: these take minutes on a busy machine."""
     if "slow" not in request.config.option.markexpr:
         pytest.skip("it takes long: pytest -m slow")
 
 
 @pytest.fixture
 def may_trace():
-    """Skips what this machine lets nobody do."""
+    """Skip where the machine does not allow attaching to a process."""
     scope = Path("/proc/sys/kernel/yama/ptrace_scope")
     if os.uname().machine != "x86_64" or (scope.exists() and scope.read_text().strip() not in "01"):
         pytest.skip("this machine lets nobody attach to a process")

@@ -37,7 +37,7 @@ def rings(folder):
     return list(folder.glob("*.ring"))
 
 
-def test_functions_are_found_where_they_are():
+def test_function_addresses_match_ctypes():
     import ctypes
 
     found = elf.addresses(os.getpid())
@@ -47,8 +47,8 @@ def test_functions_are_found_where_they_are():
 
 
 @pytest.mark.process
-def test_functions_are_found_in_an_executable_that_has_been_replaced(tmp_path):
-    """As by an update of the environment while the program trains."""
+def test_replaced_executable_can_be_read(tmp_path):
+    """For example by an update of the environment while the program trains."""
     copy = Path(shutil.copy(Path(sys.executable).resolve(), tmp_path))
     words = [copy, "-c", "print(flush=True); input()"]
     with subprocess.Popen(
@@ -58,24 +58,24 @@ def test_functions_are_found_in_an_executable_that_has_been_replaced(tmp_path):
         copy.unlink()
         mapped = dict(elf._first_mappings(program.pid))
 
-        # Without a name to look for: here the functions may be in a library.
+        # No names are given: on this machine, the functions may be in a library.
         assert elf._found(program.pid, mapped, [elf._executable(program.pid)], ()) == {}
         program.stdin.write(b"\n")
 
 
 @pytest.mark.process
-def test_a_python_that_is_too_old_for_the_agent_says_so(tmp_path):
+def test_python_too_old_for_agent_is_reported(tmp_path):
     order, answer = tmp_path / "order.json", tmp_path / "answer.json"
     order.write_text(json.dumps({**begin(tmp_path / "rings"), "answer": str(answer)}))
     lines = inject._SOURCE.format(order=str(order), agent=str(inject.AGENT))
 
     subprocess.run([sys.executable, "-c", f"import sys; sys.version_info = (3, 8)\n{lines}"], check=True)
 
-    assert json.loads(answer.read_text()) == {"state": "failed", "message": "it runs on Python older than 3.9"}
+    assert json.loads(answer.read_text()) == {"state": "failed", "message": "its Python is older than 3.9"}
 
 
 def cycles(program, tmp_path, count):
-    """Attached and left `count` times, each time for some steps."""
+    """Attach and detach `count` times, each time for some steps."""
     injector = Injector(program.pid)
     try:
         for number in range(count):
@@ -87,7 +87,7 @@ def cycles(program, tmp_path, count):
         injector.close()
 
 
-def test_hooks_come_and_go_and_leave_nothing(started, tmp_path):
+def test_hooks_are_installed_and_removed_without_residue(started, tmp_path):
     program = started()
     program.trains()
     before = program.state()
@@ -101,7 +101,7 @@ def test_hooks_come_and_go_and_leave_nothing(started, tmp_path):
     injector.close()
     cycles(program, tmp_path, 2)
 
-    assert len(during["patched"]) > 5  # or what follows could not fail
+    assert len(during["patched"]) > 5  # otherwise the checks below could not fail
     assert {name for name in LIKE_BEFORE if during[name] != before[name]} >= {"optimizer", "gc", "finalizers", "agents"}
     assert again == {"state": "recorded", "recorder": os.getpid()}
     after = program.state()
@@ -110,7 +110,7 @@ def test_hooks_come_and_go_and_leave_nothing(started, tmp_path):
     assert program.said == ""
 
 
-def test_the_training_computes_what_it_computes_alone(started, tmp_path):
+def test_attaching_does_not_change_training_output(started, tmp_path):
     alone = started("alone", steps=400)
     attached = started("attached", steps=400, gated=True)
     attached.wait_for((attached.folder / "waiting").exists)
@@ -120,7 +120,7 @@ def test_the_training_computes_what_it_computes_alone(started, tmp_path):
     try:
         attached.wait_for(lambda: len(attached.lines) > 30)
         injector.ask(END, 120.0)
-    except ProcessLookupError:  # it was faster: then it was attached to until its end
+    except ProcessLookupError:  # the program ended first, attached until its end
         pass
     injector.close()
 
@@ -132,7 +132,7 @@ def test_the_training_computes_what_it_computes_alone(started, tmp_path):
     assert rings(tmp_path / "rings")
 
 
-def test_a_recorder_that_is_gone_takes_its_hooks_with_it(started, tmp_path):
+def test_hooks_are_removed_after_recorder_dies(started, tmp_path):
     program = started()
     program.trains()
     before = program.state()
@@ -158,10 +158,10 @@ PATIENCE = 600
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("asked")
-def test_fifty_times_leak_nothing(started, tmp_path):
+def test_attaching_fifty_times_leaks_nothing(started, tmp_path):
     program = started()
     program.trains()
-    cycles(program, tmp_path, 3)  # what is loaded once
+    cycles(program, tmp_path, 3)  # loads what is loaded only once
     before = program.state()
 
     cycles(program, tmp_path, 50)
@@ -174,14 +174,14 @@ def test_fifty_times_leak_nothing(started, tmp_path):
 
 
 def busy(code):
-    """A Python program in native code, which answers nothing."""
+    """Start a Python program that is in native code and does not respond."""
     import subprocess
 
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
 
 
 @pytest.mark.process
-def test_native_code_delays_and_a_time_out_leaves_nothing():
+def test_timeout_in_native_code_leaves_nothing_behind():
     program = busy(
         "import ctypes, os, sys; print(flush=True); ctypes.CDLL(None).poll(0, 0, 3000); print(sorted(sys.modules))"
     )
@@ -198,7 +198,7 @@ def test_native_code_delays_and_a_time_out_leaves_nothing():
 
 
 @pytest.mark.process
-def test_a_call_that_does_not_return_is_broken_off(monkeypatch):
+def test_remote_call_that_never_returns_is_aborted(monkeypatch):
     import ctypes
 
     program = busy("import time\nprint(flush=True)\nfor _ in range(300): time.sleep(0.01)\nprint('done')")
@@ -218,7 +218,7 @@ def test_a_call_that_does_not_return_is_broken_off(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.usefixtures("asked")
 @pytest.mark.skipif(not gdb.is_there(), reason="gdb is not installed")
-def test_gdb_does_the_same(started, tmp_path, monkeypatch):
+def test_gdb_also_installs_and_removes_hooks(started, tmp_path, monkeypatch):
     monkeypatch.setattr(inject.ptrace, "is_possible", lambda pid: False)
     program = started()
     program.trains()
@@ -230,8 +230,8 @@ def test_gdb_does_the_same(started, tmp_path, monkeypatch):
 
 
 @pytest.mark.process
-def test_from_python_3_14_on_the_interpreter_is_asked(monkeypatch):
-    """Python 3.14 is not to be had here: what it would run is run by us."""
+def test_python_3_14_uses_remote_exec(monkeypatch):
+    """Python 3.14 is not available here: this process runs what it would run."""
     program = busy("import sys; sys.stdin.read()")
     ran = []
     monkeypatch.setattr(inject, "_versions", lambda pid: {f"python3.{sys.version_info.minor}"})
@@ -254,7 +254,7 @@ def test_from_python_3_14_on_the_interpreter_is_asked(monkeypatch):
 
 
 @pytest.mark.process
-def test_an_interpreter_that_refuses_and_has_no_functions_to_call_says_so_each_time(monkeypatch):
+def test_error_repeats_if_remote_exec_and_symbol_lookup_fail(monkeypatch):
     program = busy("import sys; sys.stdin.read()")
 
     def refuse(pid, script):
@@ -268,7 +268,7 @@ def test_an_interpreter_that_refuses_and_has_no_functions_to_call_says_so_each_t
     monkeypatch.setattr(elf, "addresses", addresses)
     injector = Injector(program.pid)
     try:
-        for _ in range(2):  # the second order is to take out what the first one may have left
+        for _ in range(2):  # the second order removes what the first may have left
             with pytest.raises(ProfilerError, match="no functions"):
                 injector.ask(END, 1.0)
     finally:

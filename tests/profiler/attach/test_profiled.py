@@ -1,6 +1,7 @@
-"""A program that records itself with torch.profiler, stacks and all, while it is attached to.
+"""Attach to a program that records itself with torch.profiler, including stacks.
 
-The profiler keeps names as pointers into code objects: whatever ran while it recorded must be there as it writes.
+The profiler keeps names as pointers into code objects: all code that ran while it recorded must still exist as it
+writes.
 """
 
 import json
@@ -68,13 +69,13 @@ def begin(folder):
 
 
 def names(folder):
-    """Of the Python functions in the program's trace: file and name."""
+    """Return file and name of the Python functions in the program's trace."""
     events = json.loads((folder / "trace.json").read_text())["traceEvents"]
     return {event["name"] for event in events if event.get("cat") == "python_function"}
 
 
 @pytest.mark.process
-def test_attaching_waits_for_its_end_and_leaves_no_wrong_names(program, tmp_path, monkeypatch):
+def test_attaching_waits_for_profiler_end_and_corrupts_no_names(program, tmp_path, monkeypatch):
     monkeypatch.setitem(inject.PAUSES, "profiled", (0.2, 0.2))
     injector = Injector(program.pid)
     reasons = []
@@ -96,4 +97,4 @@ def test_attaching_waits_for_its_end_and_leaves_no_wrong_names(program, tmp_path
     modules = {name.partition("(")[0] for name in names(tmp_path) if name.endswith(": <module>")}
     assert modules == {"train.py", "<string>", "<profile-train>"}
     wrong = [name for name in names(tmp_path) if "<wrong" in name or not name.isascii()]
-    assert [name for name in wrong if not name.startswith("torch/")] == []  # torch's own imports leave some without us
+    assert [name for name in wrong if not name.startswith("torch/")] == []  # torch's imports leave some even without us

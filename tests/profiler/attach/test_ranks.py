@@ -31,7 +31,7 @@ while True:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("asked")
-def test_of_a_launcher_every_rank_is_recorded_and_no_worker(tmp_path):
+def test_launcher_ranks_are_recorded_without_loader_workers(tmp_path):
     (tmp_path / "train.py").write_text(TRAINS)
     launcher = subprocess.Popen(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"],
@@ -56,7 +56,7 @@ def test_of_a_launcher_every_rank_is_recorded_and_no_worker(tmp_path):
     assert node.runs[-1].outcome == "attached"
 
 
-def test_the_command_is_told_as_it_is_typed():
+def test_interpreter_is_dropped_from_shown_command():
     assert target.as_typed(("/opt/bin/python3.11", "train.py", "--lr", "1")) == ("train.py", "--lr", "1")
     assert target.as_typed(("python", "-m", "package.train")) == ("-m", "package.train")
     assert target.as_typed(("python", "-u", "train.py")) == ("python", "-u", "train.py")
@@ -64,12 +64,12 @@ def test_the_command_is_told_as_it_is_typed():
 
 
 @pytest.mark.process
-def test_a_run_of_a_module_is_named_by_it(tmp_path, monkeypatch):
+def test_run_folder_is_named_after_module(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "trains.py").write_text("import time; print(flush=True); time.sleep(60)")
     program = subprocess.Popen([sys.executable, "-m", "trains"], cwd=tmp_path, stdout=subprocess.PIPE)
     try:
-        program.stdout.readline()  # until then, the kernel may not know its arguments yet
+        program.stdout.readline()  # until then, the kernel may not have its arguments yet
         folder, _ = record(Wanted(pid=program.pid, outside=True, seconds=0.1))
     finally:
         program.kill()

@@ -1,4 +1,4 @@
-"""Each analysis on a trace whose numbers can be computed by hand; microseconds in the traces, nanoseconds found."""
+"""Each analysis, on traces small enough to compute by hand. Traces are in microseconds, results in nanoseconds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ US = 1000
 
 @pytest.fixture
 def parsed(tmp_path):
-    """The trace, its GPU work, and what the host did."""
+    """Return a function that writes and reads a trace; it returns the trace, its GPU work, and what the host did."""
 
     def write(made: Made):
         trace = read(made.write(tmp_path / "t.json"))
@@ -34,7 +34,7 @@ def parsed(tmp_path):
 
 
 def shared(made: Made, parsed, begin=0, end=100):
-    """What `breakdown` says; the parts in nanoseconds."""
+    """Return the result of `breakdown`, with the parts in nanoseconds."""
     _, work, host = parsed(made)
     parts = parts_of(work, host, begin * US, end * US)
     found = breakdown(work, parts, begin * US, end * US)
@@ -42,7 +42,7 @@ def shared(made: Made, parsed, begin=0, end=100):
     return {**found, "parts": {name: spans.total for name, spans in parts.items()}}
 
 
-def test_each_moment_belongs_to_one_part(parsed):
+def test_each_instant_counts_for_exactly_one_part(parsed):
     made = Made()
     made.host("begin", 0, 1)
     made.gpu(GEMM, 0, 40, (0, 1))
@@ -56,13 +56,13 @@ def test_each_moment_belongs_to_one_part(parsed):
     assert sum(parts.values()) == 100 * US
 
 
-def test_why_the_gpu_was_idle(parsed):
+def test_gpu_idle_time_is_split_by_cause(parsed):
     made = Made()
     made.gpu(KERNEL, 0, 10, (0, 1))
-    made.gpu(KERNEL, 14, 20, (2, 3))  # had been asked for when the GPU ran dry: queued, 4
-    made.gpu(KERNEL, 30, 40, (26, 28))  # asked for too late: launch, 10
+    made.gpu(KERNEL, 14, 20, (2, 3))  # launched before the GPU ran out of work: queued, 4
+    made.gpu(KERNEL, 30, 40, (26, 28))  # launched too late: launch, 10
     made.wait(35, 45)
-    made.gpu(KERNEL, 52, 60, (50, 51))  # the host had waited for the last: sync, 12
+    made.gpu(KERNEL, 52, 60, (50, 51))  # the host had waited for the last kernel: sync, 12
     made.host("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 60, 75, "user_annotation")
     made.gpu(KERNEL, 80, 100, (78, 79))  # 15 in the loader: data; then late: launch, 5
     parts = shared(made, parsed)["parts"]
@@ -70,7 +70,7 @@ def test_why_the_gpu_was_idle(parsed):
     assert [parts[f"idle_{why}"] for why in ("queued", "launch", "sync", "data")] == [4 * US, 15 * US, 12 * US, 15 * US]
 
 
-def test_a_copy_that_the_host_waits_for_is_a_wait(parsed):
+def test_copy_that_blocks_the_host_is_a_sync(parsed):
     made = Made()
     made.gpu(KERNEL, 0, 10, (0, 1))
     made.gpu(DTOH, 10, 12, (2, 13), api="cudaMemcpyAsync")
@@ -79,7 +79,7 @@ def test_a_copy_that_the_host_waits_for_is_a_wait(parsed):
     assert shared(made, parsed)["parts"]["idle_sync"] == 8 * US
 
 
-def test_an_unknown_launch_accuses_nobody(parsed):
+def test_idle_time_before_unknown_launch_is_queued(parsed):
     made = Made()
     made.gpu(KERNEL, 0, 10, (0, 1))
     made.gpu(KERNEL, 60, 100)
@@ -87,7 +87,7 @@ def test_an_unknown_launch_accuses_nobody(parsed):
     assert shared(made, parsed)["parts"]["idle_queued"] == 50 * US
 
 
-def test_the_queue_of_a_stream(parsed):
+def test_queue_length_of_a_stream(parsed):
     made = Made()
     made.gpu(KERNEL, 10, 20, (0, 1))
     made.gpu(KERNEL, 20, 30, (2, 3))
@@ -105,7 +105,7 @@ def test_the_queue_of_a_stream(parsed):
     assert (other.most, other.mean) == (1, 1 / 40)
 
 
-def test_a_queue_begins_with_what_was_asked_for_before(parsed):
+def test_queue_includes_work_launched_before_the_interval(parsed):
     made = Made()
     made.gpu(KERNEL, 0, 10, (0, 1))
     made.gpu(KERNEL, 30, 40, (2, 3))
@@ -115,7 +115,7 @@ def test_a_queue_begins_with_what_was_asked_for_before(parsed):
     assert (found.mean, found.most, found.empty) == (1.0, 1, 0.0)
 
 
-def test_what_launches_cost(parsed):
+def test_launch_costs(parsed):
     made = Made()
     made.gpu(KERNEL, 10, 12, (0, 4))  # shorter than its call; 6 later
     made.gpu(KERNEL, 20, 30, (5, 8))  # 12 later
@@ -141,7 +141,7 @@ def test_a_replayed_graph_is_one_launch(parsed):
     assert [each.tolist() for each in costs(work)] == [[4 * US], [6 * US], [2 * US]]
 
 
-def test_work_of_several_gpus_is_not_mixed(parsed):
+def test_only_work_of_one_gpu_is_analyzed(parsed):
     made = Made()
     for at in (0, 10):
         made.gpu(KERNEL, at, at + 5, (at, at + 1))
@@ -157,7 +157,7 @@ def path(made: Made, parsed, begin, end):
     return [(link.part, link.start // US, link.end // US) for link in critical_path(work, host, begin * US, end * US)]
 
 
-def test_a_step_hangs_on_the_gpu_while_work_is_queued(parsed):
+def test_critical_path_follows_gpu_while_work_is_queued(parsed):
     made = Made()
     made.gpu(KERNEL, 2, 10, (0, 1))
     made.gpu(GEMM, 10, 40, (1, 2))
@@ -172,7 +172,7 @@ def test_a_step_hangs_on_the_gpu_while_work_is_queued(parsed):
     ]
 
 
-def test_a_step_hangs_on_the_host_when_it_asks_late_and_on_what_it_waited_for(parsed):
+def test_critical_path_follows_host_on_late_launch_sync_and_data_wait(parsed):
     made = Made()
     made.gpu(GEMM, 2, 30, (0, 1))
     made.wait(5, 33)
@@ -191,7 +191,7 @@ def test_a_step_hangs_on_the_host_when_it_asks_late_and_on_what_it_waited_for(pa
     ]
 
 
-def test_a_path_has_no_gaps(parsed):
+def test_critical_path_has_no_gaps(parsed):
     chance = np.random.default_rng(1)
     made = Made()
     at = 0.0
@@ -216,12 +216,12 @@ def test_collectives_by_group_with_bytes_and_bandwidth(tmp_path):
     assert one[0].durations == (40 * US,) * 3
     assert first.bytes == 3 * 4000
     assert first.exposed == pytest.approx(3 * 40e-6)
-    # It ends on both together; rank 1 came last, and its 30 us are the transfer.
+    # It ends on both ranks at once; rank 1 came last, so its 30 us are the transfer.
     assert (first.waited, second.waited) == (pytest.approx(3 * 10e-6), 0)
     assert first.bandwidth == second.bandwidth == pytest.approx(12000 / 90e-6)
 
 
-def test_the_bandwidths_of_a_collective_leave_out_its_waiting():
+def test_collective_bandwidth_excludes_waiting():
     made = Collectives(Key("allreduce", "", 4, "Float"), durations=(100 * US,), exposed=0, bytes=1_000_000)
     found = made.exchange(shortest=80 * US)
 
@@ -229,13 +229,13 @@ def test_the_bandwidths_of_a_collective_leave_out_its_waiting():
     assert found.bandwidth == pytest.approx(2 * 3 / 4 * found.algorithm)
 
 
-def test_without_all_ranks_nobody_knows_who_waited(tmp_path):
+def test_collective_waiting_is_unknown_without_all_ranks(tmp_path):
     found = collectives(trace := read(two_ranks(tmp_path)[0]), work_of(trace))
 
     assert exchanges([found])[0][0].waited is None
 
 
-def test_a_collective_that_tells_nothing_is_known_by_its_kernel(parsed):
+def test_collective_without_details_is_named_by_its_kernel(parsed):
     made = Made()
     made.gpu("ncclKernel_ReduceScatter_RING_LL_Sum_half(ncclWorkElem)", 0, 10)
     trace, work, _ = parsed(made)
@@ -244,7 +244,7 @@ def test_a_collective_that_tells_nothing_is_known_by_its_kernel(parsed):
     assert (found.name, found.ranks, found.bytes, found.bandwidth) == ("reducescatter", None, None, None)
 
 
-def test_steps_are_cut_where_the_gpu_reaches_them_and_the_first_leads_in(parsed):
+def test_steps_are_cut_where_gpu_reaches_them_and_first_is_lead_in(parsed):
     made = Made()
     for number in range(3):
         made.step(number, 100 * number, 100 * number + 100)
@@ -257,7 +257,7 @@ def test_steps_are_cut_where_the_gpu_reaches_them_and_the_first_leads_in(parsed)
     assert found.asked_in(work).tolist() == [False, True, True]
 
 
-def test_a_step_begins_when_the_gpu_has_done_what_was_launched_before_the_trace(parsed):
+def test_step_begins_after_work_launched_before_the_trace(parsed):
     made = Made()
     made.step(0, 10, 100)
     made.gpu(KERNEL, 0, 30)
@@ -271,7 +271,7 @@ def test_a_step_begins_when_the_gpu_has_done_what_was_launched_before_the_trace(
     assert found.asked_in(work).tolist() == [False, False, True, True]
 
 
-def test_work_that_begins_after_a_call_may_be_of_that_call(parsed):
+def test_work_of_unknown_launch_counts_for_a_preceding_call(parsed):
     made = Made()
     made.step(0, 0, 100)
     made.gpu(KERNEL, 30, 60)
@@ -282,7 +282,7 @@ def test_work_that_begins_after_a_call_may_be_of_that_call(parsed):
 
 
 @pytest.mark.parametrize("category", ["user_annotation", "Operator"], ids=["today", "torch 1.8"])
-def test_fetches_of_batches_stand_for_steps_that_are_not_marked(parsed, category):
+def test_batch_fetches_delimit_unmarked_steps(parsed, category):
     made = Made()
     for number in range(5):
         made.host(f"{FETCH}_SingleProcessDataLoaderIter.__next__", 100 * number, 100 * number + 30, category)
@@ -297,7 +297,7 @@ def test_fetches_of_batches_stand_for_steps_that_are_not_marked(parsed, category
 @pytest.mark.parametrize(
     ("fetches", "updates", "loaders"), [(3, 0, 1), (8, 2, 1), (8, 0, 2)], ids=["few", "accumulation", "two loaders"]
 )
-def test_fetches_that_may_be_something_else_are_not_steps(parsed, fetches, updates, loaders):
+def test_ambiguous_fetches_do_not_delimit_steps(parsed, fetches, updates, loaders):
     made = Made()
     for number in range(fetches):
         kind = "Single" if number % loaders else "Multi"
@@ -312,7 +312,7 @@ def test_fetches_that_may_be_something_else_are_not_steps(parsed, fetches, updat
     assert not steps_of(trace, work).marked
 
 
-def test_only_events_that_delay_the_host_count_as_delaying(parsed):
+def test_delaying_count_excludes_events_off_the_host(parsed):
     made = Made()
     made.host("aten::add", 0, 20)
     made.host("train.py(3): step", 0, 30, "python_function")
@@ -322,7 +322,7 @@ def test_only_events_that_delay_the_host_count_as_delaying(parsed):
     assert (trace.events, trace.delaying) == (4, 3)
 
 
-def test_a_step_begun_as_the_profiler_stopped_is_none(parsed):
+def test_step_cut_off_by_profiler_stop_is_dropped(parsed):
     made = Made()
     for number in range(2):
         made.step(number, 100 * number, 100 * number + 100)
@@ -334,7 +334,7 @@ def test_a_step_begun_as_the_profiler_stopped_is_none(parsed):
 
 
 def trained() -> Made:
-    """Two steps of 100 us: a batch for 10, forward, backward in another thread, an update."""
+    """Return a trace with steps of 100 us: a batch for 10, forward, backward in another thread, an update."""
     made = Made(deviceProperties=[GPU])
     for number in range(3):
         at = 100 * number
@@ -357,7 +357,7 @@ def test_the_phases_of_a_step_add_up(tmp_path):
     for step in found.steps:
         assert step.data_wait == pytest.approx(10e-6)
         assert step.h2d == pytest.approx(4e-6)
-        assert step.forward == pytest.approx(21e-6)  # with 1 us until the copy
+        assert step.forward == pytest.approx(21e-6)  # including 1 us until the copy
         assert step.backward == pytest.approx(40e-6)
         assert step.optimizer == pytest.approx(20e-6)
         assert step.other == pytest.approx(5e-6)
@@ -367,8 +367,8 @@ def test_the_phases_of_a_step_add_up(tmp_path):
         assert sum(getattr(step, part) for part in parts) == pytest.approx(step.duration)
 
 
-def test_a_fetch_that_takes_no_time_is_no_missing_fetch(tmp_path):
-    """Versions of Kineto that write whole microseconds give it length 0."""
+def test_zero_length_fetch_counts_as_a_fetch(tmp_path):
+    """Kineto versions that write whole microseconds give such a fetch the length 0."""
     made = Made()
     made.step(0, 0, 100)
     made.host("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 5, 5, "user_annotation")
@@ -377,7 +377,7 @@ def test_a_fetch_that_takes_no_time_is_no_missing_fetch(tmp_path):
     assert [step.data_wait for step in analyze(made.write(tmp_path / "t.json")).steps] == [0.0]
 
 
-def test_kernels_tell_how_many_multiprocessors_they_reach(tmp_path):
+def test_kernels_report_fraction_of_multiprocessors_reached(tmp_path):
     made = Made(deviceProperties=[GPU])
     made.step(0, 0, 100)
     for start, end, blocks in ((10, 20, 0.25), (20, 50, 4.5), (50, 60, "inf"), (60, 70, None)):
@@ -399,11 +399,11 @@ TEMPLATE = "triton_tem_fused_mm_3"
         ([("aten::mm", "c10::Float8_e4m3fn")], "fp8"),
         ([(TEMPLATE, "float")], None),  # it may be computed in TF32
         ([(TEMPLATE, "c10::BFloat16"), (TEMPLATE, "c10::Half")], None),
-        ([("CompiledFunction", "c10::BFloat16")], None),  # what it computes inside may be cast
+        ([("CompiledFunction", "c10::BFloat16")], None),  # its contents may be cast
         ([], None),
     ],
 )
-def test_the_dtype_of_inductors_templates_is_that_of_what_launches_them(tmp_path, operators, dtype):
+def test_inductor_template_dtype_comes_from_launching_operator(tmp_path, operators, dtype):
     made = Made(deviceProperties=[GPU])
     made.step(0, 0, 200)
     for number, (name, kind) in enumerate(operators or [(None, None)]):
@@ -417,7 +417,7 @@ def test_the_dtype_of_inductors_templates_is_that_of_what_launches_them(tmp_path
     assert (kernel.kind, kernel.dtype) == ("matmul", dtype)
 
 
-def test_the_hosts_time_to_ask_for_a_step(tmp_path):
+def test_host_launch_time_excludes_data_waits_and_slow_calls(tmp_path):
     made = Made()
     for number in range(3):
         at = 1000 * number
@@ -433,7 +433,7 @@ def test_the_hosts_time_to_ask_for_a_step(tmp_path):
     assert first.host_launch == pytest.approx(60e-6)
 
 
-def test_kernels_by_time_with_kind_and_tensor_cores(tmp_path):
+def test_kernels_are_sorted_by_time_with_kind_and_tensor_cores(tmp_path):
     found = analyze(trained().write(tmp_path / "t.json"))
 
     assert [(k.name, k.kind, k.calls, k.tensor_cores, k.dtype) for k in found.kernels] == [
@@ -451,7 +451,7 @@ def test_kernels_count_for_the_operator_that_launched_them(tmp_path):
     assert found.total == pytest.approx(40e-6)
 
 
-def test_on_a_cpu_operators_count_by_themselves_and_phases_are_the_hosts(tmp_path):
+def test_cpu_trace_uses_operator_self_time_and_host_phases(tmp_path):
     made = Made()
     for number in range(2):
         at = 100 * number
@@ -488,7 +488,7 @@ def test_on_a_cpu_operators_count_by_themselves_and_phases_are_the_hosts(tmp_pat
         ("void at::native::multi_tensor_apply_kernel<at::native::BinaryOpListAlphaFunctor<float>>", False),
     ],
 )
-def test_settings_by_the_names_of_ranges_and_kernels(tmp_path, kernel, fused):
+def test_settings_are_inferred_from_range_and_kernel_names(tmp_path, kernel, fused):
     made = Made()
     made.host("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 0, 10, "user_annotation")
     made.host("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 12, 14, "user_annotation")
@@ -501,7 +501,7 @@ def test_settings_by_the_names_of_ranges_and_kernels(tmp_path, kernel, fused):
     assert fact.longest_idle == pytest.approx(12e-6)
 
 
-def test_settings_that_a_trace_does_not_show(tmp_path):
+def test_settings_not_in_trace_are_unknown(tmp_path):
     made = Made()
     made.gpu(GEMM, 15, 18, (14, 15))
     fact = analyze(made.write(tmp_path / "t.json")).fact
@@ -529,9 +529,9 @@ def test_names_are_shown_without_secrets(tmp_path):
     assert "sk-aaaa" not in str(analyze(made.write(tmp_path / "t.json")).kernels)
 
 
-def test_a_trace_that_spans_no_time(tmp_path):
+def test_trace_that_spans_no_time_is_refused(tmp_path):
     made = Made()
     made.gpu(KERNEL, 5, 5)
 
-    with pytest.raises(ProfilerError, match="spans no time"):
+    with pytest.raises(ProfilerError, match="covers no time"):
         analyze(made.write(tmp_path / "t.json"))

@@ -40,7 +40,7 @@ CASES = [
     ("aten::_conv_depthwise2d", [[2, 6, 8, 8], [6, 1, 3, 3], []], [FLOAT] * 2,
      ["", "", "", "", "[2, 2]", "[1, 1]", "[1, 1]"], 2 * 2 * 16 * 54, 4 * (768 + 54 + 192)),
     (CONVOLUTION, [[2, 3, 8, 8], [6, 3, 3, 3]], [FLOAT] * 2, (), None, None),
-    # Transposed: each of 2 x 16 places of the input meets the whole weight
+    # Transposed: each of the 2 x 16 input positions is multiplied with the whole weight
     (CONVOLUTION, [[2, 3, 4, 4], [3, 6, 3, 3]], [FLOAT] * 2, [*STRIDED[:6], "True"], 2 * 2 * 16 * 162, None),
     (CONVOLUTION, [[2, 0, 4, 4], [0, 6, 3, 3]], [FLOAT] * 2, [*STRIDED[:6], "True"], None, None),
     (f"{CONVOLUTION}_backward", GRADIENTS, [FLOAT] * 3, [""] * 10 + ["[True, True, False]"],
@@ -52,7 +52,7 @@ CASES = [
     (f"{SDPA}_flash_attention", [HEADS] * 3, [BF16] * 3, ["", "", "", "0.", "False"], 4194304, 131072),
     # Causal: 64 x 65 / 2 of the 64 x 64 pairs
     (f"{SDPA}_flash_attention", [HEADS] * 3, [BF16] * 3, ["", "", "", "0.", "True"], 2129920, 131072),
-    # Four heads of queries share one of the keys: as many operations, fewer bytes
+    # Four query heads share one key head: the same number of operations, fewer bytes
     (f"{SDPA}_flash_attention", [HEADS, SHARED, SHARED], [BF16] * 3, ["", "", "", "0.", "False"], 4194304, 81920),
     (f"{SDPA}_efficient_attention", [HEADS] * 3, [BF16] * 3, [""] * 6 + ["True"], 2129920, 131072),
     ("aten::_flash_attention_forward", [[2, 64, 8, 16]] * 3, [BF16] * 3, [""] * 8 + ["False"], 4194304, 131072),
@@ -88,7 +88,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "dims", "types", "values", "flop", "size"), CASES)
-def test_by_hand(name, dims, types, values, flop, size):
+def test_flop_and_bytes_match_hand_calculation(name, dims, types, values, flop, size):
     assert work_of_call(name, call(dims, types, values)) == Work(flop, size)
 
 
@@ -96,11 +96,11 @@ def test_by_hand(name, dims, types, values, flop, size):
     "dims", [b"", b"{", b"7", b'{"a":1}', b"[1]", b'[["1"]]', b"[[-1, 2], [2, 3]]", b"[[[1],2],[[]]]"]
 )
 @pytest.mark.parametrize("name", [case[0] for case in CASES])
-def test_arguments_that_are_none(name, dims):
+def test_invalid_arguments_yield_no_work(name, dims):
     assert work_of_call(name, parse(dims, b'["float", 3]', b"[1]")) == NO
 
 
-def test_arguments_stand_where_torch_has_them():
+def test_argument_positions_match_torch_schemas():
     torch = pytest.importorskip("torch")
 
     def arguments(name):

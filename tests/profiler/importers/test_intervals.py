@@ -1,4 +1,4 @@
-"""Sets of time, against sets of moments."""
+"""Sets of intervals, compared with sets of moments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def moments_in(stretches):
 
 
 @given(some, some)
-def test_they_agree_with_sets_of_moments(one, other):
+def test_interval_operations_match_sets_of_points(one, other):
     first, second = Intervals(*arrays(one)).spans(), Intervals(*arrays(other)).spans()
     mine, others = moments_in(one), moments_in(other)
 
@@ -41,7 +41,7 @@ def test_they_agree_with_sets_of_moments(one, other):
 
 
 @given(some, st.lists(st.integers(-1, 45), min_size=1))
-def test_what_lies_before_and_at_a_moment(one, moments):
+def test_coverage_before_and_at_a_point(one, moments):
     found = Intervals(*arrays(one)).spans()
     asked = np.array(moments)
 
@@ -53,11 +53,11 @@ def test_what_lies_before_and_at_a_moment(one, moments):
     ]
 
 
-def test_the_part_between_two_moments():
+def test_clipping_to_an_interval():
     assert pairs(Intervals(*arrays([(0, 4), (6, 9)])).within(2, 7)) == [(2, 4), (6, 7)]
 
 
-def test_the_innermost_range_around_each():
+def test_innermost_enclosing_range_of_each_range():
     #       0: |----------|        4: |--|  (another thread)
     #       1:  |---|  3: |-|
     #       2:   |-|
@@ -67,11 +67,11 @@ def test_the_innermost_range_around_each():
     assert around(thread, start, end).tolist() == [-1, 0, 1, -1, -1]
 
 
-def test_ranges_that_touch_do_not_lie_in_one_another():
+def test_touching_ranges_do_not_nest():
     assert around(np.zeros(3, np.int32), *arrays([(0, 10), (0, 5), (5, 10)])).tolist() == [-1, 0, 0]
 
 
-def test_ranges_without_length_lie_in_what_is_around_them():
+def test_zero_length_ranges_nest_in_enclosing_range():
     start, end = arrays([(0, 10), (2, 2), (2, 2), (2, 5), (4, 4), (6, 6), (7, 8)])
 
     assert around(np.zeros(7, np.int32), start, end).tolist() == [-1, 3, 3, 0, 3, 0, 0]

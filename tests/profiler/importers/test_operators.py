@@ -21,7 +21,7 @@ def shaped(*dims, types=BF16, values=None):
 
 
 def training():
-    """A step of two layers, each a module around aten::linear; backward on the engine's thread; an optimizer."""
+    """Return a step of two layers, each a module around aten::linear; backward on the engine's thread; an optimizer."""
     made = Made()
     made.step(0, 0, 400)
     made.host("nn.Module: Model_0", 0, 100, "python_function")
@@ -38,7 +38,7 @@ def training():
     made.host("Optimizer.step#SGD.step", 200, 260, "user_annotation")
     made.host("aten::add_", 210, 220, **shaped((8, 4), (8, 4)))
     made.gpu(KERNEL, 230, 235, (211, 214))
-    made.gpu(KERNEL, 300, 310, (270, 280))  # under no operator
+    made.gpu(KERNEL, 300, 310, (270, 280))  # outside any operator
     return made
 
 
@@ -47,7 +47,7 @@ def rows(tmp_path):
     return lambda made: analyze(made.write(tmp_path / "t.json")).operators
 
 
-def test_rows_have_their_place_phase_and_work(rows):
+def test_rows_have_module_path_phase_and_work(rows):
     found = {(row.name, row.phase): row for row in rows(training())}
 
     forward = found["aten::mm", "forward"]
@@ -64,7 +64,7 @@ def test_rows_have_their_place_phase_and_work(rows):
     assert (alone.path, alone.host, alone.flop, alone.bytes) == ((), None, None, None)
 
 
-def test_the_backward_pass_is_in_the_module_of_its_forward_pass(rows):
+def test_backward_node_gets_module_path_of_its_forward_pass(rows):
     made = training()
     for name, number in (("aten::mm", 7), ("autograd::engine::evaluate_function: MmBackward0", 7), ("aten::add_", 7)):
         event = next(each for each in made.events if each["name"] == name)
@@ -76,7 +76,7 @@ def test_the_backward_pass_is_in_the_module_of_its_forward_pass(rows):
 
 
 @pytest.mark.parametrize("number", [8, -1, "7", None])
-def test_a_node_of_another_number_stays_where_it_is(rows, number):
+def test_backward_node_without_matching_sequence_number_gets_no_module(rows, number):
     made = training()
     next(each for each in made.events if each["name"] == "aten::mm")["args"] |= {"Sequence number": 7}
     node = next(each for each in made.events if "evaluate_function" in each["name"])
@@ -85,7 +85,7 @@ def test_a_node_of_another_number_stays_where_it_is(rows, number):
     assert {row.path for row in rows(made) if row.phase == "backward"} == {("MmBackward0",)}
 
 
-def test_gaps_are_those_that_late_launches_leave(rows, tmp_path):
+def test_gaps_count_only_late_launches(rows, tmp_path):
     found = analyze(training().write(tmp_path / "t.json"))
 
     after_the_last = 90e-6
@@ -96,7 +96,7 @@ def test_gaps_are_those_that_late_launches_leave(rows, tmp_path):
     }
 
 
-def test_without_a_backward_pass_there_is_no_phase(rows):
+def test_phase_is_unknown_without_backward_pass(rows):
     made = Made()
     made.host("aten::mm", 0, 10)
     made.gpu(GEMM, 20, 30, (1, 2))
@@ -106,7 +106,7 @@ def test_without_a_backward_pass_there_is_no_phase(rows):
     assert (row.phase, row.inputs, row.flop, row.calls) == (None, (), None, 1)
 
 
-def test_more_rows_than_are_kept_are_summed_up(rows, monkeypatch):
+def test_excess_rows_are_summed_into_one(rows, monkeypatch):
     made = training()
     whole = rows(made)
     monkeypatch.setattr(operators, "MOST", 2)
@@ -119,7 +119,7 @@ def test_more_rows_than_are_kept_are_summed_up(rows, monkeypatch):
         assert getattr(kept[1], quantity) == pytest.approx(sum(getattr(row, quantity) for row in whole[1:]))
 
 
-def test_values_distinguish_only_where_work_depends_on_them(rows):
+def test_argument_values_split_rows_only_if_work_depends_on_them(rows):
     made = Made()
     query = [(2, 64, 8, 16)] * 3
     for number, causal in enumerate(("False", "True")):
@@ -136,22 +136,22 @@ def test_values_distinguish_only_where_work_depends_on_them(rows):
     ]
 
 
-def test_a_run_is_of_calls_with_nothing_else_between(rows):
+def test_run_counts_consecutive_calls_only(rows):
     made, at = Made(), 0
     for name in ("aten::mm", "aten::mm", "aten::mm", "aten::add", "aten::mm"):
         made.host(name, at, at + 9, **shaped((8, 16), (16, 4)))
-        for kernel in (GEMM, KERNEL):  # as a matmul and what sums its parts
+        for kernel in (GEMM, KERNEL):  # like a matmul and the kernel that sums its parts
             made.gpu(kernel, at + 2, at + 3, (at + 1, at + 2))
             at += 5
 
     assert {row.name: row.run for row in rows(made)} == {"aten::mm": 2, "aten::add": 1}
 
 
-def test_collectives_belong_to_what_started_them(rows):
+def test_collective_kernels_belong_to_their_launching_operator(rows):
     made = Made()
     made.host("c10d::allreduce_", 0, 20)
     made.host("record_param_comms", 1, 19, types=BF16)
-    made.host("nccl:all_reduce", 2, 40, "user_annotation")  # ends later than what it lies in
+    made.host("nccl:all_reduce", 2, 40, "user_annotation")  # ends later than the range that contains it
     made.gpu(NCCL, 30, 60, (3, 5), stream=20)
 
     (row,) = rows(made)

@@ -12,7 +12,7 @@ from profiler.importers.stream import NO_TRACE
 
 @pytest.fixture
 def paths(tmp_path, monkeypatch):
-    """Traces of three ranks and a file that is none, on a machine that may read two at once."""
+    """Return the traces of three ranks and a file that is not a trace, on a machine that may read two at once."""
     monkeypatch.setattr(several, "LARGE", 0)
     monkeypatch.setattr(several, "_cores", lambda: 2)
     made = [tmp_path / f"rank{number}.json" for number in range(3)]
@@ -24,7 +24,7 @@ def paths(tmp_path, monkeypatch):
 
 
 @pytest.mark.process
-def test_each_tells_what_it_tells_alone_in_their_order(paths):
+def test_traces_are_analyzed_in_order_with_same_results_as_alone(paths):
     *found, other = several.analyze_all(paths)
 
     assert found == [analyze(path) for path in paths[:-1]]
@@ -33,7 +33,7 @@ def test_each_tells_what_it_tells_alone_in_their_order(paths):
 
 
 @pytest.mark.process
-def test_what_an_ended_process_left_is_read_all_the_same(paths, monkeypatch):
+def test_traces_of_a_dead_helper_process_are_still_read(paths, monkeypatch):
     monkeypatch.setattr(several, "_help", _end)
 
     *found, other = several.analyze_all(paths)
@@ -43,7 +43,7 @@ def test_what_an_ended_process_left_is_read_all_the_same(paths, monkeypatch):
 
 
 def _end(paths, taken, into):
-    """As a process does that takes a trace and is killed while it reads."""
+    """Take a trace and exit, like a process that is killed while it reads."""
     with taken.get_lock():
         taken.value += 1
     os._exit(9)

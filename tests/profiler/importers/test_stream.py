@@ -1,4 +1,4 @@
-"""Reading: pieces of any size, cut-off and damaged files, files of others."""
+"""Reading: chunks of any size, truncated and damaged files, files of other tools."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_size_of_the_pieces_makes_no_difference(tmp_path, monkeypatch, piece
 
 
 @pytest.mark.parametrize("name", ["t.json", "t.json.gz", "t.pt.trace.json"])
-def test_packed_or_not(tmp_path, name):
+def test_gzipped_and_plain_traces_are_read(tmp_path, name):
     trace = read(made().write(tmp_path / name))
 
     assert (trace.rank, trace.world_size, trace.problems) == (3, 8, ())
@@ -61,7 +61,7 @@ def test_packed_or_not(tmp_path, name):
 
 
 @pytest.mark.parametrize("layout", [{"indent": 1}, {"separators": (",", ":")}, {"indent": "\t", "sort_keys": True}])
-def test_any_layout_of_the_json(tmp_path, layout):
+def test_any_json_formatting_is_read(tmp_path, layout):
     trace = made()
     path = tmp_path / "t.json"
     path.write_text(json.dumps({"traceEvents": trace.events, **trace.about}, **layout))
@@ -71,7 +71,7 @@ def test_any_layout_of_the_json(tmp_path, layout):
     assert (found.events, found.rank, found.problems) == (len(trace.events), 3, ())
 
 
-def test_a_bare_list_with_or_without_its_end(tmp_path):
+def test_bare_list_is_read_with_or_without_closing_bracket(tmp_path):
     path = tmp_path / "t.json"
     text = json.dumps(made().events)
     path.write_text(text)
@@ -83,7 +83,7 @@ def test_a_bare_list_with_or_without_its_end(tmp_path):
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_of_any_beginning_of_a_file_a_beginning_of_its_events_is_read(tmp_path_factory, data):
+def test_events_before_any_truncation_are_read(tmp_path_factory, data):
     whole = made().text().encode()
     names = [event["name"] for event in made().events]
     cut = data.draw(st.integers(0, len(whole) - 1))
@@ -105,7 +105,7 @@ def test_of_any_beginning_of_a_file_a_beginning_of_its_events_is_read(tmp_path_f
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(st.data())
-def test_of_any_beginning_of_a_packed_file_too(tmp_path_factory, data):
+def test_truncated_gzip_is_read_and_reported(tmp_path_factory, data):
     packed = gzip.compress(made().text().encode(), mtime=0)
     cut = data.draw(st.integers(0, len(packed) - 1))
     path = tmp_path_factory.mktemp("cut") / "t.json.gz"
@@ -123,7 +123,7 @@ def test_of_any_beginning_of_a_packed_file_too(tmp_path_factory, data):
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**9))
-def test_damage_anywhere_ends_in_columns_or_in_one_sentence(tmp_path_factory, seed):
+def test_damaged_file_is_read_or_raises_profiler_error(tmp_path_factory, seed):
     chance = random.Random(seed)
     damaged = bytearray(gzip.compress(made().text().encode(), mtime=0) if seed % 2 else made().text().encode())
     for _ in range(chance.randint(1, 20)):
@@ -135,7 +135,7 @@ def test_damage_anywhere_ends_in_columns_or_in_one_sentence(tmp_path_factory, se
         assert len(read(path).ranges)
 
 
-def test_a_truncated_trace_says_so_and_what_it_still_tells(tmp_path):
+def test_truncated_trace_is_reported_and_keeps_its_metadata(tmp_path):
     path = tmp_path / "t.json"
     path.write_text(made().text()[:2000])
 
@@ -147,7 +147,7 @@ def test_a_truncated_trace_says_so_and_what_it_still_tells(tmp_path):
     assert trace.rank == 3
 
 
-def test_a_name_that_is_not_escaped_is_read(tmp_path):
+def test_name_with_unescaped_quotes_is_read(tmp_path):
     path = tmp_path / "t.json"
     path.write_text(made().text().replace('"ProfilerStep#0"', '"a "quoted" name"'))
 
@@ -158,7 +158,7 @@ def test_a_name_that_is_not_escaped_is_read(tmp_path):
     assert 'a "quoted" name' in trace.names
 
 
-def test_an_event_that_is_no_json_costs_no_other(tmp_path):
+def test_event_with_invalid_json_does_not_affect_others(tmp_path):
     path = tmp_path / "t.json"
     path.write_text(made().text().replace('"ProfilerStep#0"', '"a" 3'))
 
@@ -168,7 +168,7 @@ def test_an_event_that_is_no_json_costs_no_other(tmp_path):
     assert trace.events == len(made().events) - 1
 
 
-def test_numbers_that_json_does_not_have(tmp_path):
+def test_nan_and_infinity_are_accepted(tmp_path):
     path = tmp_path / "t.json"
     path.write_text(
         made().text().replace('"device": 0', '"est. achieved occupancy %": nan, "blocks per SM": -inf, "device": 0')
@@ -179,7 +179,7 @@ def test_numbers_that_json_does_not_have(tmp_path):
     assert (trace.events, trace.problems) == (len(made().events), ())
 
 
-def test_an_event_that_kineto_would_not_write_is_left_out(tmp_path):
+def test_event_without_numeric_duration_is_skipped(tmp_path):
     trace = made()
     trace.events[3]["dur"] = {"no": "number"}
     trace.events[4]["ts"] = "1000010.5"
@@ -191,8 +191,8 @@ def test_an_event_that_kineto_would_not_write_is_left_out(tmp_path):
     assert events(path)[1].unreadable == len(found.problems) == 1
 
 
-def test_events_of_no_known_phase_are_passed_over(tmp_path):
-    """Some writers end their list with an empty one, to need no comma before it."""
+def test_events_of_unknown_phase_are_skipped(tmp_path):
+    """Some writers end their list with an empty event, so that every other event can end with a comma."""
     trace = made()
     trace.events += [{"ph": "?", "cat": "kernel", "ts": "then"}, {"cat": "kernel", "name": "k"}, {}]
 
@@ -214,7 +214,7 @@ def test_events_of_no_known_phase_are_passed_over(tmp_path):
         (gzip.compress(b"hello", mtime=0), "it is not JSON"),
     ],
 )
-def test_a_file_that_is_no_trace(tmp_path, content, why):
+def test_file_that_is_not_a_trace_is_refused(tmp_path, content, why):
     path = tmp_path / "x.json"
     path.write_bytes(content)
 
@@ -225,7 +225,7 @@ def test_a_file_that_is_no_trace(tmp_path, content, why):
 
 
 @pytest.mark.parametrize("content", [b'{"traceEvents": []}', b"[]", b"[1, 2]", b'[{"a": 1}]'])
-def test_a_trace_without_ranges(tmp_path, content):
+def test_trace_without_ranges_is_refused(tmp_path, content):
     path = tmp_path / "x.json"
     path.write_bytes(content)
 
@@ -233,23 +233,23 @@ def test_a_trace_without_ranges(tmp_path, content):
         read(path)
 
 
-def test_a_packed_file_of_which_nothing_is_left(tmp_path):
+def test_gzip_truncated_to_nothing_is_refused(tmp_path):
     path = tmp_path / "x.json.gz"
     path.write_bytes(gzip.compress(made().text().encode())[:12])
 
-    with pytest.raises(ProfilerError, match="Nothing of the trace") as raised:
+    with pytest.raises(ProfilerError, match="No part of the trace") as raised:
         read(path)
 
     assert raised.value.remedy not in ("", stream.NO_TRACE)
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_missing_file_is_reported(tmp_path):
     with pytest.raises(ProfilerError, match="cannot be read: No such file"):
         read(tmp_path / "none.json")
 
 
 @pytest.mark.parametrize(("name", "rank"), [("trace_rank-12.json", 12), ("rank7.pt.trace.json", 7), ("t.json", None)])
-def test_a_rank_is_told_by_the_name_if_the_trace_does_not(tmp_path, name, rank):
+def test_rank_falls_back_to_file_name(tmp_path, name, rank):
     trace = Made()
     trace.step(0, 0, 10)
 
@@ -268,7 +268,7 @@ def test_gzip_of_several_members(tmp_path, behind):
     assert trace.problems == ()
 
 
-def test_the_older_names_of_categories(tmp_path):
+def test_older_category_names_are_recognized(tmp_path):
     trace = Made()
     trace.host("aten::mm", 0, 5, "Operator")
     trace.gpu(KERNEL, 3, 5, (1, 2), cat="Kernel")
@@ -277,7 +277,7 @@ def test_the_older_names_of_categories(tmp_path):
     assert sorted(read(trace.write(tmp_path / "t.json")).ranges.category.tolist()) == [OPERATOR, CALL, WORK]
 
 
-def test_times_are_whole_nanoseconds_from_the_first(tmp_path):
+def test_times_are_integer_nanoseconds_from_first_event(tmp_path):
     trace = Made()
     trace.host("a", 0.125, 2.5)
     trace.host("b", 2.5, 4)
@@ -287,11 +287,11 @@ def test_times_are_whole_nanoseconds_from_the_first(tmp_path):
     assert (ranges.start.tolist(), ranges.end.tolist()) == ([0, 2375], [2375, 3875])
 
 
-def test_two_ranks_are_two_traces(tmp_path):
+def test_two_ranks_are_read_as_two_traces(tmp_path):
     assert [kineto.read(path).rank for path in two_ranks(tmp_path)] == [0, 1]
 
 
-def test_numbers_that_are_too_large(tmp_path):
+def test_oversized_numbers_are_clamped_or_ignored(tmp_path):
     trace = Made()
     trace.gpu(KERNEL, 5, 9, (1, 2))
     trace.host("far", 1e300, 1e300)

@@ -1,4 +1,4 @@
-"""What made the host wait for the GPU, on traces whose truth is known."""
+"""What made the host wait for the GPU, on traces with a known cause."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ UNSCALE = "aten::_amp_foreach_non_finite_check_and_unscale_"
 
 
 def waiting(*operators: str, copy: str = "", before: str = "", call: str = "cudaStreamSynchronize") -> Made:
-    """The GPU runs dry at 60 in a wait from 40 to 65, inside these operators, and gets work again at 100."""
+    """Return a trace: the GPU runs out of work at 60, in a wait from 40 to 65 inside these operators, until 100."""
     made = Made()
     made.step(0, 0, 200)
     made.gpu(GEMM, 10, 50, (2, 4))
@@ -51,7 +51,7 @@ def waiting(*operators: str, copy: str = "", before: str = "", call: str = "cuda
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_each_cause(tmp_path, trace, cause, operator):
+def test_sync_cause_is_identified(tmp_path, trace, cause, operator):
     found = analyze(trace.write(tmp_path / "t.json"))
 
     assert [(row.cause, row.operator, row.calls) for row in found.syncs] == [(cause, operator, 1)]
@@ -59,8 +59,8 @@ def test_each_cause(tmp_path, trace, cause, operator):
     assert found.window.idle_sync >= 40e-6
 
 
-def test_a_pageable_copy_that_does_not_block_is_no_late_launch(tmp_path):
-    """With non_blocking=True the driver still copies pageable memory into a buffer of its own, in the call."""
+def test_non_blocking_pageable_copy_is_not_a_late_launch(tmp_path):
+    """With non_blocking=True the driver still copies pageable memory into its own buffer during the call."""
     made = Made()
     made.step(0, 0, 500)
     made.gpu(GEMM, 10, 50, (2, 4))
@@ -85,8 +85,9 @@ def test_a_wait_while_work_is_queued_costs_nothing(tmp_path):
     assert analyze(made.write(tmp_path / "t.json")).syncs == ()
 
 
-def test_a_wait_in_a_trace_without_gpu_work_is_for_no_gpu(tmp_path):
-    """Kineto writes the calls of a process whose GPU work it could not trace, as while Nsight holds CUPTI."""
+def test_wait_in_trace_without_gpu_work_is_not_reported(tmp_path):
+    """Kineto writes the calls of a process even if it could not trace its GPU work, for example while Nsight holds
+    CUPTI."""
     made = Made()
     made.host("cudaDeviceSynchronize", 0, 60, "cuda_runtime", correlation=0)
     made.host("aten::mm", 70, 100)

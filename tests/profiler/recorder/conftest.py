@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parents[2] / "support" / "stub_nvml" / "libnvidia-ml.c"
 
 
 class StubNvml:
-    """The stand-in library, built and given its answers."""
+    """The stand-in library, built, with the values that it returns."""
 
     def __init__(self, folder, values):
         self.folder = folder
@@ -19,12 +19,12 @@ class StubNvml:
 
     @property
     def calls(self):
-        """What was called so far, as "function gpu"."""
+        """Return the calls so far, as "function gpu"."""
         log = Path(f"{self.values}.calls")
         return log.read_text().splitlines() if log.exists() else []
 
     def says(self, **values):
-        """From now on, exactly this: gpus=2, or **{"0.power": 1000}; a list makes several lines of one key."""
+        """Set exactly these values: gpus=2, or **{"0.power": 1000}; a list makes several lines with one key."""
         lines = []
         for key, value in values.items():
             for one in value if isinstance(value, list) else [value]:
@@ -56,7 +56,7 @@ def nvml_folder(build_nvml):
 
 @pytest.fixture
 def nvml(nvml_folder, tmp_path, monkeypatch):
-    """The stand-in in place of NVML, in this process and (LD_LIBRARY_PATH) in those it starts."""
+    """Replace NVML with the stand-in, in this process and (LD_LIBRARY_PATH) in those it starts."""
     stub = StubNvml(nvml_folder, tmp_path / "values")
     stub.says()
     path = os.pathsep.join(filter(None, [str(nvml_folder), os.environ.get("LD_LIBRARY_PATH")]))
@@ -68,7 +68,7 @@ def nvml(nvml_folder, tmp_path, monkeypatch):
 
 @pytest.fixture
 def without(nvml, build_nvml, monkeypatch):
-    """Call it with names of functions: an older NVML takes its place, one that lacks them."""
+    """Return a function that replaces NVML with an older version without the functions named `missing`."""
     return lambda *missing: inject(monkeypatch, build_nvml(*missing))
 
 

@@ -10,7 +10,8 @@ NO_LIMIT = 9223372036854771712
 
 @pytest.fixture
 def root(tmp_path):
-    """Makes a root folder from the lines of /proc/self/cgroup and mountinfo, and the files below /sys/fs/cgroup."""
+    """Return a function that makes a root folder from the lines of /proc/self/cgroup and mountinfo, and the files below
+    /sys/fs/cgroup."""
 
     def make(membership, mounts, **files):
         (tmp_path / "proc/self").mkdir(parents=True)
@@ -25,7 +26,7 @@ def root(tmp_path):
     return make
 
 
-def test_no_control_groups_no_limits(tmp_path):
+def test_no_limits_without_control_groups(tmp_path):
     cgroup = Cgroup.own(tmp_path)
 
     assert (cgroup.cpu_quota(), cgroup.memory_limit(), cgroup.memory_available()) == (None, None, None)
@@ -51,7 +52,7 @@ def test_version_2_says_max_for_no_limit(root):
     assert (cgroup.cpu_quota(), cgroup.memory_limit(), cgroup.memory_available()) == (None, None, None)
 
 
-def test_the_tightest_of_the_groups_around_counts(root):
+def test_tightest_enclosing_group_applies(root):
     files = {
         "pod/cpu.max": "200000 100000",
         "pod/job/cpu.max": "800000 100000",
@@ -93,7 +94,7 @@ def test_version_1_says_minus_one_and_a_huge_number_for_no_limit(root):
     assert (cgroup.cpu_quota(), cgroup.memory_limit(), cgroup.memory_available()) == (None, None, None)
 
 
-def test_a_group_outside_of_what_is_mounted_is_the_top_of_it(root):
+def test_group_outside_the_mount_falls_back_to_its_root(root):
     cgroup = Cgroup.own(root(["0::/../other"], [V2], **{"cpu.max": "100000 100000"}))
 
     assert cgroup.cpu_quota() == 1.0

@@ -26,7 +26,7 @@ ALLOCATOR = {
 
 
 class Program:
-    """What an agent writes, by a real outlet in this process; its events on a clock of their own, in ms."""
+    """What an agent writes, through a real outlet in this process. Its events have their own clock, in ms."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -38,15 +38,15 @@ class Program:
 
     def write(self, kind, ms, *values):
         begin, self.now = self.now, self.now + ms
-        # all in the thread 0, so in one lane
+        # all in one thread, so in one lane
         self.outlet.write(MAIN, kind, self.origin + begin * MS, self.origin + self.now * MS, *values)
 
     def span(self, kind, begin, *values):
-        """From this ms until now."""
+        """Write an event that lasts from this ms until now."""
         self.outlet.write(MAIN, kind, self.origin + begin * MS, self.origin + self.now * MS, *values)
 
     def step(self, loader=1):
-        """10 ms."""
+        """Write the events of a step of 10 ms."""
         self.write(ring.FETCH, 1, loader, -1)
         self.write(ring.FORWARD, 2, 1, 1, 1)
         self.write(ring.BACKWARD, 4)
@@ -83,7 +83,7 @@ def of(cls, rows):
 # ---- rows ----
 
 
-def test_steps_come_as_they_end(program):
+def test_steps_are_returned_as_they_end(program):
     source = program.source()
     assert source.rows() == []
     program.step()
@@ -99,8 +99,8 @@ def test_steps_come_as_they_end(program):
 
 
 @pytest.mark.parametrize("device", ["xpu:0", "mps:0", "hpu:0", "xla:0"])
-def test_phases_on_an_accelerator_without_marks_are_not_the_hosts(program, device):
-    """The host's times are times of launching."""
+def test_phases_are_unknown_on_accelerators_without_marks(program, device):
+    """The host's times are launch times."""
     source = program.source()
     program.say(line("model", id=1, name="Net", devices={device: 10, "cpu": 1}))
     for _ in range(3):
@@ -110,7 +110,7 @@ def test_phases_on_an_accelerator_without_marks_are_not_the_hosts(program, devic
     assert {name: getattr(step, name) for name in PHASES} == dict.fromkeys(PHASES)
 
 
-def test_once_marks_are_given_up_phases_are_not_the_hosts(program):
+def test_phases_are_unknown_once_gpu_marks_are_abandoned(program):
     source = program.source()
     program.say(line("problem", source="cuda_events", message="SeveralGpus: the model lies on cuda:0, cuda:1"))
     for _ in range(3):
@@ -120,7 +120,7 @@ def test_once_marks_are_given_up_phases_are_not_the_hosts(program):
     assert [problem.source for problem in of(Problem, rows)] == ["cuda_events"]
 
 
-def test_phases_of_a_model_on_the_cpu_are_the_hosts(program):
+def test_phases_of_cpu_model_are_host_times(program):
     source = program.source()
     program.say(line("model", id=1, name="Net", devices={"cpu": 1, "meta": 1}))
     for _ in range(3):
@@ -128,7 +128,7 @@ def test_phases_of_a_model_on_the_cpu_are_the_hosts(program):
     assert of(Step, source.rows())[-1].forward == pytest.approx(0.002)
 
 
-def test_batches_are_told_singly(program):
+def test_each_batch_is_its_own_row(program):
     source = program.source()
     program.now = 7
     program.write(ring.BATCH, 20, 3, 5 * MS, 2 * MS, 32, 64)
@@ -144,8 +144,8 @@ def loaders(rows):
     return [batch.loader for batch in of(Batch, rows)]
 
 
-def test_a_batch_made_in_the_training_process_is_of_the_loader_that_fetched_it(program):
-    """Its maker does not know for whom; the fetch around it is written after it, and may be read later."""
+def test_batch_made_in_training_process_gets_loader_of_its_fetch(program):
+    """The batch does not name its loader; the surrounding fetch is written after it, and may be read later."""
     source = program.source()
     program.step()
     program.now += 1
@@ -171,8 +171,8 @@ def test_a_loader_that_reads_from_another_has_batches_of_its_own(program):
     assert loaders(source.rows()) == [2, 1, 2, 1]
 
 
-def test_a_batch_that_no_fetch_has_asked_for_is_told_without_a_loader(program):
-    """By a thread of the program's own, say; or the program was killed before the fetch was over."""
+def test_batch_without_a_fetch_has_no_loader(program):
+    """For example, another thread of the program made it, or the program was killed before the fetch ended."""
     source = program.source()
     program.write(ring.BATCH, 3, 0, 0, 0, 4, -1)
     program.step()
@@ -182,8 +182,8 @@ def test_a_batch_that_no_fetch_has_asked_for_is_told_without_a_loader(program):
     assert loaders(source.rows(final=True)) == [0]
 
 
-def test_batches_of_a_worker_that_does_not_know_its_loader_do_not_wait_for_a_fetch(program):
-    """It was spawned."""
+def test_worker_batches_without_a_loader_do_not_wait_for_a_fetch(program):
+    """The worker was spawned."""
     source = program.source()
     program.outlet.fact("process", {"role": "worker", "worker_id": 0})
     program.write(ring.BATCH, 3, 0, 0, 0, 4, -1)
@@ -191,7 +191,7 @@ def test_batches_of_a_worker_that_does_not_know_its_loader_do_not_wait_for_a_fet
 
 
 class Loader:
-    """A DataLoader that starts its workers anew every epoch, each of which makes one batch of 20 ms."""
+    """A DataLoader that starts new workers every epoch; each worker makes one batch of 20 ms."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -210,7 +210,7 @@ class Loader:
             outlets.append(outlet)
             (path,) = [path for path in self.folder.glob("*.ring") if path.name not in self.named()]
             self.pid += 1
-            with path.open("r+b") as file:  # all are written by this process
+            with path.open("r+b") as file:  # this process writes all rings
                 file.seek(16)
                 file.write(self.pid.to_bytes(4, "little"))
             self.drain.look()
@@ -224,7 +224,7 @@ class Loader:
         return {f"{name}.ring" for name in self.drain.sources}
 
 
-def test_passes_without_end_after_a_step_are_told_for_what_they_are(program, monkeypatch):
+def test_endless_passes_after_a_step_are_reported_as_left_out(program, monkeypatch):
     monkeypatch.setattr("profiler.recorder.steps.MOST_OPEN", 50)
     source = program.source()
     for _ in range(3):
@@ -236,7 +236,7 @@ def test_passes_without_end_after_a_step_are_told_for_what_they_are(program, mon
     assert "2" in problem.message
 
 
-def test_workers_that_are_started_anew_every_epoch_do_not_fill_the_store(tmp_path, monkeypatch):
+def test_workers_restarted_each_epoch_do_not_fill_the_store(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MOST_WORKERS", 6)
     loader = Loader(tmp_path)
     processes, batches, facts, problems = {}, [], [], []
@@ -254,7 +254,7 @@ def test_workers_that_are_started_anew_every_epoch_do_not_fill_the_store(tmp_pat
     assert sum(sketch.count for sketch in sketches) == 40
 
 
-def test_a_process_has_no_row_before_it_says_what_it_is(program):
+def test_process_has_no_row_before_its_role_is_known(program):
     source = program.source()
     source.rows()
     assert not source.introduced
@@ -272,7 +272,7 @@ def test_steps_without_a_tag_are_sketched(program):
     assert source.sketches["backward"].quantile(0.5) == pytest.approx(0.004, rel=0.02)
 
 
-def test_times_of_the_gpu_take_the_place_of_the_hosts(program):
+def test_gpu_times_replace_host_times(program):
     source = program.source()
     for _ in range(3):
         program.now += 1
@@ -302,7 +302,7 @@ def test_facts_become_rows(program):
     assert problem.message.endswith(" (gone).")
 
 
-def test_the_process_is_what_it_says_of_itself(program):
+def test_process_row_comes_from_its_process_fact(program):
     source = program.source()
     assert (source.process.pid, source.process.parent) == (os.getpid(), os.getppid())
     program.outlet.fact("process", {"role": "worker", "worker_id": 2, "rank": 3, "torch": "2.13", "unknown": 1})
@@ -311,7 +311,7 @@ def test_the_process_is_what_it_says_of_itself(program):
     assert source.process.torch == "2.13"
 
 
-def test_a_window_is_kept_for_the_end(program):
+def test_window_is_stored_for_parsing_at_the_end(program):
     source = program.source()
     program.outlet.fact("window", {"path": "a.json", "steps": 3, "start_ns": 5, "cost_s": 0.25})
     (fact,) = source.rows()
@@ -320,7 +320,7 @@ def test_a_window_is_kept_for_the_end(program):
     assert source.process.windows == 0.25
 
 
-def test_its_cost_and_its_losses_are_the_processes(program):
+def test_process_row_has_overhead_and_lost_events(program):
     source = program.source()
     program.outlet.measured_ns, program.outlet.windows_ns = 30_000_000, 20_000_000
     program.outlet.publish()
@@ -338,7 +338,7 @@ def test_its_cost_and_its_losses_are_the_processes(program):
     assert source.process.events + source.process.events_lost == source.cursor
 
 
-def test_the_end_is_noticed(program):
+def test_end_of_process_is_detected(program):
     source = program.source()
     source.rows()
     assert (source.ended, source.failed) == (False, False)
@@ -346,12 +346,12 @@ def test_the_end_is_noticed(program):
     rows = source.rows()
     assert (source.ended, source.failed) == (True, True)
 
-    another = program.source()  # whose recorder was killed after it had read the end
+    another = program.source()  # after its recorder was killed having read the end
     another.resume(Tables(facts=tuple(of(Fact, rows))))
     assert (another.ended, another.failed) == (True, True)
 
 
-def test_loaders_and_flags_are_completed_by_what_the_steps_show(program):
+def test_loader_and_flag_facts_are_completed_from_steps(program):
     source = program.source()
     for number in (1, 2, 3):
         program.outlet.fact("loader", {"id": number})
@@ -370,7 +370,7 @@ def test_loaders_and_flags_are_completed_by_what_the_steps_show(program):
     assert flags.body == {"autocast": False, "evaluation_grad": True}
 
 
-def test_without_boundaries_it_says_what_to_do_once(program, monkeypatch):
+def test_missing_step_boundaries_are_reported_once_with_remedy(program, monkeypatch):
     monkeypatch.setattr("profiler.recorder.steps.MOST_OPEN", 50)
     monkeypatch.setattr("profiler.recorder.steps.MOST_BEFORE", 50)
     source = program.source()
@@ -383,7 +383,7 @@ def test_without_boundaries_it_says_what_to_do_once(program, monkeypatch):
     assert "profiler.step()" in problem.message
 
 
-def test_what_follows_a_hole_is_read_in_the_end(program):
+def test_records_after_a_missing_one_are_read_at_the_end(program):
     source = program.source()
     program.step()
     next(program.outlet._ring._sequence)  # Ctrl-C between taking a number and writing the record
@@ -392,10 +392,10 @@ def test_what_follows_a_hole_is_read_in_the_end(program):
     assert source.process.events_lost == 1
 
 
-# ---- going on ----
+# ---- resuming ----
 
 
-def test_nothing_comes_twice_and_nothing_is_left_out_for_one_who_goes_on(program):
+def test_resumed_reader_repeats_and_skips_nothing(program):
     source = program.source()
     program.outlet.fact("model", {"id": 1})
     program.write(ring.BATCH, 1, 1)
@@ -422,13 +422,13 @@ def test_a_line_that_is_half_written_is_read_next_time(program):
         assert row.body == {"id": 1, "name": "Nét"}
 
 
-def test_without_a_facts_file_events_are_read_all_the_same(program):
+def test_events_are_read_without_a_facts_file(program):
     program.facts.unlink()
     program.step()
     assert len(of(Step, program.source().rows(final=True))) == 1
 
 
-def test_removing_leaves_nothing(program, tmp_path):
+def test_removing_a_source_deletes_its_files(program, tmp_path):
     source = program.source()
     source.rows(final=True)
     source.remove()
@@ -436,7 +436,7 @@ def test_removing_leaves_nothing(program, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# ---- what is no fact ----
+# ---- invalid facts ----
 
 GOOD = line("model", id=77)
 
@@ -472,7 +472,7 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize("garbage", GARBAGE, ids=range(len(GARBAGE)))
-def test_what_is_no_fact_is_passed_over(program, garbage):
+def test_invalid_facts_are_skipped(program, garbage):
     source = program.source()
     program.say(garbage, GOOD)
     rows = source.rows()
@@ -492,7 +492,7 @@ def test_a_line_without_an_end_does_not_fill_the_memory(program):
 
 @pytest.mark.parametrize("value", ["banana", None, 2**63, -1.5, [1], {"a": 1}, True, float("nan")])
 @pytest.mark.parametrize("field", ["role", "rank", "world_size"])
-def test_of_a_process_only_what_fits_is_taken(program, field, value):
+def test_invalid_process_fields_keep_their_defaults(program, field, value):
     source = program.source()
     program.say(line("process", **{"torch": "2.13", field: value}))
     source.rows()
@@ -519,8 +519,8 @@ FACTS = st.builds(
 
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(facts=st.lists(FACTS, min_size=1, max_size=8), damage=st.none() | st.tuples(st.floats(0, 0.999), st.binary()))
-def test_whatever_the_facts_say_it_can_be_stored(tmp_path_factory, facts, damage):
-    """The recording goes on, and what was taken for a fact fits into the store."""
+def test_arbitrary_facts_can_be_stored(tmp_path_factory, facts, damage):
+    """The recording continues, and whatever was accepted as a fact fits into the store."""
     folder = tmp_path_factory.mktemp("run")
     program = Program(folder)
     try:
@@ -583,12 +583,12 @@ def test_damaged_files_are_refused_or_read(tmp_path_factory, flips, cut):
 # ---- the folder ----
 
 
-def test_rings_are_taken_up_as_they_appear_and_what_is_none_is_refused_once(tmp_path):
+def test_new_rings_are_opened_and_invalid_ones_reported_once(tmp_path):
     drain = Drain(tmp_path, 0, lambda name: 0)
     drain.look()
     assert drain.sources == {}
     (tmp_path / "1-1.ring").write_bytes(b"no ring")
-    (tmp_path / "2-2.ring").write_bytes(b"")  # to be looked at again
+    (tmp_path / "2-2.ring").write_bytes(b"")  # checked again later
     outlet = Outlet(str(tmp_path), worker=True)
     for _ in range(2):
         drain.look()
@@ -598,7 +598,7 @@ def test_rings_are_taken_up_as_they_appear_and_what_is_none_is_refused_once(tmp_
     outlet.publish()
 
 
-def test_an_earlier_recorders_cursors_are_gone_on_from(tmp_path):
+def test_reading_resumes_at_cursors_of_earlier_recorder(tmp_path):
     outlet = Outlet(str(tmp_path), worker=True)
     outlet.fact("model", {"id": 1})
     (path,) = tmp_path.glob("*.ring")

@@ -1,4 +1,4 @@
-"""Who may write into a run folder: recorders of one job together, of others never."""
+"""Who may write into a run folder: recorders of the same job, never those of another job."""
 
 import json
 import os
@@ -22,14 +22,14 @@ HERE = (os.getpid(), place.started(os.getpid()))
 
 
 def record(seat, job, *, end=False):
-    """As a recorder does, up to its end if so."""
+    """Write as a recorder does; with `end`, until it has ended."""
     Writer(seat.folder, seat.part or job.host).close()
     if end:
         place.remove_note(seat.folder, seat.part)
 
 
 def elsewhere(folder, part="", **changes):
-    """A recorder on another machine, whose process number means nothing here."""
+    """Turn the note into one of a recorder on another machine, whose PID is meaningless here."""
     note = next(note for note in place.notes(folder) if note.part == part)
     place.write_note(folder, replace(note, where="another boot", recorder=1, recorder_started=0.0, **changes))
 
@@ -50,14 +50,14 @@ def test_nodes_of_a_job_share_a_folder(tmp_path):
     assert place.is_shared(out)
 
 
-def test_a_folder_of_another_user_is_spoken_of(tmp_path, monkeypatch):
+def test_folder_of_another_user_gives_notice(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert place.join(None, "train.py", None).notice is None
     monkeypatch.setattr("profiler.private.is_ours", lambda folder: False)
     assert place.DEFAULT in place.join(None, "train.py", None).notice
 
 
-def test_launchers_that_tell_no_node_rank_are_counted(tmp_path):
+def test_nodes_without_a_node_rank_are_numbered(tmp_path):
     job = Job("j", "host", "node")
     assert [place.join(tmp_path / "run", "train.py", job).part for _ in range(2)] == ["host-node", "host-node-2"]
 
@@ -69,7 +69,7 @@ def test_a_node_that_ends_early_does_not_lose_its_recording(tmp_path):
     assert names(tmp_path / "run") == ["run-host-node0.db", "run-host-node1.db"]
 
 
-def test_the_same_job_once_more_replaces_all_of_the_earlier_run(tmp_path):
+def test_restarted_job_replaces_the_whole_earlier_run(tmp_path):
     out = tmp_path / "run"
     for job in NODES:
         record(place.join(out, "train.py", job), job, end=True)
@@ -82,7 +82,7 @@ def test_the_same_job_once_more_replaces_all_of_the_earlier_run(tmp_path):
     assert names(out) == ["run-host-node1.db"]
 
 
-def test_by_the_name_of_a_start_nothing_is_replaced(tmp_path, monkeypatch):
+def test_restart_with_scheduler_job_name_replaces_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     jobs = [replace(job, start="slurm-77") for job in NODES]
     found = []
@@ -95,7 +95,7 @@ def test_by_the_name_of_a_start_nothing_is_replaced(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("other", [Job("k", "host", "node1"), Job("k", "host"), None])
-def test_another_job_goes_elsewhere(tmp_path, other):
+def test_another_job_gets_its_own_folder(tmp_path, other):
     out = tmp_path / "run"
     place.join(out, "train.py", NODES[0])
     seat = place.join(out, "train.py", other)
@@ -105,7 +105,7 @@ def test_another_job_goes_elsewhere(tmp_path, other):
     assert str(seat.folder) in seat.notice
 
 
-def test_one_command_twice_on_a_machine_is_two_runs_and_on_two_machines_one(tmp_path):
+def test_same_command_is_two_runs_on_one_host_but_one_run_on_two_hosts(tmp_path):
     job = Job("j", "host")
     out = tmp_path / "run"
     assert place.join(out, "train.py", job) == place.Seat(out)
@@ -115,7 +115,7 @@ def test_one_command_twice_on_a_machine_is_two_runs_and_on_two_machines_one(tmp_
     assert place.join(out, "train.py", replace(job, host="second")) == place.Seat(out, "second")
 
 
-def test_a_recorder_on_another_machine_lives_while_it_gives_a_sign(tmp_path):
+def test_remote_recorder_counts_as_running_while_its_heartbeat_is_fresh(tmp_path):
     out = tmp_path / "run"
     place.join(out, "train.py", NODES[0])
     elsewhere(out, "host-node0")
@@ -129,7 +129,7 @@ def test_a_recorder_on_another_machine_lives_while_it_gives_a_sign(tmp_path):
     assert place.is_running(out)
 
 
-def test_one_turn_after_the_other(tmp_path):
+def test_only_one_holder_has_the_lock_at_a_time(tmp_path):
     with place.turn(tmp_path, "reporting", patience=0.0) as first, place.turn(tmp_path, "reporting", 0.0) as second:
         assert (first, second) == (True, False)
     with place.turn(tmp_path, "reporting", patience=0.0) as again:
@@ -151,7 +151,7 @@ with turn(Path(sys.argv[1]), "reporting", 0.0) as ours:
 
 
 @pytest.mark.process
-def test_the_turn_of_a_process_that_was_killed_is_free_at_once(tmp_path):
+def test_lock_of_killed_process_is_free_at_once(tmp_path):
     command = [sys.executable, "-c", HOLDS, tmp_path]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as holder:
         assert holder.stdout.readline() == b"True\n"
@@ -164,7 +164,7 @@ def test_the_turn_of_a_process_that_was_killed_is_free_at_once(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_turn_of_a_process_on_another_machine_ends_by_its_age(tmp_path):
+def test_lock_of_process_on_another_machine_expires_by_age(tmp_path):
     with place.turn(tmp_path, "reporting", patience=0.0):
         (mark,) = (tmp_path / ".reporting").iterdir()
         mark.write_text(json.dumps(["another boot", 1, 0.0]))
@@ -176,7 +176,7 @@ def test_the_turn_of_a_process_on_another_machine_ends_by_its_age(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1, 2, 3]", "[" * 100_000])
-def test_a_mark_that_cannot_be_read_ends_a_turn_by_its_age(tmp_path, text):
+def test_lock_with_unreadable_mark_is_still_held(tmp_path, text):
     with place.turn(tmp_path, "reporting", patience=0.0):
         (mark,) = (tmp_path / ".reporting").iterdir()
         mark.write_text(text)
@@ -184,7 +184,7 @@ def test_a_mark_that_cannot_be_read_ends_a_turn_by_its_age(tmp_path, text):
             assert not ours
 
 
-def test_of_many_that_wait_for_a_killed_one_each_has_its_turn_alone(tmp_path):
+def test_waiters_for_a_killed_holder_get_the_lock_one_at_a_time(tmp_path):
     left = tmp_path / ".reporting"
     left.mkdir()
     (left / "left").write_text(json.dumps([place.here(), HERE[0], HERE[1] - 1.0]))
@@ -206,7 +206,7 @@ def test_of_many_that_wait_for_a_killed_one_each_has_its_turn_alone(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_recorded_leaves_nothing(tmp_path):
+def test_folder_is_removed_if_nothing_was_recorded(tmp_path):
     seat = place.join(tmp_path / "run", "train.py", NODES[0])
     place.leave(seat, place.make_rings(seat.folder, seat.part))
     assert not (tmp_path / "run").exists()
@@ -220,7 +220,7 @@ def holding(folder):
 
 
 def recorded(folder, outcome):
-    """A run that ended so, with a report and a window."""
+    """Make a run with this outcome, a report and a window; return its seat."""
     seat = place.join(folder, "train.py", JOB)
     writer = Writer(folder, JOB.host)
     writer.add(replace(new_run(("train.py",), 0, 0.01), outcome=outcome))
@@ -232,14 +232,14 @@ def recorded(folder, outcome):
     return seat
 
 
-def test_what_the_user_has_in_a_run_folder_outlives_the_next_runs(tmp_path):
+def test_user_files_in_run_folder_survive_later_runs(tmp_path):
     out = tmp_path / "run"
     recorded(out, "completed")
     theirs = {
         "result.json": "theirs",
         "windows/w.npy": "theirs",
         "windows/theirs.json": "theirs",
-        "report.md": "ours, with a note",  # so it is theirs by now
+        "report.md": "ours, with a note",  # changed, so it is now theirs
         "run-of-cards.db-wal": "theirs",
         "job": "theirs",
         "recording of a song.json": "theirs",
@@ -256,7 +256,7 @@ def test_what_the_user_has_in_a_run_folder_outlives_the_next_runs(tmp_path):
     assert {str(path.relative_to(out)): path.read_text() for path in left} == theirs
 
 
-def test_the_script_of_an_overwritten_recording_is_known_before_the_next_starts(tmp_path):
+def test_warning_names_the_script_of_the_recording_to_be_replaced(tmp_path):
     out = tmp_path / "run"
     first = place.join(out, "train.py", JOB)
     writer = Writer(out, JOB.host)
@@ -271,7 +271,7 @@ def test_the_script_of_an_overwritten_recording_is_known_before_the_next_starts(
 @pytest.mark.parametrize(
     ("before", "completed", "kept"), [("completed", False, True), ("completed", True, False), ("failed", False, False)]
 )
-def test_a_good_recording_is_not_replaced_by_one_that_failed(tmp_path, before, completed, kept):
+def test_completed_recording_is_kept_if_the_next_fails(tmp_path, before, completed, kept):
     out = tmp_path / "run"
     recorded(out, before)
     seat = place.join(out, "train.py", JOB)
@@ -287,7 +287,7 @@ def test_a_good_recording_is_not_replaced_by_one_that_failed(tmp_path, before, c
     }
 
 
-def test_where_nothing_is_recorded_the_earlier_recording_comes_back(tmp_path):
+def test_earlier_recording_is_restored_if_nothing_is_recorded(tmp_path):
     out = tmp_path / "run"
     recorded(out, "completed")
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
@@ -298,7 +298,7 @@ def test_where_nothing_is_recorded_the_earlier_recording_comes_back(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["recording.json", "windows"])
-def test_a_folder_in_which_a_name_of_ours_is_taken_is_left_alone(tmp_path, name):
+def test_folder_with_a_conflicting_file_name_is_not_used(tmp_path, name):
     out = tmp_path / "mine"
     recorded(out, "completed")
     (out / "windows" / "window-1-1.json").unlink()
@@ -307,14 +307,14 @@ def test_a_folder_in_which_a_name_of_ours_is_taken_is_left_alone(tmp_path, name)
     assert place.join(out, "train.py", JOB).folder == tmp_path / "mine-2"
 
 
-def test_a_file_that_took_the_notes_place_stays(tmp_path):
+def test_user_file_named_like_the_note_is_not_removed(tmp_path):
     place.join(tmp_path / "run", "train.py", JOB)
     (tmp_path / "run" / "recording.json").write_text('{"song": 1}')
     place.remove_note(tmp_path / "run")
     assert holding(tmp_path / "run") == {"recording.json": '{"song": 1}'}
 
 
-def test_a_file_of_ours_never_takes_the_place_of_another(tmp_path):
+def test_written_files_never_overwrite_user_files(tmp_path):
     (tmp_path / "result.json").write_text("theirs")
     for text in ("first", "second"):
         written = ours.free(tmp_path, "result.json")
@@ -331,6 +331,6 @@ def test_a_file_of_ours_never_takes_the_place_of_another(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "[" * 100_000, '{"../result.json": "x", "a": 1}'])
-def test_a_list_of_somebody_elses_lists_nothing(tmp_path, text):
+def test_invalid_file_list_lists_nothing(tmp_path, text):
     (tmp_path / ours.LIST).write_text(text)
     assert ours.unchanged(tmp_path) == []

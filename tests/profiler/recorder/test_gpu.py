@@ -39,7 +39,7 @@ def only(sampler, time=0.0, pids=()):
 
 
 def second(sampler):
-    """A row that is not too soon after the sampler was opened to have counters."""
+    """Return the second row: the first is too soon after the sampler was opened to have counters."""
     only(sampler, time=0.0)
     return only(sampler, time=0.2)
 
@@ -61,7 +61,7 @@ def second(sampler):
         ("NoDevFiles", []),
     ],
 )
-def test_visible_gpus_are_chosen_as_cuda_does(visible, chosen):
+def test_visible_gpus_are_chosen_like_cuda_does(visible, chosen):
     assert choose(visible, GPUS, MIGS) == chosen
 
 
@@ -87,7 +87,7 @@ def test_a_gpu_is_described(opened):
     assert gpu.gpm is False
 
 
-def test_a_sample_has_the_units_of_the_schema(opened):
+def test_sample_uses_schema_units(opened):
     sampler = opened(
         utilization=75,
         used=5e9,
@@ -116,14 +116,14 @@ def test_a_sample_has_the_units_of_the_schema(opened):
     assert sampler.problems == []
 
 
-def test_every_visible_gpu_is_sampled_each_as_itself(opened):
+def test_each_visible_gpu_is_sampled_under_its_own_index(opened):
     sampler = opened("1,0", gpus=2, **{"0.power": 1000, "1.power": 2000})
 
     assert [gpu.index for gpu in sampler.gpus] == [1, 0]
     assert {row.gpu: row.power for row in sampler.sample(0.0, ())} == {0: 1.0, 1: 2.0}
 
 
-def test_values_are_read_anew_at_every_sample(opened, nvml):
+def test_values_are_read_again_for_each_sample(opened, nvml):
     sampler = opened(utilization=10)
     assert only(sampler).utilization == 0.1
 
@@ -145,7 +145,7 @@ READ_BY = {
 
 
 @pytest.mark.parametrize("field", READ_BY)
-def test_what_is_not_supported_is_none_and_not_asked_again(opened, nvml, monkeypatch, field):
+def test_unsupported_field_is_none_and_not_queried_again(opened, nvml, monkeypatch, field):
     for period in ("POWER_PERIOD", "SLOW_PERIOD"):
         monkeypatch.setattr(gpu_module, period, 0.0)
     sampler = opened()
@@ -180,7 +180,7 @@ def test_one_clock_may_be_missing_without_the_other(opened, nvml, monkeypatch):
     assert (row.sm_clock, row.memory_clock) == (1500, None)
 
 
-def test_a_passing_error_costs_one_sample(opened, nvml):
+def test_transient_error_affects_one_sample(opened, nvml):
     sampler = opened(power=1000)
     nvml.says(**{"power": 1000, "fail.nvmlDeviceGetPowerUsage": NOT_READY})
     assert only(sampler).power is None
@@ -190,7 +190,7 @@ def test_a_passing_error_costs_one_sample(opened, nvml):
     assert only(sampler, time=gpu_module.POWER_PERIOD).power == 1.0
 
 
-def test_slow_readings_are_taken_less_often_and_kept_meanwhile(opened, nvml):
+def test_slow_readings_are_cached_between_queries(opened, nvml):
     sampler = opened(power=1000)
     before = nvml.calls
     rows = [only(sampler, time=tick / 10, pids={41}) for tick in range(40)]
@@ -211,7 +211,7 @@ def test_slow_readings_are_taken_less_often_and_kept_meanwhile(opened, nvml):
     }
 
 
-def test_memory_of_a_new_process_is_not_waited_for(opened, nvml):
+def test_new_process_memory_is_queried_at_once(opened, nvml):
     sampler = opened()
     only(sampler, pids={41})
     before = len(nvml.calls)
@@ -221,13 +221,13 @@ def test_memory_of_a_new_process_is_not_waited_for(opened, nvml):
     assert nvml.calls[before:].count("nvmlDeviceGetComputeRunningProcesses_v3 0") == 1
 
 
-def test_one_gpu_refusing_does_not_silence_the_other(opened):
+def test_unsupported_field_on_one_gpu_does_not_affect_the_other(opened):
     sampler = opened(gpus=2, **{"power": 1000, "0.fail.nvmlDeviceGetPowerUsage": NOT_SUPPORTED})
 
     assert [row.power for row in sampler.sample(0.0, ())] == [None, 1.0]
 
 
-def test_missing_permission_is_told_once_a_gpu(opened):
+def test_missing_permission_is_reported_once_per_gpu(opened):
     refused = {f"fail.{name}": NO_PERMISSION for name in ("nvmlDeviceGetPowerUsage", "nvmlDeviceGetTemperature")}
     sampler = opened(**refused)
 
@@ -255,7 +255,7 @@ def test_clock_reasons_fall_back_to_their_old_name(nvml, without):
 
 
 @pytest.mark.process
-def test_an_old_driver_lacks_fields_only(nvml, without):
+def test_old_driver_only_lacks_fields(nvml, without):
     without("nvmlDeviceGetTotalEnergyConsumption", "nvmlGpmQueryDeviceSupport", "nvmlDeviceGetMigMode")
     nvml.says(power=1000, energy=5)
     sampler = GpuSampler()
@@ -266,7 +266,7 @@ def test_an_old_driver_lacks_fields_only(nvml, without):
     assert (sampler.gpus[0].mig, sampler.gpus[0].gpm) == (None, False)
 
 
-def test_a_lost_gpu_is_told_and_left_alone(opened, nvml):
+def test_lost_gpu_is_reported_and_no_longer_sampled(opened, nvml):
     sampler = opened(gpus=2)
     nvml.says(**{"gpus": 2, "0.fail.nvmlDeviceGetMemoryInfo": GPU_IS_LOST})
     sampler.sample(7.0, ())
@@ -277,7 +277,7 @@ def test_a_lost_gpu_is_told_and_left_alone(opened, nvml):
     assert "Xid" in problem.message
 
 
-def test_process_memory_is_that_of_the_run(opened):
+def test_process_memory_sums_the_processes_of_the_run(opened):
     sampler = opened(**{"0.process": ["41 1000", "42 500", "99 7"]})
     assert only(sampler, pids={41, 42, 43}).process_memory == 1500
 
@@ -287,17 +287,17 @@ def test_process_memory_is_zero_before_the_run_uses_the_gpu(opened, monkeypatch)
     assert only(opened(**{"0.process": "99 7"}), pids={41}).process_memory == 0
 
 
-def test_process_memory_is_unknown_where_pids_are_not_those_of_the_driver(opened, monkeypatch):
+def test_process_memory_is_unknown_in_a_pid_namespace(opened, monkeypatch):
     monkeypatch.setattr(gpu_module, "_in_pid_namespace", lambda: True)
     assert only(opened(**{"0.process": "99 7"}), pids={41}).process_memory is None
 
 
-def test_process_memory_is_unknown_when_nvml_does_not_tell_it(opened):
+def test_process_memory_is_unknown_if_nvml_omits_it(opened):
     sampler = opened(**{"0.process": ["41 18446744073709551615", "42 500"]})
     assert only(sampler, pids={41, 42}).process_memory is None
 
 
-def test_counters_are_shares(opened):
+def test_counters_are_fractions(opened):
     sampler = opened(**GPM)
     assert sampler.gpus[0].gpm is True
 
@@ -325,7 +325,7 @@ def test_one_counter_may_be_missing(opened):
 
 
 @pytest.mark.parametrize("visible", [None, "MIG-0"])
-def test_counter_samples_are_given_back(opened, nvml, visible):
+def test_counter_samples_are_freed(opened, nvml, visible):
     sampler = opened(visible, **GPM, **{"0.mig": 1})
     second(sampler)
     sampler.close()
@@ -337,7 +337,7 @@ def test_counter_samples_are_given_back(opened, nvml, visible):
     assert sampler.sample(1.0, ()) == []
 
 
-def test_counters_that_are_refused_from_the_start(opened, nvml):
+def test_counters_refused_at_start_are_reported(opened, nvml):
     sampler = opened(**GPM, **{"fail.nvmlGpmSampleGet": NO_PERMISSION, "utilization": 50})
 
     assert sampler.gpus[0].gpm is False
@@ -347,7 +347,7 @@ def test_counters_that_are_refused_from_the_start(opened, nvml):
     assert nvml.calls.count("nvmlGpmSampleFree 0") == 2
 
 
-def test_counters_that_are_refused_later(opened, nvml):
+def test_counters_refused_later_are_reported_once(opened, nvml):
     sampler = opened(**GPM)
     only(sampler)
     nvml.says(**GPM, **{"fail.nvmlGpmSampleGet": NO_PERMISSION, "utilization": 50})
@@ -358,7 +358,7 @@ def test_counters_that_are_refused_later(opened, nvml):
     assert nvml.calls.count("nvmlGpmSampleFree 0") == 2
 
 
-def test_counters_go_on_after_a_passing_error(opened, nvml):
+def test_counters_continue_after_a_transient_error(opened, nvml):
     sampler = opened(**GPM)
     only(sampler)
     nvml.says(**GPM, **{"fail.nvmlGpmSampleGet": NOT_READY})
@@ -370,7 +370,7 @@ def test_counters_go_on_after_a_passing_error(opened, nvml):
     assert sampler.problems == []
 
 
-def test_a_mig_device_has_its_own_memory_and_counters_and_the_power_of_its_board(opened, nvml):
+def test_mig_device_has_own_memory_and_counters_but_board_power(opened, nvml):
     sampler = opened("MIG-0", **GPM, **{"0.mig": 1, "memory": 80e9, "mig.memory": 10e9, "power": 5000})
 
     (gpu,) = sampler.gpus
@@ -384,7 +384,7 @@ def test_a_mig_device_has_its_own_memory_and_counters_and_the_power_of_its_board
     assert "nvmlGpmSampleGet 0" not in nvml.calls
 
 
-def test_all_are_sampled_where_an_index_may_mean_another_gpu_to_cuda(opened):
+def test_all_gpus_are_sampled_if_cuda_index_is_ambiguous(opened):
     def sampled(visible, order=None, other="Large"):
         values = {"gpus": 2, "0.name": "Small", "1.name": other}
         return [gpu.index for gpu in opened(visible, order, **values).gpus]
@@ -405,7 +405,7 @@ def test_hidden_gpus_are_not_measured(opened, nvml, visible):
     assert nvml.calls == []
 
 
-def test_a_gpu_that_is_not_there_is_told(opened, nvml):
+def test_nonexistent_visible_gpu_is_reported(opened, nvml):
     sampler = opened("3", gpus=2)
 
     assert sampler.gpus == ()
@@ -413,7 +413,7 @@ def test_a_gpu_that_is_not_there_is_told(opened, nvml):
     assert "nvmlShutdown 0" in nvml.calls
 
 
-def test_a_gpu_that_cannot_be_opened_leaves_the_others(opened):
+def test_gpu_that_cannot_be_opened_is_reported_and_others_sampled(opened):
     sampler = opened(gpus=2, **{"0.fail.nvmlDeviceGetHandleByIndex_v2": NO_PERMISSION})
 
     assert [gpu.index for gpu in sampler.gpus] == [1]
@@ -422,7 +422,7 @@ def test_a_gpu_that_cannot_be_opened_leaves_the_others(opened):
 
 
 @pytest.mark.parametrize(("error", "remedy"), [(9, "modprobe"), (18, "restart the machine"), (999, "nvidia-smi")])
-def test_a_driver_whose_nvml_fails_is_told_with_a_remedy(opened, error, remedy):
+def test_failing_nvml_is_reported_with_remedy(opened, error, remedy):
     sampler = opened(**{"fail.nvmlInitWithFlags": error})
 
     assert sampler.gpus == ()
@@ -441,11 +441,11 @@ def without_library(monkeypatch, traces):
     return problem
 
 
-def test_no_driver_is_normal_on_a_cpu_machine(monkeypatch):
+def test_missing_driver_is_expected_on_a_cpu_machine(monkeypatch):
     assert without_library(monkeypatch, ()).code == "no-driver"
 
 
-def test_a_driver_without_its_library_is_not_normal(monkeypatch, tmp_path):
+def test_driver_without_its_library_is_reported(monkeypatch, tmp_path):
     problem = without_library(monkeypatch, (str(tmp_path),))
     assert problem.code == "driver-fails"
     assert "NVIDIA_DRIVER_CAPABILITIES" in problem.message
@@ -469,7 +469,7 @@ def test_a_real_gpu_is_sampled():
         pytest.skip(sampler.problems[0].message)
     try:
         sampler.sample(0.0, [os.getpid()])
-        time.sleep(0.3)  # the counters' refresh
+        time.sleep(0.3)  # the counters' refresh period
         rows = sampler.sample(1.0, [os.getpid()])
     finally:
         sampler.close()

@@ -8,7 +8,7 @@ from profiler.schema import PHASES, TAG_CHECKPOINT, TAG_UNREACHED, Step
 
 ORIGIN = 1_000_000_000
 HOST = 0.010
-"""Of a step, s: the host runs ahead, so this is less than the GPU's."""
+"""Duration of a step on the host, in s. The host runs ahead, so the GPU's is longer."""
 
 
 def a_step(index, **fields):
@@ -34,13 +34,13 @@ def a_step(index, **fields):
 
 
 def a_mark(at, code, gpu_ns):
-    """Made by the host `at` seconds into the run."""
+    """Return a mark that the host made `at` seconds into the run."""
     ns = ORIGIN + round(at * 1e9)
     return ring.Event(ns, ns, gpu_ns, 0, 0, 0, ring.GPU, 0, code, 0)
 
 
 def marks(index, first=1_000_000):
-    """Those of a step: 8 ms for data, 10 forward, 20 backward, 5 in the optimizer, and 4 between them."""
+    """Return the marks of a step: 8 ms for data, 10 forward, 20 backward, 5 in the optimizer, and 4 between them."""
     begin = index * HOST
     codes = (
         (ring.MARK_FETCH_START, first),
@@ -56,7 +56,7 @@ def marks(index, first=1_000_000):
 
 
 ALL_REACHED = a_mark(1e6, ring.MARK_ALL_REACHED, -1)._replace(b=-1)
-"""What the agent says last, if it is so."""
+"""The agent's last mark, if the GPU reached all marks."""
 
 
 @pytest.fixture
@@ -64,14 +64,14 @@ def times():
     return GpuTimes(ORIGIN)
 
 
-def test_without_any_mark_steps_pass_at_once(times):
+def test_steps_pass_at_once_without_marks(times):
     steps = [a_step(0), a_step(1)]
     assert times.join(steps, []) == steps
     assert times.join([a_step(2)], []) == [a_step(2)]
     assert times.join([], [], final=True) == []
 
 
-def test_the_gpus_times_take_the_place_of_the_hosts(times):
+def test_gpu_times_replace_host_times(times):
     assert times.join([a_step(0)], marks(0)) == []
     (step,) = times.join([], marks(1))
     assert step.duration == pytest.approx(0.047)
@@ -81,18 +81,18 @@ def test_the_gpus_times_take_the_place_of_the_hosts(times):
     assert sum(getattr(step, phase) or 0 for phase in PHASES) == pytest.approx(step.duration)
 
 
-def test_time_for_data_is_split_as_the_host_saw_it(times):
+def test_data_time_is_split_in_host_proportions(times):
     (step,) = times.join([a_step(0)], marks(0), final=True)
     assert (step.data_wait, step.loader_overhead) == pytest.approx((0.002, 0.006))
     assert step.fetch_host == a_step(0).fetch_host
 
 
-def test_data_of_which_the_host_saw_nothing_is_overhead(times):
+def test_data_time_unseen_by_the_host_is_overhead(times):
     (step,) = times.join([a_step(0, data_wait=0.0, loader_overhead=0.0)], marks(0), final=True)
     assert (step.data_wait, step.loader_overhead) == pytest.approx((0, 0.008))
 
 
-def test_start_and_index_stay(times):
+def test_start_and_index_do_not_change(times):
     (step,) = times.join([a_step(3)], marks(3), final=True)
     assert (step.index, step.start, step.pid) == (3, 3 * HOST, 1)
 
@@ -102,17 +102,17 @@ def test_start_and_index_stay(times):
     [
         marks(0, first=-1),  # the first after a gap
         marks(0)[:-1],  # the end is missing
-        marks(1),  # another step's
+        marks(1),  # another step's marks
     ],
 )
-def test_a_step_that_is_not_covered_has_no_phases(times, these):
-    """The host's would be times of launching."""
+def test_step_without_all_its_marks_has_no_phases(times, these):
+    """The host's times would be launch times."""
     (step,) = times.join([a_step(0)], [*these, ALL_REACHED], final=True)
     assert [getattr(step, phase) for phase in PHASES] == [None] * len(PHASES)
     assert step == a_step(0, **dict.fromkeys(PHASES))
 
 
-def test_of_short_steps_those_between_two_measured_ones_have_the_shares_of_the_last(times):
+def test_unmeasured_short_step_gets_phase_shares_of_last_measured_step(times):
     measured, between = times.join([a_step(0), a_step(1)], [*marks(0), ALL_REACHED], final=True)
     assert between.duration == HOST
     assert between.forward == pytest.approx(HOST * measured.forward / measured.duration)
@@ -124,26 +124,26 @@ def test_of_short_steps_those_between_two_measured_ones_have_the_shares_of_the_l
     [
         {"forward": None, "backward": None, "optimizer": None},  # replayed as a CUDA graph
         {"micro_steps": 2.0},
-        dict.fromkeys(PHASES),  # given up since
+        dict.fromkeys(PHASES),  # marks have been given up since
     ],
 )
-def test_a_step_of_another_kind_has_not_the_shares_of_the_last(times, other):
+def test_step_of_another_kind_gets_no_phase_shares_of_last_step(times, other):
     steps = [a_step(0), a_step(1, **other), a_step(2)]
     last, step, alike = times.join(steps, [*marks(0), ALL_REACHED], final=True)
     assert step == a_step(1, **{**other, **dict.fromkeys(PHASES)})
     assert alike.forward == pytest.approx(HOST * last.forward / last.duration)
 
 
-def test_of_a_step_whose_phases_cannot_be_measured_only_the_duration_is_the_gpus(times):
-    """The marks come from one of the GPUs that a model lies on."""
+def test_step_with_unmeasurable_phases_gets_only_gpu_duration(times):
+    """The marks come from only one of the model's GPUs."""
     unmeasured = dict.fromkeys(PHASES)
     (step,) = times.join([a_step(0, **unmeasured)], marks(0), final=True)
     assert step == a_step(0, **unmeasured, duration=step.duration)
     assert step.duration == pytest.approx(0.047)
 
 
-def test_steps_that_no_gpu_is_known_to_have_reached_are_told_from_others(times):
-    """The program has ended without waiting for its GPU, or was killed: the host's times are those of launches."""
+def test_steps_not_known_to_be_reached_by_gpu_are_tagged(times):
+    """The program ended without waiting for its GPU, or was killed: the host's times are launch times."""
     first = a_mark(0.0, ring.MARK_FIRST, -1)._replace(b=-1)
     assert times.join([a_step(0)], [first]) == []
     reached, *others = times.join([a_step(1), a_step(2)], marks(0), final=True)
@@ -151,8 +151,8 @@ def test_steps_that_no_gpu_is_known_to_have_reached_are_told_from_others(times):
     assert others == [a_step(index, tags=TAG_UNREACHED, **dict.fromkeys(PHASES)) for index in (1, 2)]
 
 
-def test_steps_of_a_pause_share_the_gpus_time(times):
-    """In proportion to the host's; the last of them ends with the first mark after the pause."""
+def test_steps_in_a_marking_pause_share_its_gpu_time(times):
+    """Each step gets a share in proportion to its host time; the last one ends with the first mark after the pause."""
     after = a_mark(2.99 * HOST, ring.MARK_OPTIMIZER_END, -1)._replace(c=90_000_000)
     longer = a_step(2, duration=2 * HOST)
     steps = [a_step(0), a_step(1), longer, a_step(4)]
@@ -163,8 +163,8 @@ def test_steps_of_a_pause_share_the_gpus_time(times):
     assert sum(step.forward for step in paused) == pytest.approx(0.090 * first.forward / first.duration)
 
 
-def test_while_only_the_ends_of_steps_are_marked_each_has_the_gpus_time_of_its_own(times):
-    """In a pause of which the GPU is behind. A step of two optimizers has two ends."""
+def test_steps_with_only_end_marks_get_their_own_gpu_time(times):
+    """In a pause during which the GPU lags behind. A step with two optimizers has two ends."""
     ends = [
         a_mark(moment * HOST, ring.MARK_OPTIMIZER_END, -1)._replace(c=ns)
         for moment, ns in ((1.9, 40_000_000), (2.5, 20_000_000), (2.9, 30_000_000), (3.9, 60_000_000))
@@ -175,23 +175,23 @@ def test_while_only_the_ends_of_steps_are_marked_each_has_the_gpus_time_of_its_o
     assert [step.forward / step.duration for step in others] == pytest.approx([first.forward / first.duration] * 3)
 
 
-def test_a_pause_that_ends_amid_a_step_has_all_of_that_step(times):
-    """Its first optimizer ends the pause."""
+def test_marking_pause_ending_mid_step_includes_the_whole_step(times):
+    """The step's first optimizer ends the pause."""
     ends = [a_mark(2.5 * HOST, ring.MARK_OPTIMIZER_END, -1)._replace(c=60_000_000)]
     ends += [a_mark(2.7 * HOST, ring.MARK_FORWARD_END, 0), a_mark(2.9 * HOST, ring.MARK_OPTIMIZER_END, 20_000_000)]
     _, *paused = times.join([a_step(index) for index in range(3)], [*marks(0), *ends, ALL_REACHED], final=True)
     assert [step.duration for step in paused] == pytest.approx([0.040, 0.040])
 
 
-def test_a_pauses_time_waits_for_the_last_of_its_steps(times):
-    """A step is known to be over only as its optimizer steps again, the mark at its end maybe before."""
+def test_gpu_time_of_a_pause_waits_for_its_last_step(times):
+    """A step's end is certain only when its optimizer steps again; the mark at its end may come earlier."""
     after = a_mark(2.9 * HOST, ring.MARK_OPTIMIZER_END, -1)._replace(c=60_000_000)
     assert len(times.join([a_step(0), a_step(1)], [*marks(0), after])) == 1
     paused = times.join([a_step(2)], marks(3))
     assert [step.duration for step in paused] == pytest.approx([0.030, 0.030])
 
 
-def test_marks_that_come_too_late_are_no_other_steps(times):
+def test_late_marks_are_not_assigned_to_other_steps(times):
     times.join([], [a_mark(0.0, ring.MARK_FIRST, -1)._replace(b=-1)])
     done = times.join([a_step(index) for index in range(MOST_WAITING + 1)], [])
     late = [mark for step in done for mark in marks(step.index)]
@@ -205,8 +205,8 @@ def test_a_program_without_a_loader_waits_for_no_data(times):
     assert sum(getattr(step, phase) or 0 for phase in PHASES) == pytest.approx(step.duration)
 
 
-def test_a_step_of_which_something_was_carved_out_has_no_phases(times):
-    """The GPU's segments hold the checkpoint too."""
+def test_step_that_excludes_a_checkpoint_has_no_phases(times):
+    """The GPU's segments include the checkpoint."""
     saved = a_step(0, tags=TAG_CHECKPOINT, checkpoint_save=0.004, duration=HOST - 0.004)
     first, second = times.join([saved, a_step(1)], marks(0) + marks(1), final=True)
     assert first == replace(saved, **dict.fromkeys(PHASES))
@@ -214,15 +214,15 @@ def test_a_step_of_which_something_was_carved_out_has_no_phases(times):
 
 
 @pytest.mark.parametrize("phase", ["forward", "backward"])
-def test_a_phase_the_host_did_not_show_is_part_of_the_rest(times, phase):
-    """As in a compiled or replayed step."""
+def test_phase_unseen_by_the_host_counts_as_other(times, phase):
+    """For example in a compiled or replayed step."""
     (step,) = times.join([a_step(0, **{phase: None})], marks(0), final=True)
     assert getattr(step, phase) is None
     assert step.duration == pytest.approx(0.047)
     assert sum(getattr(step, phase) or 0 for phase in PHASES) == pytest.approx(step.duration)
 
 
-def test_of_two_gpus_in_turns_the_one_that_computes_most_partitions_the_step(times):
+def test_gpu_with_most_compute_defines_phases_of_a_two_gpu_step(times):
     other = [mark._replace(b=1, a=mark.a // 2, start=mark.start - 1) for mark in marks(0)]
     other[0] = other[0]._replace(a=24_000_000)
     both = sorted(marks(0) + other, key=lambda mark: mark.start)
@@ -231,19 +231,19 @@ def test_of_two_gpus_in_turns_the_one_that_computes_most_partitions_the_step(tim
     assert step.duration == pytest.approx(0.047)
 
 
-def test_a_gpu_with_a_gap_leaves_the_step_to_the_other(times):
+def test_gpu_with_a_gap_in_its_marks_is_not_used(times):
     gap = [mark._replace(b=1, a=-1) for mark in marks(0)]
     (step,) = times.join([a_step(0)], gap + marks(0), final=True)
     assert step.forward == pytest.approx(0.010)
 
 
-def test_a_step_may_end_where_the_program_says(times):
+def test_step_can_end_at_a_boundary_set_by_the_program(times):
     said = [*marks(0), a_mark(0.0095, ring.MARK_STEP, 3_000_000)]
     (step,) = times.join([a_step(0)], said, final=True)
     assert step.duration == pytest.approx(0.050)
 
 
-def test_steps_wait_for_the_gpu_in_their_order(times):
+def test_steps_wait_for_gpu_marks_in_order(times):
     assert times.join([a_step(0), a_step(1)], marks(0)) == []
     assert [step.index for step in times.join([a_step(2)], marks(1))] == [0]
     assert [step.index for step in times.join([a_step(3)], marks(2) + marks(3))] == [1, 2]
@@ -258,8 +258,8 @@ def test_each_step_gets_its_own_marks(times):
     assert [step.duration for step in steps] == pytest.approx([0.047, 0.094, 0.047])
 
 
-def test_a_stretch_without_marks_delays_but_loses_nothing(times):
-    """Short steps are measured now and then."""
+def test_stretch_without_marks_delays_steps_but_loses_none(times):
+    """Short steps are measured only from time to time."""
     done = times.join([a_step(index) for index in range(16)], marks(0) + marks(1))
     done += times.join([a_step(16), a_step(17)], marks(16, first=-1) + marks(17))
     done += times.join([], [], final=True)
@@ -268,7 +268,7 @@ def test_a_stretch_without_marks_delays_but_loses_nothing(times):
     assert measured == [0, 1, 17]
 
 
-def test_steps_without_marks_do_not_wait_for_ever(times):
+def test_steps_without_marks_do_not_wait_forever(times):
     """The marks were given up, or the GPU is lost."""
     done = times.join([a_step(0)], marks(0))
     for index in range(1, 2 * MOST_WAITING):

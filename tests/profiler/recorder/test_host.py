@@ -15,7 +15,7 @@ SAY_AND_WAIT = "print(flush=True); input()\n"
 
 
 class Program:
-    """A Python process that runs to its next pause; `go` lets it run on to the one after."""
+    """A Python process that runs to its next pause; `go` resumes it until the following one."""
 
     def __init__(self, source):
         self.process = subprocess.Popen(
@@ -50,7 +50,7 @@ def start():
 
 
 def spent(sampler, program, workers=()):
-    """CPU seconds by tree and workers while the program goes on to its next pause."""
+    """Return the CPU seconds of the process tree and of the workers while the program runs to its next pause."""
     sampler.sample(0.0, workers)
     at = time.monotonic()
     program.go()
@@ -69,7 +69,7 @@ def test_the_first_sample_has_no_rates(start):
     assert 0 < row.memory_available <= psutil.virtual_memory().total
 
 
-def test_the_cpu_of_the_program_is_counted(start):
+def test_cpu_time_of_the_program_is_counted(start):
     program = start(SAY_AND_WAIT + BURN.format(seconds=0.3) + SAY_AND_WAIT)
     sampler = HostSampler(program.pid)
 
@@ -85,7 +85,7 @@ def test_an_idle_program_uses_less_than_a_busy_one(start):
     assert spent(HostSampler(idle.pid), idle)[0] < spent(HostSampler(busy.pid), busy)[0]
 
 
-def test_the_machine_uses_at_least_a_part_of_what_the_program_does(start):
+def test_machine_cpu_is_measured_while_the_program_works(start):
     program = start(SAY_AND_WAIT + BURN.format(seconds=0.3) + SAY_AND_WAIT)
     sampler = HostSampler(program.pid)
     sampler.sample(0.0, ())
@@ -98,7 +98,8 @@ def test_the_machine_uses_at_least_a_part_of_what_the_program_does(start):
 
 
 def parent_of(child):
-    """The source of a program that starts another and, when that pauses, says both its pid and its word, and pauses."""
+    """Return the source of a program that starts another; when that pauses, it prints that one's PID and output, and
+    pauses."""
     return (
         f"import subprocess, sys\n"
         f"child = subprocess.Popen([sys.executable, '-c', {child!r}],"
@@ -107,7 +108,7 @@ def parent_of(child):
     )
 
 
-def test_workers_are_told_apart(start):
+def test_cpu_time_of_workers_is_counted_separately(start):
     child = SAY_AND_WAIT + BURN.format(seconds=0.3) + SAY_AND_WAIT
     go_on = "child.stdin.write(chr(10)); child.stdin.flush(); child.stdout.readline()\n"
     program = start(parent_of(child) + go_on + SAY_AND_WAIT)
@@ -124,7 +125,7 @@ def test_workers_are_told_apart(start):
 SHORT_LIVED = "import subprocess, sys; subprocess.run([sys.executable, '-c', {source!r}], check=True)\n"
 
 
-def test_a_process_that_came_and_went_between_two_samples_is_counted(start):
+def test_short_lived_process_between_samples_is_counted(start):
     program = start(SAY_AND_WAIT + SHORT_LIVED.format(source=BURN.format(seconds=0.3)) + SAY_AND_WAIT)
 
     cpu, _ = spent(HostSampler(program.pid), program)
@@ -132,7 +133,7 @@ def test_a_process_that_came_and_went_between_two_samples_is_counted(start):
     assert cpu >= 0.28
 
 
-def test_what_a_process_used_is_not_counted_again_when_it_ends(start):
+def test_cpu_time_is_not_counted_again_when_a_process_ends(start):
     child = BURN.format(seconds=0.4) + SAY_AND_WAIT
     program = start(parent_of(child) + "child.communicate(chr(10))\n" + SAY_AND_WAIT)
     sampler = HostSampler(program.pid)
@@ -173,7 +174,7 @@ def test_the_recorder_is_not_part_of_the_program(start):
     assert program.pid not in HostSampler(os.getppid()).pids
 
 
-def test_a_program_that_has_ended_leaves_the_machine_only(start):
+def test_ended_program_leaves_only_machine_values(start):
     program = start(SAY_AND_WAIT)
     sampler = HostSampler(program.pid)
     sampler.sample(0.0, ())
@@ -188,7 +189,7 @@ def test_a_program_that_has_ended_leaves_the_machine_only(start):
     assert HostSampler(program.pid).sample(0.0, ()).processes == 0
 
 
-def test_a_zombie_is_no_process_of_the_program(start):
+def test_zombie_is_not_counted_as_a_process(start):
     until_it_is_one = "while psutil.Process(child.pid).status() != psutil.STATUS_ZOMBIE: time.sleep(0.01)\n"
     let_it_end = "child.stdin.close()\nimport psutil, time\n" + until_it_is_one
     program = start(parent_of("print(flush=True); open(0).read()") + let_it_end + SAY_AND_WAIT)
@@ -200,7 +201,7 @@ def test_a_zombie_is_no_process_of_the_program(start):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts I/O by process")
-def test_io_is_none_where_it_may_not_be_read(start, monkeypatch):
+def test_io_is_none_if_access_is_denied(start, monkeypatch):
     sampler = HostSampler(start(SAY_AND_WAIT).pid)
     sampler.sample(0.0, ())
     time.sleep(0.02)
@@ -225,7 +226,7 @@ def test_the_machine_is_described():
     assert here.platform
 
 
-def test_a_quota_below_the_affinity_is_what_may_be_used(monkeypatch):
+def test_cgroup_quota_below_affinity_limits_cores_and_memory(monkeypatch):
     class Half(Cgroup):
         def cpu_quota(self):
             return 0.5

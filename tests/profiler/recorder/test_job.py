@@ -1,4 +1,4 @@
-"""Which recorders are of one job, by command and environment."""
+"""Which recorders belong to one job, by command and environment."""
 
 import pytest
 import slurm_variables as slurm
@@ -8,7 +8,7 @@ from profiler.recorder.job import job
 TORCHRUN = ("torchrun", "--nnodes", "2", "--node-rank", "0", "--master-addr", "host0", "train.py", "--node-rank", "9")
 
 
-def test_nodes_of_one_command_are_of_one_job():
+def test_nodes_of_one_command_form_one_job():
     first = job(TORCHRUN, {}, "host")
     second = job((*TORCHRUN[:4], "1", *TORCHRUN[5:]), {}, "host")
     other = job((*TORCHRUN[:-1], "8"), {}, "host")
@@ -45,7 +45,7 @@ def test_nodes_of_one_command_are_of_one_job():
         (("torchrun", "--nnodes"), {"PET_NNODES": "2"}, "h"),
     ],
 )
-def test_what_tells_recorders_apart(words, environment, part):
+def test_recorders_of_a_job_have_distinct_names(words, environment, part):
     assert job(words, environment, "h").part == part
 
 

@@ -1,4 +1,4 @@
-"""What Linux reports about NUMA nodes, on a tree of files like its own."""
+"""What Linux reports about NUMA nodes, with a similar tree of files."""
 
 import os
 
@@ -12,7 +12,8 @@ from profiler.recorder.numa import node_of_pci, nodes
 
 @pytest.fixture
 def sysfs(tmp_path):
-    """Two nodes with cores and one of memory alone; a GPU near each, and one that nobody knows of."""
+    """Return a tree with two nodes with cores and one with memory only; a GPU near each of the first two, and one GPU
+    without a node."""
     files = {
         "devices/system/node/node0/cpulist": "0-15,32-47",
         "devices/system/node/node1/cpulist": "16-31,48-63",
@@ -29,19 +30,19 @@ def sysfs(tmp_path):
     return tmp_path / "sys"
 
 
-def test_the_cores_of_each_node(sysfs):
+def test_cores_of_each_numa_node(sysfs):
     assert nodes(sysfs) == {0: "0-15,32-47", 1: "16-31,48-63"}
     assert machine(sysfs).numa_nodes == nodes(sysfs)
 
 
-def test_the_node_of_a_device(sysfs):
+def test_numa_node_of_a_pci_device(sysfs):
     assert node_of_pci(0, 0x3B, 0, sysfs) == 0
     assert node_of_pci(0, 0xD8, 0, sysfs) == 1
     assert node_of_pci(0, 0, 5, sysfs) is None, "-1 is not a node"
     assert node_of_pci(1, 0, 0, sysfs) is None
 
 
-def test_a_system_that_tells_nothing(tmp_path):
+def test_missing_or_invalid_sysfs_gives_no_nodes(tmp_path):
     assert nodes(tmp_path) == {}
     (tmp_path / "devices/system/node/node0").mkdir(parents=True)
     (tmp_path / "devices/system/node/node0/cpulist").write_bytes(b"\xff\n")
@@ -56,7 +57,7 @@ def test_each_gpu_knows_its_node(nvml, sysfs):
     assert [gpu.numa_node for gpu in sampler.gpus] == [0, 1]
 
 
-def test_a_driver_that_does_not_tell_the_bus(nvml, sysfs):
+def test_numa_node_is_unknown_without_pci_information(nvml, sysfs):
     nvml.says(**{"fail.nvmlDeviceGetPciInfo_v3": 3})
     sampler = GpuSampler(sysfs=sysfs)
     sampler.close()
@@ -67,7 +68,7 @@ def test_a_driver_that_does_not_tell_the_bus(nvml, sysfs):
 @pytest.mark.parametrize(
     ("cores", "expected"), [({0}, "0"), ({0, 1, 2}, "0-2"), ({5, 0, 1, 7, 8, 9}, "0-1,5,7-9"), (set(), "")]
 )
-def test_the_cores_a_process_may_run_on(monkeypatch, cores, expected):
+def test_cpu_affinity_is_written_as_ranges(monkeypatch, cores, expected):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: cores, raising=False)
 
     assert facts._cpus() == expected

@@ -1,4 +1,4 @@
-"""Whose program it is, from files of git alone."""
+"""User, repository and commit of a program; git's files are read without git."""
 
 import os
 
@@ -29,7 +29,7 @@ def test_a_packed_reference_and_a_detached_head_are_read(tmp_path):
     assert origin((), str(detached), {}).commit == COMMIT
 
 
-def test_a_worktrees_commit_is_its_own(tmp_path):
+def test_worktree_has_its_own_commit(tmp_path):
     main = repository(tmp_path / "vision", loose="f" * 40)
     beside = main / ".git/worktrees/try"
     beside.mkdir(parents=True)
@@ -41,11 +41,11 @@ def test_a_worktrees_commit_is_its_own(tmp_path):
     assert origin((), str(tmp_path / "try"), {}) == Origin(None, "try", COMMIT)
 
 
-def test_what_is_no_repository_says_nothing(tmp_path):
+def test_origin_is_empty_outside_a_repository(tmp_path):
     assert origin(("train.py",), str(tmp_path), {}) == Origin()
 
 
-def test_a_hostile_repository_neither_blocks_nor_names_a_file_elsewhere(tmp_path):
+def test_hostile_repository_neither_blocks_nor_leaks_outside_files(tmp_path):
     outside = tmp_path / "secret"
     outside.write_text(COMMIT)
     pipe = repository(tmp_path / "pipe")

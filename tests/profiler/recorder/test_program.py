@@ -1,4 +1,4 @@
-"""Names and places that the source of a program shows, and those it does not."""
+"""Names and places that a program's source shows, and those it does not."""
 
 import os
 import textwrap
@@ -10,7 +10,7 @@ from profiler.recorder.program import MOST_BYTES, ProgramSource
 
 
 class Written:
-    """A program in a file, whose lines are named by a piece of their text."""
+    """A program in a file; a line is named by a part of its text."""
 
     def __init__(self, path, text):
         self.path = path
@@ -22,7 +22,7 @@ class Written:
         return {"file": str(self.path), "line": number}
 
     def model(self, *callers, by=(), name="Net", optimizer=10, trainable=10):
-        """The fact of a model that is updated by an optimizer made on these lines."""
+        """Return name and line of the variable of a model whose optimizer was created on these lines."""
         program = ProgramSource(since=time.time())
         lines = [self.line(caller) for caller in callers]
         fact = {"id": 1, "parameters": optimizer, "callers": lines, "place": lines[0], "driven_by": list(by)}
@@ -38,7 +38,7 @@ def written(tmp_path):
     return lambda text: Written(tmp_path / "train.py", text)
 
 
-def test_a_plain_program(written):
+def test_model_and_optimizer_are_found_in_a_plain_script(written):
     source = written("""
         net = Net().cuda()
         net = DDP(net)
@@ -52,7 +52,7 @@ def test_a_plain_program(written):
     assert source.optimizer == "opt"
 
 
-def test_inside_a_function_and_a_class(written):
+def test_model_and_optimizer_are_found_inside_a_class(written):
     source = written("""
         net = Other()
         class Training:
@@ -65,7 +65,7 @@ def test_inside_a_function_and_a_class(written):
     assert source.optimizer == "self.opt"
 
 
-def test_parameters_that_were_put_together_before(written):
+def test_model_is_found_through_separate_parameter_groups(written):
     source = written("""
         def main():
             model = Net(config)
@@ -76,7 +76,7 @@ def test_parameters_that_were_put_together_before(written):
     assert source.model("optimizer = ") == ("model", 3)
 
 
-def test_a_method_of_the_model_makes_the_optimizer(written):
+def test_model_is_found_if_its_method_makes_the_optimizer(written):
     source = written("""
         class Net:
             def configure_optimizers(self):
@@ -97,7 +97,7 @@ def test_a_method_of_the_model_makes_the_optimizer(written):
         ("", "trainer.fit(net, loader)", None),
     ],
 )
-def test_frameworks_are_handed_the_model(written, by, train, expected):
+def test_model_passed_to_a_framework_is_found(written, by, train, expected):
     source = written(f"""
         def main():
             net = Net()
@@ -108,7 +108,7 @@ def test_frameworks_are_handed_the_model(written, by, train, expected):
     assert source.model(train, by=[by])[0] == expected
 
 
-def test_of_several_makers_the_one_of_its_class(written):
+def test_model_line_is_the_call_of_its_class_among_several(written):
     text = """
         if resumed:
             model = load(path)
@@ -120,7 +120,7 @@ def test_of_several_makers_the_one_of_its_class(written):
     assert written(text.replace("load(path)", "Net.load(Net(path))")).model("optimizer =") == ("model", None)
 
 
-def test_where_there_is_a_doubt_nothing_is_said(written):
+def test_ambiguous_model_is_not_named(written):
     both = written("""
         optimizer = AdamW([*encoder.parameters(), *decoder.parameters()])
     """)
@@ -139,7 +139,7 @@ def test_a_loader_that_a_framework_made_has_no_name(written):
         assert fact["variable"] == name
 
 
-def test_the_call_that_configures_the_framework(written):
+def test_framework_configuration_call_is_found(written):
     source = written("""
         arguments = SFTConfig("out", per_device_train_batch_size=4, bf16=False, optim="adamw", lr=rate,
                               hub_token="hf_secret", run_name="mine")
@@ -154,7 +154,7 @@ def test_the_call_that_configures_the_framework(written):
 
 
 @pytest.mark.parametrize(("second", "found"), [("", 1), ("torch.save(model, 'b')", 0)])
-def test_the_only_call_that_saves(written, second, found):
+def test_saving_call_is_found_only_if_unique(written, second, found):
     source = written(f"""
         optimizer = SGD(model.parameters())
         torch.save(model, "a")
@@ -166,7 +166,7 @@ def test_the_only_call_that_saves(written, second, found):
     assert all(call["place"] == source.line("torch.save") for call in source.calls)
 
 
-def test_two_such_calls_are_none(written):
+def test_ambiguous_framework_configuration_is_not_reported(written):
     source = written("""
         a, b = Trainer(max_epochs=1), Trainer(max_epochs=2)
         a.fit(model)
@@ -187,7 +187,7 @@ def test_two_such_calls_are_none(written):
     ],
     ids=["syntax", "bytes", "size", "pipe", "gone"],
 )
-def test_what_cannot_be_read_tells_nothing(written, spoil):
+def test_unreadable_source_gives_no_names(written, spoil):
     source = written("optimizer = AdamW(model.parameters())\n")
     line = source.line("optimizer")
     spoil(source.path)
@@ -210,5 +210,5 @@ def test_a_file_that_has_changed_since_tells_nothing(written):
 
 @pytest.mark.parametrize("fact", [{}, {"id": []}, {"id": 1, "place": 3}, {"id": 1, "callers": 3, "place": {"file": 1}}])
 @pytest.mark.parametrize("kind", ["loader", "optimizer", "model", "flags"])
-def test_a_damaged_fact_is_left_as_it_is(kind, fact):
+def test_damaged_fact_is_not_completed(kind, fact):
     assert ProgramSource(since=time.time()).complete(kind, dict(fact)) == []

@@ -35,7 +35,7 @@ def recorded(name, pid, *, worker):
     return list(read(gzip.decompress((RECORDED / name).read_bytes()).decode(), pid, worker=worker))
 
 
-def test_a_recorded_training_process():
+def test_stacks_of_a_recorded_training_process():
     spans = recorded("rank.json.gz", 1000, worker=False)
     assert {"forward", "backward"} <= {span.phase for span in spans}
     assert all(span.end > span.start for span in spans)
@@ -43,7 +43,7 @@ def test_a_recorded_training_process():
     assert {frame[:1] for span in spans for frame in span.frames if not frame[3]} == {("/home/me/t.py",)}
 
 
-def test_a_recorded_worker():
+def test_stacks_of_a_recorded_worker():
     spans = recorded("worker.json.gz", 2000, worker=True)
     assert {span.phase for span in spans} <= {"fetch", "collate", "idle", "other"}
     own = {frame[2] for span in spans if span.phase == "fetch" for frame in span.frames if not frame[3]}
@@ -52,7 +52,7 @@ def test_a_recorded_worker():
 
 @pytest.mark.parametrize("shown", ["{}", "<{} (importlib, _bootstrap)>"])
 @pytest.mark.parametrize(("line", "is_programs"), [("batch = plain(", True), ("cpu = time.thread_time_ns()", False)])
-def test_what_our_hooks_do_is_no_part_of_the_program_but_what_they_call_is(line, is_programs, shown):
+def test_samples_in_hooks_are_dropped_unless_they_call_the_program(line, is_programs, shown):
     hook = Path(OURS) / "agent/hooks/dataloader.py"
     number = next(at for at, text in enumerate(hook.read_text().splitlines(), 1) if line in text)
     stack = [TRAIN, NEXT, (shown.format(hook), number, "_Fetches._hook.<locals>.fetch")]
@@ -65,7 +65,7 @@ def test_what_our_hooks_do_is_no_part_of_the_program_but_what_they_call_is(line,
     assert [span.phase for span in read(json.dumps(events), 7, worker=False)] == ["data_wait"] * is_programs
 
 
-def test_steps_are_forgotten_once_no_sample_can_fall_into_them(tmp_path):
+def test_steps_older_than_any_pending_sample_are_dropped(tmp_path):
     stacks = StackSampler(tmp_path, lambda: 50.0, lambda source, message: None)
     for number in range(1000):
         stacks.note(Step(pid=7, index=number, start=0.1 * number, duration=0.1))
@@ -74,7 +74,7 @@ def test_steps_are_forgotten_once_no_sample_can_fall_into_them(tmp_path):
     assert len(stacks._steps[7].starts) == len(stacks._steps[7].ends) == pytest.approx(500, abs=1)
 
 
-def test_a_rank_that_no_longer_steps_keeps_no_steps_of_another(tmp_path):
+def test_stalled_rank_does_not_keep_steps_of_another_rank(tmp_path):
     stacks = StackSampler(tmp_path, lambda: 200.0, lambda source, message: None)
     stacks._waiting = [_Sample(1.0, 0.1, 8, "rank", "other", (("t.py", 1, "main", ""),))]
     for number in range(1000):
@@ -104,7 +104,7 @@ def test_a_rank_that_no_longer_steps_keeps_no_steps_of_another(tmp_path):
         ([TRAIN, (f"{PACKAGES}/sklearn/metrics/_ranking.py", 90, "roc_auc_score")], "metric"),
     ],
 )
-def test_the_phase_of_a_stack(stack, expected):
+def test_stack_is_assigned_to_a_phase(stack, expected):
     assert phase(stack) == expected
 
 
@@ -119,11 +119,11 @@ def test_the_phase_of_a_stack(stack, expected):
         ([GET], "other"),
     ],
 )
-def test_what_a_worker_does(stack, expected):
+def test_worker_stack_is_assigned_to_a_phase(stack, expected):
     assert worker_phase(stack) == expected
 
 
-def test_of_a_library_the_first_and_last_frame_are_kept():
+def test_first_and_last_frame_of_a_library_are_kept():
     inner = (f"{PACKAGES}/torch/nn/modules/linear.py", 134, "Linear.forward")
     comprehension = ("/home/me/train.py", 9, "main.<locals>.<listcomp>")
     stack = [TRAIN, comprehension, (f"{OURS}/agent/hooks/forward.py", 1, "call"), CALL, CALL, CALL, inner]
@@ -168,7 +168,7 @@ def test_too_many_stacks_are_counted_without_frames(tmp_path, monkeypatch):
     assert sum(row.samples for row in rows) == 5
 
 
-def test_ranks_are_sampled_in_turn_the_first_one_every_other_time(tmp_path, monkeypatch):
+def test_ranks_are_sampled_in_turn_with_the_first_every_other_time(tmp_path, monkeypatch):
     taken = StackSampler(tmp_path, lambda: 0.0, lambda source, message: None)
     begun = []
     monkeypatch.setattr(sampler, "_exists", lambda pid: pid != 9)
@@ -183,7 +183,7 @@ def test_ranks_are_sampled_in_turn_the_first_one_every_other_time(tmp_path, monk
     assert begun == [5, 6, 5, 7, 5, 6]
 
 
-def test_without_py_spy_one_problem_says_so(tmp_path, monkeypatch):
+def test_missing_py_spy_is_reported_once(tmp_path, monkeypatch):
     monkeypatch.setattr(sampler, "executable", lambda: None)
     said = []
     taken = StackSampler(tmp_path, lambda: 0.0, lambda source, message: said.append((source, message)))
@@ -193,7 +193,7 @@ def test_without_py_spy_one_problem_says_so(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("scope", "calls"), [("1\n", 1), ("0\n", 0), ("2\n", 0), (None, 0)])
-def test_the_recorder_is_named_only_where_yama_asks_for_it(tmp_path, monkeypatch, scope, calls):
+def test_recorder_is_allowed_as_tracer_only_where_yama_requires_it(tmp_path, monkeypatch, scope, calls):
     import ctypes
 
     asked = []
@@ -265,7 +265,7 @@ def test_no_sampler_outlives_a_killed_recorder(script, start_profiled):
     os.kill(program, signal.SIGKILL)
 
 
-def test_why_py_spy_failed_is_its_own_error_not_a_frame_of_its_backtrace():
+def test_py_spy_failure_reason_is_its_error_line_not_backtrace():
     said = "Error: No python processes found\nStack backtrace:\n   0: <E as anyhow::StdError>::ext_context\n"
 
     assert "No python processes found" in sampler._reason(said)

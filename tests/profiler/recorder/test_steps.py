@@ -23,13 +23,13 @@ MS = 1_000_000
 ORIGIN = 5_000 * MS
 
 TRAINING, EVALUATION = 1, 2
-"""Loaders."""
+"""Numbers of loaders."""
 MODEL, TEACHER = 1, 2
-"""Root modules."""
+"""Numbers of root modules."""
 
 
 class Loop:
-    """A training loop on a clock in ms: each call lets time pass and notes what went on."""
+    """A training loop on a simulated clock in ms: each call advances the clock and records what happened."""
 
     def __init__(self, lane=0):
         self.now = 0
@@ -71,14 +71,14 @@ class Loop:
         self.span(ring.STEP, 0, a=tags)
 
     def step(self, fetch=1, forward=2, backward=4, optimizer=3, **how):
-        """10 ms."""
+        """Take a step of 10 ms."""
         self.fetch(fetch, **how)
         self.forward(forward)
         self.backward(backward)
         self.optimizer(optimizer)
 
     def evaluate(self, batches=2, training=False, grad=False, loader=EVALUATION):
-        """10 ms a batch, 1 ms for the iterator and 1 for its end."""
+        """Evaluate: 10 ms per batch, 1 ms for the iterator and 1 ms for its end."""
         if loader is not None:
             self.iter(1, loader)
         for _ in range(batches):
@@ -104,7 +104,7 @@ def ms(value):
 
 
 def phases(step):
-    """What is not zero, in ms."""
+    """Return the phases that are not zero, in ms."""
     return {name: ms(getattr(step, name)) for name in (*PHASES, *BETWEEN) if getattr(step, name)}
 
 
@@ -124,8 +124,8 @@ def test_a_step_runs_from_the_end_of_one_update_to_the_end_of_the_next(loop):
     assert (second.batches, second.micro_steps, ms(second.fetch_host)) == (1, 1, 1)
 
 
-def test_a_step_is_told_once_its_end_is_certain(loop):
-    """Another optimizer might belong to it."""
+def test_step_is_reported_once_its_end_is_known(loop):
+    """Another optimizer might belong to the same step."""
     loop.step()
     segmenter = Segmenter(7, ORIGIN)
     assert segmenter.feed(loop.events) == []
@@ -133,18 +133,18 @@ def test_a_step_is_told_once_its_end_is_certain(loop):
     assert segmenter.flush() == []
 
 
-def test_what_cannot_be_timed_on_the_host_is_none(loop):
+def test_phases_not_measurable_on_the_host_are_none(loop):
     loop.step()
     (step,) = loop.steps()
     assert (step.h2d, step.communication, step.sync) == (None, None, None)
 
 
-def test_tags_are_those_the_agent_gave_to_the_update_that_ends_the_step(loop):
+def test_step_has_the_tags_of_the_update_that_ends_it(loop):
     loop.step()
     loop.fetch(1)
     loop.optimizer(1, tags=TAG_WINDOW)
     loop.fetch(1)
-    loop.optimizer(1, tags=TAG_COMPILE | 1 << 40)  # what is none of the agent's comes from a damaged file
+    loop.optimizer(1, tags=TAG_COMPILE | 1 << 40)  # tags that are not the agent's come from a damaged file
     loop.fetch(1)
     loop.optimizer(1)
     assert [step.tags for step in loop.steps()] == [TAG_FIRST, TAG_WINDOW, TAG_COMPILE, 0]
@@ -166,7 +166,7 @@ def test_two_optimizers_in_turn_make_one_step(loop):
     assert [step.micro_steps for step in steps] == [1, 1, 1]
 
 
-def test_a_tag_of_either_optimizer_is_the_steps(loop):
+def test_step_has_the_tags_of_all_its_optimizers(loop):
     for tags in (0, TAG_WINDOW, 0):
         loop.optimizer(1, id=1, tags=tags)
         loop.optimizer(1, id=2)
@@ -182,7 +182,7 @@ def test_a_critic_that_steps_more_often_has_steps_of_its_own(loop):
 
 
 def test_stages_that_follow_one_another_have_steps_of_their_own(loop):
-    """A pretraining and a fine-tuning, folds, trials: each has optimizers of its own."""
+    """Pretraining and fine-tuning, folds or trials: each has its own optimizers."""
     for stage, optimizers in enumerate(([1], [2], [3, 4], [5])):
         for _ in range(3):
             loop.fetch(1, loader=stage)
@@ -196,7 +196,7 @@ def test_stages_that_follow_one_another_have_steps_of_their_own(loop):
 
 
 def test_an_optimizer_that_joins_later_belongs_to_the_same_steps(loop):
-    """A discriminator that is only trained once the generator is good enough."""
+    """For example a discriminator that is only trained once the generator is good enough."""
     for number in range(6):
         loop.fetch(1)
         loop.optimizer(3, id=1)
@@ -206,7 +206,7 @@ def test_an_optimizer_that_joins_later_belongs_to_the_same_steps(loop):
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_an_optimizer_inside_another_ones_step_ends_none(loop, times):
+def test_nested_optimizer_step_does_not_end_a_step(loop, times):
     for _ in range(3):
         loop.backward(2)
 
@@ -221,8 +221,8 @@ def test_an_optimizer_inside_another_ones_step_ends_none(loop, times):
     assert phases(steps[1]) == {"backward": 2, "optimizer": 1 + 3 * times}
 
 
-def test_a_closure_runs_inside_the_optimizers_step(loop):
-    """Its loss is not the update; what lies between two passes of it, as a line search has them, is."""
+def test_closure_passes_are_separated_from_the_optimizer(loop):
+    """The closure's loss is not part of the update; the time between two of its passes, as in a line search, is."""
 
     def closure():
         loop.idle(1)
@@ -238,7 +238,7 @@ def test_a_closure_runs_inside_the_optimizers_step(loop):
     step = loop.steps()[1]
     assert phases(step) == {"data_wait": 2, "forward": 10, "backward": 14, "optimizer": 6, "other": 5}
     assert ms(step.duration) == 37
-    assert step.micro_steps == 1  # one batch, however often it was gone through
+    assert step.micro_steps == 1  # one batch, however many passes
 
 
 # ---- micro-steps ----
@@ -256,15 +256,15 @@ def test_gradient_accumulation_makes_several_micro_steps(loop):
     assert phases(step) == {"data_wait": 4, "forward": 8, "backward": 12, "optimizer": 4}
 
 
-def test_without_a_loader_backward_passes_are_counted_but_not_those_inside_another(loop):
+def test_micro_steps_without_a_loader_are_outermost_backward_passes(loop):
     def checkpointed():
         loop.idle(1)
-        loop.backward(2)  # recomputed, and differentiated, in the outer one
+        loop.backward(2)  # recomputed and differentiated inside the outer one
         loop.backward(2)
 
     loop.backward(checkpointed)
     loop.backward(3)
-    loop.backward(1, code=1)  # autograd.grad: a penalty, say
+    loop.backward(1, code=1)  # autograd.grad, for example a penalty
     loop.optimizer(1)
     (step,) = loop.steps()
     assert step.micro_steps == 2
@@ -275,7 +275,7 @@ def test_without_a_loader_backward_passes_are_counted_but_not_those_inside_anoth
 # ---- the loader ----
 
 
-def test_a_fetch_that_found_no_batch_ready_is_a_wait_and_else_overhead(loop):
+def test_fetch_is_data_wait_if_no_batch_is_ready_else_overhead(loop):
     loop.step()
     for ready in (0, 3, 1):
         loop.fetch(2, ready=ready)
@@ -288,14 +288,14 @@ def test_a_fetch_that_found_no_batch_ready_is_a_wait_and_else_overhead(loop):
 
 
 @pytest.mark.parametrize("ready", [-1, -2])
-def test_where_nothing_can_lie_ready_a_fetch_is_a_wait_and_there_is_no_depth(loop, ready):
+def test_fetch_without_a_known_queue_is_data_wait_without_depth(loop, ready):
     """Without workers, or where the system does not report it."""
     loop.step(ready=ready)
     (step,) = loop.steps()
     assert (ms(step.data_wait), step.fetches_empty, step.queue_depth) == (1, 1, None)
 
 
-def test_starting_the_workers_and_the_first_fetch_of_an_epoch_are_no_part_of_the_step(loop):
+def test_worker_start_and_first_fetch_of_an_epoch_are_excluded(loop):
     loop.step(ready=2)
     loop.fetch(1, ready=0, ended=True)
     loop.iter(20)
@@ -309,7 +309,7 @@ def test_starting_the_workers_and_the_first_fetch_of_an_epoch_are_no_part_of_the
     assert second.tags == 0
 
 
-def test_without_workers_the_first_fetch_is_like_any_other(loop):
+def test_first_fetch_without_workers_is_data_wait(loop):
     loop.iter(1, workers=False)
     loop.step(fetch=5, ready=-1)
     (step,) = loop.steps()
@@ -329,7 +329,7 @@ def test_a_loader_that_reads_from_another_loader_fetches_one_batch(loop):
     assert loop.segmenter.evaluation.trained == {TRAINING}
 
 
-def test_the_fetch_that_ends_an_epoch_is_no_batch(loop):
+def test_fetch_that_ends_an_epoch_is_not_a_batch(loop):
     loop.step()
     loop.fetch(4, ended=True)
     loop.step()
@@ -341,7 +341,7 @@ def test_the_fetch_that_ends_an_epoch_is_no_batch(loop):
 # ---- evaluation ----
 
 
-def test_an_evaluation_with_its_own_loader_is_carved_out_whole(loop):
+def test_evaluation_with_its_own_loader_is_excluded_whole(loop):
     loop.step()
     loop.idle(2)
     loop.evaluate(batches=3)
@@ -366,7 +366,7 @@ def test_an_evaluation_with_its_own_loader_is_carved_out_whole(loop):
     assert loop.segmenter.evaluation.grad is False
 
 
-def test_an_evaluation_with_gradients_enabled_is_told(loop):
+def test_evaluation_with_gradients_enabled_is_reported(loop):
     loop.step()
     loop.evaluate(grad=True)
     loop.step()
@@ -377,8 +377,8 @@ def test_an_evaluation_with_gradients_enabled_is_told(loop):
     assert loop.segmenter.evaluation.grad is True
 
 
-def test_an_evaluation_in_training_mode_is_one_too(loop):
-    """The program forgot model.eval(): no backward pass follows all the same."""
+def test_evaluation_in_training_mode_is_recognized(loop):
+    """The program forgot model.eval(), but no backward pass follows."""
     loop.step()
     loop.evaluate(training=True, grad=True)
     loop.step()
@@ -386,7 +386,7 @@ def test_an_evaluation_in_training_mode_is_one_too(loop):
     assert loop.segmenter.evaluation.grad is True
 
 
-def test_an_evaluation_without_a_loader_is_known_by_the_model_that_is_trained(loop):
+def test_evaluation_without_a_loader_is_recognized_by_its_model(loop):
     for _ in range(2):
         loop.forward(2)
         loop.backward(4)
@@ -396,12 +396,12 @@ def test_an_evaluation_without_a_loader_is_known_by_the_model_that_is_trained(lo
     loop.backward(4)
     loop.optimizer(3)
     step = loop.steps()[2]
-    assert ms(step.evaluation) == 6 + 1 + 6  # the time between two of its batches is its own
+    assert ms(step.evaluation) == 6 + 1 + 6  # the time between its two batches is part of it
     assert phases(step) == {"forward": 2, "backward": 4, "optimizer": 3, "other": 1, "evaluation": 13}
     assert loop.segmenter.evaluation.grad is False
 
 
-def test_a_frozen_teacher_in_a_training_batch_is_no_evaluation(loop):
+def test_frozen_teacher_in_a_training_batch_is_not_evaluation(loop):
     for _ in range(2):
         loop.fetch(1)
         loop.forward(5, root=TEACHER, training=False, grad=False)
@@ -423,7 +423,7 @@ def test_a_sanity_check_before_the_first_step_is_evaluation(loop):
     assert phases(step) == {"data_wait": 1, "forward": 2, "backward": 4, "optimizer": 3, "evaluation": 22}
 
 
-def test_an_evaluation_after_the_last_step_belongs_to_none_but_teaches(loop):
+def test_evaluation_after_last_step_only_updates_what_is_known(loop):
     loop.step()
     loop.evaluate(grad=True)
     (step,) = loop.steps()
@@ -433,8 +433,8 @@ def test_an_evaluation_after_the_last_step_belongs_to_none_but_teaches(loop):
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_a_batch_that_was_cut_off_before_its_backward_pass_is_no_evaluation(loop, training):
-    """The program was killed, or fine-tunes in evaluation mode and was."""
+def test_batch_cut_off_before_its_backward_pass_is_not_evaluation(loop, training):
+    """The program was killed, possibly while it fine-tuned in evaluation mode."""
     loop.step()
     loop.fetch(1)
     loop.forward(2, training=training)
@@ -443,8 +443,8 @@ def test_a_batch_that_was_cut_off_before_its_backward_pass_is_no_evaluation(loop
     assert loop.segmenter.evaluation.evaluated == set()
 
 
-def test_a_batch_of_another_loader_before_the_backward_pass_is_no_evaluation(loop):
-    """Semi-supervised training; `continue` on a batch without use looks the same."""
+def test_single_batch_of_another_loader_is_not_evaluation(loop):
+    """Semi-supervised training; `continue` on an unusable batch looks the same."""
     loop.step()
     for _ in range(3):
         loop.fetch(1, loader=7)
@@ -457,7 +457,7 @@ def test_a_batch_of_another_loader_before_the_backward_pass_is_no_evaluation(loo
 
 
 def test_several_forward_passes_of_one_loader_in_training_mode_are_an_evaluation(loop):
-    """One that forgot `eval()` and `no_grad()` both."""
+    """This evaluation forgot both `eval()` and `no_grad()`."""
     loop.step()
     for _ in range(3):
         loop.fetch(1, loader=7)
@@ -469,8 +469,8 @@ def test_several_forward_passes_of_one_loader_in_training_mode_are_an_evaluation
     assert loop.segmenter.evaluation.evaluated == {7}
 
 
-def test_one_batch_fetched_ahead_leaves_training_as_it_is(loop):
-    """As Accelerate's loaders do."""
+def test_prefetching_one_batch_does_not_look_like_evaluation(loop):
+    """Accelerate's loaders do that."""
     loop.fetch(1)
     for _ in range(3):
         loop.step()
@@ -483,8 +483,8 @@ def test_one_batch_fetched_ahead_leaves_training_as_it_is(loop):
     assert not any(step.tags & TAG_EVALUATION for step in steps)
 
 
-def test_a_batch_fetched_ahead_is_a_micro_step_of_the_step_that_trains_on_it(loop):
-    for _ in range(2):  # epochs of 8 batches, two steps
+def test_prefetched_batch_is_a_micro_step_of_the_step_that_uses_it(loop):
+    for _ in range(2):  # epochs of 8 batches and two steps
         loop.fetch(1)
         for number in range(8):
             loop.fetch(1, ended=number == 7)
@@ -497,7 +497,7 @@ def test_a_batch_fetched_ahead_is_a_micro_step_of_the_step_that_trains_on_it(loo
     assert [step.micro_steps for step in steps] == [4, 4, 4, 4]
 
 
-def test_an_evaluation_that_fetches_ahead_is_carved_out_whole_the_first_time(loop):
+def test_evaluation_that_prefetches_is_excluded_whole(loop):
     loop.step()
     loop.fetch(1, loader=EVALUATION)
     for number in range(3):
@@ -512,7 +512,7 @@ def test_an_evaluation_that_fetches_ahead_is_carved_out_whole_the_first_time(loo
 # ---- loops of other shapes ----
 
 
-def test_two_loaders_zipped_make_one_step_and_both_are_trained_on(loop):
+def test_zipped_loaders_make_one_step_and_both_count_as_training(loop):
     for _ in range(3):
         loop.fetch(1, loader=5)
         loop.span(ring.GC, 1)
@@ -527,7 +527,7 @@ def test_two_loaders_zipped_make_one_step_and_both_are_trained_on(loop):
     assert loop.segmenter.evaluation.evaluated == set()
 
 
-def test_a_validation_between_a_training_batch_and_its_forward_pass_is_carved_out(loop):
+def test_evaluation_between_batch_and_forward_pass_is_excluded(loop):
     loop.step()
     loop.fetch(1)
     loop.evaluate(batches=2)
@@ -540,7 +540,7 @@ def test_a_validation_between_a_training_batch_and_its_forward_pass_is_carved_ou
     assert loop.segmenter.evaluation.evaluated == {EVALUATION}
 
 
-def test_rollouts_in_every_step_are_its_work_and_no_evaluation(loop):
+def test_rollouts_in_every_step_are_not_evaluation(loop):
     """Reinforcement learning: the model that is trained plays, in evaluation mode and without gradients."""
     for _ in range(4):
         for _ in range(3):
@@ -556,7 +556,7 @@ def test_rollouts_in_every_step_are_its_work_and_no_evaluation(loop):
 
 
 @pytest.mark.parametrize("fetch", [True, False])
-def test_an_evaluation_with_gradients_and_no_loader_is_one_in_every_step(loop, fetch):
+def test_evaluation_with_gradients_in_every_step_is_recognized(loop, fetch):
     """Full-batch training that validates after each update, under eval() but not no_grad()."""
     for _ in range(3):
         if fetch:
@@ -572,7 +572,7 @@ def test_an_evaluation_with_gradients_and_no_loader_is_one_in_every_step(loop, f
 
 
 @pytest.mark.parametrize("code", ["loss", "attack"])
-def test_passes_in_evaluation_mode_that_a_backward_pass_follows_are_training(loop, code):
+def test_eval_mode_pass_followed_by_a_backward_pass_is_training(loop, code):
     for _ in range(3):
         loop.forward(5, training=False)
         if code == "attack":  # adversarial examples: gradients of the input
@@ -584,7 +584,7 @@ def test_passes_in_evaluation_mode_that_a_backward_pass_follows_are_training(loo
     assert loop.segmenter.evaluation.grad is None
 
 
-def test_rollouts_before_every_replayed_batch_are_its_work_too(loop):
+def test_rollouts_before_every_replayed_batch_are_not_evaluation(loop):
     """The replay buffer is read by a DataLoader."""
     for _ in range(4):
         loop.forward(6, training=False, grad=False)
@@ -594,7 +594,7 @@ def test_rollouts_before_every_replayed_batch_are_its_work_too(loop):
     assert phases(steps[2]) == {"data_wait": 1, "forward": 8, "backward": 4, "optimizer": 3}
 
 
-def test_rollouts_between_several_updates_are_told_apart(loop):
+def test_rollouts_between_groups_of_updates_count_as_evaluation(loop):
     for _ in range(3):
         for _ in range(5):
             loop.forward(2, training=False, grad=False)
@@ -607,7 +607,7 @@ def test_rollouts_between_several_updates_are_told_apart(loop):
     assert [ms(step.duration) for step in steps[1:]] == [9] * 8
 
 
-def test_an_evaluation_with_a_loader_of_its_own_is_one_in_every_step(loop):
+def test_evaluation_with_its_own_loader_in_every_step_is_recognized(loop):
     """Epochs of one batch."""
     for _ in range(3):
         loop.step()
@@ -617,8 +617,9 @@ def test_an_evaluation_with_a_loader_of_its_own_is_one_in_every_step(loop):
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("failures", [1, 3])
-def test_batches_that_failed_are_no_evaluation_and_leave_the_next_step_alone(loop, training, failures):
-    """Out of memory in the forward pass, caught; or a loss that is not finite. Fine-tuning may use evaluation mode."""
+def test_failed_batches_are_not_evaluation_and_count_for_the_step(loop, training, failures):
+    """An out-of-memory error in the forward pass, caught; or a loss that is not finite. Fine-tuning may use evaluation
+    mode."""
     loop.step()
     loop.step()
     for _ in range(failures):
@@ -635,8 +636,8 @@ def test_batches_that_failed_are_no_evaluation_and_leave_the_next_step_alone(loo
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_a_whole_pass_through_the_training_loader_with_gradients_is_an_evaluation(loop, training):
-    """The accuracy on the training set."""
+def test_full_pass_over_training_loader_without_backward_is_evaluation(loop, training):
+    """For example the accuracy on the training set."""
     loop.step()
     loop.step()
     loop.evaluate(batches=3, training=training, grad=True, loader=TRAINING)
@@ -648,7 +649,7 @@ def test_a_whole_pass_through_the_training_loader_with_gradients_is_an_evaluatio
 
 
 class Walked(list):
-    """A list that counts how often it is walked or copied."""
+    """A list that counts how often it is iterated over or copied."""
 
     times = 0
 
@@ -661,7 +662,7 @@ class Walked(list):
         return super().__getitem__(at)
 
 
-def test_an_evaluation_without_gradients_on_the_training_loader_costs_no_walk_for_each_batch():
+def test_evaluation_on_training_loader_is_judged_in_constant_walks():
     def walks(batches):
         loop, judge = Loop(), EvaluationJudge()
         judge.trained.add(TRAINING)
@@ -677,7 +678,7 @@ def test_an_evaluation_without_gradients_on_the_training_loader_costs_no_walk_fo
     assert walks(100) == walks(10)
 
 
-def test_steps_of_ten_seconds(loop):
+def test_steps_of_ten_seconds_are_exact(loop):
     for _ in range(3):
         loop.step(1_000, 2_000, 4_000, 3_000)
     steps = loop.steps()
@@ -689,7 +690,7 @@ def test_steps_of_ten_seconds(loop):
 
 
 def merged(*loops):
-    """Their events as the ring holds them: by their end."""
+    """Return the loops' events in the order of a ring: by their end."""
     return sorted((event for loop in loops for event in loop.events), key=lambda event: event.end)
 
 
@@ -716,8 +717,8 @@ def test_two_threads_that_train_have_steps_of_their_own():
     assert first.segmenter.evaluation.trained == {TRAINING, 9}
 
 
-def test_a_step_in_a_thread_of_a_pool_follows_the_one_in_another():
-    """Each step is handed to whichever thread is free; the optimizer is the same."""
+def test_steps_in_threads_of_a_pool_follow_one_another():
+    """Each step runs in whichever thread is free; the optimizer is the same."""
     loop = Loop()
     for lane in (3, 4, 4, 3, 5):
         loop.lane = lane
@@ -730,7 +731,7 @@ def test_a_step_in_a_thread_of_a_pool_follows_the_one_in_another():
     assert all(step.forward and step.backward for step in steps)
 
 
-def test_what_a_thread_that_trains_nothing_does_is_forgotten(loop, monkeypatch):
+def test_events_of_a_thread_that_does_not_train_are_dropped(loop, monkeypatch):
     monkeypatch.setattr(module, "MOST_IDLE", 20)
     other = Loop(lane=9)
     for _ in range(100):
@@ -743,11 +744,11 @@ def test_what_a_thread_that_trains_nothing_does_is_forgotten(loop, monkeypatch):
     assert not segmenter.unbounded
 
 
-# ---- things inside one another ----
+# ---- nested passes ----
 
 
-def test_a_root_called_by_another_root_is_part_of_its_forward_pass(loop):
-    """The inner one is called by itself as well: a critic inside a GAN's wrapper, a backbone that is also evaluated."""
+def test_nested_model_call_is_part_of_the_outer_forward_pass(loop):
+    """The inner root is also called by itself: a critic inside a GAN's wrapper, a backbone that is also evaluated."""
 
     def outer():
         loop.idle(1)
@@ -765,9 +766,9 @@ def test_a_root_called_by_another_root_is_part_of_its_forward_pass(loop):
     assert phases(steps[1]) == {"data_wait": 1, "forward": 7, "backward": 4, "optimizer": 3}
 
 
-def test_the_forward_passes_inside_an_evaluated_one_are_no_passes_of_their_own(loop):
+def test_forward_passes_nested_in_evaluation_are_not_separate(loop):
     def outer():
-        loop.forward(3, grad=True)  # under enable_grad: as the whole's, its gradients count
+        loop.forward(3, grad=True)  # under enable_grad; the outer pass decides
 
     loop.step()
     for _ in range(2):
@@ -778,7 +779,7 @@ def test_the_forward_passes_inside_an_evaluated_one_are_no_passes_of_their_own(l
     assert loop.segmenter.evaluation.grad is False
 
 
-def test_a_forward_pass_that_is_run_again_in_the_backward_pass_is_part_of_that(loop):
+def test_forward_pass_recomputed_in_backward_counts_as_backward(loop):
     """Activation checkpointing."""
 
     def again():
@@ -797,8 +798,8 @@ def test_a_forward_pass_that_is_run_again_in_the_backward_pass_is_part_of_that(l
     assert phases(steps[1]) == {"data_wait": 1, "forward": 5, "backward": 6, "optimizer": 3}
 
 
-def test_a_forward_pass_that_autograd_runs_again_in_a_thread_of_its_own_counts_once(loop):
-    """On a GPU the backward pass has one, and with reentrant checkpointing it calls backward() there."""
+def test_forward_pass_recomputed_in_autograd_thread_counts_once(loop):
+    """On a GPU the backward pass has its own thread, where reentrant checkpointing calls backward()."""
     autograd = Loop(lane=9)
     for _ in range(3):
         loop.fetch(1)
@@ -815,7 +816,7 @@ def test_a_forward_pass_that_autograd_runs_again_in_a_thread_of_its_own_counts_o
     assert [step.micro_steps for step in steps] == [1, 1, 1]
 
 
-def test_a_forward_pass_that_differentiates_keeps_both_apart(loop):
+def test_gradient_computed_in_a_forward_pass_counts_as_backward(loop):
     """Forces as gradients of an energy: autograd.grad() inside the module."""
 
     def differentiates():
@@ -833,7 +834,7 @@ def test_a_forward_pass_that_differentiates_keeps_both_apart(loop):
     assert step.micro_steps == 1
 
 
-def test_forward_passes_in_a_closure_are_the_optimizers_and_still_seen(loop):
+def test_passes_in_a_closure_are_counted_as_forward_and_backward(loop):
     def closure():
         loop.forward(lambda: loop.forward(5), root=9)
         loop.backward(lambda: loop.forward(7))
@@ -844,10 +845,10 @@ def test_forward_passes_in_a_closure_are_the_optimizers_and_still_seen(loop):
     assert phases(loop.steps()[1]) == {"forward": 5, "backward": 7}
 
 
-# ---- saving, collecting, threads ----
+# ---- checkpoints, garbage collection, threads ----
 
 
-def test_saving_is_told_apart_from_the_step(loop):
+def test_checkpoint_saving_is_separated_from_the_step(loop):
     loop.step()
     loop.span(ring.SAVE, 50)
     loop.idle(1)
@@ -856,7 +857,7 @@ def test_saving_is_told_apart_from_the_step(loop):
     assert (ms(step.checkpoint_save), ms(step.duration), step.tags) == (50, 11, TAG_CHECKPOINT)
 
 
-def test_saving_inside_an_evaluation_is_saving(loop):
+def test_saving_inside_an_evaluation_counts_as_checkpoint(loop):
     loop.step()
     loop.evaluate(batches=1)
     loop.step()
@@ -872,7 +873,7 @@ def test_saving_inside_an_evaluation_is_saving(loop):
     assert step.tags == TAG_EVALUATION | TAG_CHECKPOINT
 
 
-def test_a_collection_is_taken_out_of_what_it_interrupts(loop):
+def test_garbage_collection_is_subtracted_from_what_it_interrupts(loop):
     def interrupted():
         loop.idle(2)
         loop.span(ring.GC, 3, a=2)
@@ -886,7 +887,7 @@ def test_a_collection_is_taken_out_of_what_it_interrupts(loop):
     assert phases(loop.steps()[1]) == {"data_wait": 1, "backward": 3, "gc": 5, "optimizer": 1}
 
 
-def test_what_other_threads_do_is_not_of_the_step(loop):
+def test_events_of_other_threads_do_not_count_for_the_step(loop):
     other = Loop(lane=9)
     for _ in range(3):
         other.fetch(1)
@@ -900,17 +901,17 @@ def test_what_other_threads_do_is_not_of_the_step(loop):
     assert loop.segmenter.evaluation.evaluated == set()
 
 
-def test_training_in_another_thread_than_the_main_one_is_as_good():
+def test_training_outside_the_main_thread_is_recognized():
     loop = Loop(lane=4)
     loop.step()
     loop.step()
     assert phases(loop.steps()[1]) == {"data_wait": 1, "forward": 2, "backward": 4, "optimizer": 3}
 
 
-# ---- boundaries of the program's own ----
+# ---- the program's own boundaries ----
 
 
-def test_own_boundaries_go_before_those_of_optimizers(loop):
+def test_own_boundaries_take_precedence_over_optimizers(loop):
     for tags in (0, TAG_WINDOW, 0):
         for _ in range(2):
             loop.fetch(1)
@@ -919,14 +920,14 @@ def test_own_boundaries_go_before_those_of_optimizers(loop):
         loop.idle(2)
         loop.own_step(tags)
     steps = loop.steps()
-    # The first optimizer had stepped twice before anything showed the program's own boundaries.
+    # The first optimizer stepped twice before the first of the program's own boundaries.
     assert [ms(step.duration) for step in steps] == [6, 8, 14, 14]
     assert [step.tags for step in steps] == [TAG_FIRST, 0, TAG_WINDOW, 0]
     assert phases(steps[3]) == {"data_wait": 2, "backward": 4, "optimizer": 6, "other": 2}
     assert steps[3].micro_steps == 2
 
 
-def test_own_boundaries_bear_the_tags_of_the_updates_before_them(loop):
+def test_own_boundaries_have_the_tags_of_preceding_updates(loop):
     for tags in (0, TAG_COMPILE, 0):
         loop.optimizer(1, tags=tags)
         loop.own_step()
@@ -934,7 +935,7 @@ def test_own_boundaries_bear_the_tags_of_the_updates_before_them(loop):
 
 
 def test_own_boundaries_without_torch_optimizers(loop):
-    """Forward passes without a backward pass are then the work itself."""
+    """Forward passes without a backward pass then count as the step's work."""
     for _ in range(3):
         loop.fetch(1)
         loop.forward(5, training=False, grad=False)
@@ -944,7 +945,7 @@ def test_own_boundaries_without_torch_optimizers(loop):
     assert [step.tags for step in steps] == [TAG_FIRST, 0, 0]
 
 
-def test_what_comes_after_the_last_own_boundary_is_no_step(loop):
+def test_events_after_last_own_boundary_are_not_a_step(loop):
     loop.step()
     loop.own_step()
     loop.step()
@@ -954,7 +955,7 @@ def test_what_comes_after_the_last_own_boundary_is_no_step(loop):
 # ---- without an end ----
 
 
-def test_without_any_boundary_memory_stays_bounded_and_it_says_so(loop, monkeypatch):
+def test_memory_is_bounded_and_flagged_without_any_boundary(loop, monkeypatch):
     monkeypatch.setattr(module, "MOST_OPEN", 400)
     monkeypatch.setattr(module, "MOST_BEFORE", 100)
     segmenter = Segmenter(7, ORIGIN)
@@ -968,7 +969,7 @@ def test_without_any_boundary_memory_stays_bounded_and_it_says_so(loop, monkeypa
     assert segmenter.flush() == []
 
 
-def test_steps_begin_all_the_same_once_a_boundary_comes(loop, monkeypatch):
+def test_steps_begin_once_a_late_boundary_comes(loop, monkeypatch):
     monkeypatch.setattr(module, "MOST_BEFORE", 100)
     segmenter = Segmenter(7, ORIGIN)
     for _ in range(300):
@@ -983,7 +984,7 @@ def test_steps_begin_all_the_same_once_a_boundary_comes(loop, monkeypatch):
     assert phases(steps[1]) == {"data_wait": 1, "forward": 2, "backward": 4, "optimizer": 3}
 
 
-def test_nothing_gives_nothing():
+def test_no_events_give_no_steps():
     segmenter = Segmenter(7, ORIGIN)
     assert segmenter.feed([]) == []
     assert segmenter.flush() == []
@@ -1032,7 +1033,7 @@ def play(loop, tree, outer=()):
             loop.idle(ms)
 
     if name == "own_step":
-        if not outer:  # one inside another span would be a boundary in its middle
+        if not outer:  # inside another span it would be a boundary in the middle of that span
             loop.own_step()
         return
     if name == "optimizer":
@@ -1045,7 +1046,7 @@ def play(loop, tree, outer=()):
 
 @settings(deadline=None, max_examples=150)
 @given(st.lists(TREES, min_size=1, max_size=40), st.data())
-def test_phases_partition_the_steps_of_any_loop_however_the_events_arrive(trees, data):
+def test_phases_partition_steps_of_any_loop_in_any_chunking(trees, data):
     loop = Loop()
     for tree in trees:
         play(loop, tree)

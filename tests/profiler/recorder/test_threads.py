@@ -1,4 +1,4 @@
-"""Other numbers of threads are tried by the program's own Python, and what it says is not believed blindly."""
+"""The program's own Python measures other numbers of threads; its output is not trusted blindly."""
 
 import sys
 from types import SimpleNamespace
@@ -15,7 +15,8 @@ SMALL = MatmulFact(rows=4, inputs=64, outputs=8)
 
 
 class Torch:
-    """A product takes a second over the number of threads; of each the program gets `share`."""
+    """A stand-in: a matmul takes 20 ms of CPU time divided by the number of threads; the program gets `share` of the
+    cores."""
 
     def __init__(self, share=1.0):
         self.now, self.cpu, self.threads, self.share, self.turns = 0.0, 0.0, 0, share, []
@@ -39,7 +40,7 @@ def tried(torch, monkeypatch, numbers=(1, 2, 4)):
     return products.seconds(torch, 4, 64, 8, list(numbers))
 
 
-def test_medians_by_number_of_threads(monkeypatch):
+def test_median_time_is_measured_per_thread_count(monkeypatch):
     torch = Torch()
 
     assert tried(torch, monkeypatch) == pytest.approx({1: 0.02, 2: 0.01, 4: 0.005})
@@ -47,7 +48,7 @@ def test_medians_by_number_of_threads(monkeypatch):
     assert torch.now == pytest.approx(products.LONGEST, rel=0.1)
 
 
-def test_a_round_in_which_others_were_at_work_does_not_count(monkeypatch):
+def test_rounds_disturbed_by_other_programs_are_dropped(monkeypatch):
     torch = Torch()
     slower = torch.set_num_threads
 
@@ -60,13 +61,13 @@ def test_a_round_in_which_others_were_at_work_does_not_count(monkeypatch):
     assert tried(torch, monkeypatch) == pytest.approx({1: 0.02, 2: 0.01, 4: 0.005})
 
 
-def test_nothing_is_told_if_others_took_the_cores(monkeypatch):
+def test_no_result_if_other_programs_used_the_cores(monkeypatch):
     assert tried(Torch(share=0.8), monkeypatch) == {}
     assert tried(Torch(share=0.95), monkeypatch) != {}
 
 
 def python(tmp_path, text):
-    """A program in the place of Python: it gets the script's path and arguments."""
+    """Return a process whose Python is this program; it gets the script's path and arguments."""
     path = tmp_path / "python"
     path.write_text(f"#!{sys.executable}\n{text}\n")
     path.chmod(0o700)
@@ -74,7 +75,7 @@ def python(tmp_path, text):
 
 
 @pytest.mark.process
-def test_the_programs_own_python_is_asked(tmp_path):
+def test_measurement_runs_in_the_programs_own_python(tmp_path):
     program = "import sys; print('{\"1\": 0.5, \"' + sys.argv[2] + sys.argv[3] + sys.argv[4] + '\": 0.25}')"
 
     assert measure(python(tmp_path, program), SMALL, (1, 2)) == {1: 0.5, 4648: 0.25}
@@ -85,32 +86,32 @@ def test_the_programs_own_python_is_asked(tmp_path):
     ["raise SystemExit(1)", "print('[1, 2]')", "print('not JSON')", "print('{\"one\": 2}')", "print('{\"1\": null}')"],
 )
 @pytest.mark.process
-def test_what_goes_wrong_there_is_no_measurement(tmp_path, text):
+def test_failed_measurement_gives_no_result(tmp_path, text):
     assert measure(python(tmp_path, text), SMALL, (1, 2)) == {}
 
 
 @pytest.mark.process
-def test_a_python_that_is_gone_or_unknown_is_no_measurement():
+def test_missing_or_unknown_python_gives_no_result():
     assert measure(Process(pid=1, started=0.0, executable="/nowhere/python"), SMALL, (1, 2)) == {}
     assert measure(Process(pid=1, started=0.0), SMALL, (1, 2)) == {}
 
 
-def test_products_that_would_not_fit_are_not_tried(tmp_path):
+def test_oversized_matmul_is_not_tried(tmp_path):
     large = MatmulFact(rows=1 << 20, inputs=1 << 10, outputs=1)
 
     assert measure(python(tmp_path, "print('{\"1\": 0.5}')"), large, (1, 2)) == {}
 
 
 @pytest.mark.process
-def test_a_real_product():
+def test_real_matmul_is_measured():
     process = Process(pid=1, started=0.0, executable=sys.executable)
     seconds = measure(process, SMALL, (1, 2))
 
-    assert set(seconds) in ({1, 2}, set())  # none where other programs are at work
+    assert set(seconds) in ({1, 2}, set())  # empty where other programs use the cores
     assert all(0 < each < 1 for each in seconds.values())
 
 
-def test_it_is_kept_with_the_recording(script, run_profiled):
+def test_thread_timings_are_stored_with_the_recording(script, run_profiled):
     ran = run_profiled(
         script(
             f"""
@@ -141,7 +142,7 @@ def test_it_is_kept_with_the_recording(script, run_profiled):
     assert kept == ThreadsFact(seconds={1: 0.5, 2: 0.25})
 
 
-def test_nobody_has_set_the_threads(script, run_profiled):
+def test_unset_thread_count_is_recorded_as_default(script, run_profiled):
     program = f"""{TORCH}
 import torch
 model = torch.nn.Linear(4, 4)

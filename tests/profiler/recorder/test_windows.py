@@ -24,7 +24,7 @@ FETCH = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
 class Trace:
-    """A Kineto trace by hand; times are microseconds after the first mark."""
+    """A hand-made Kineto trace; times are microseconds after the first mark."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -54,7 +54,7 @@ class Trace:
         self.host(name, start, end, "cpu_op", tid, **recorded)
 
     def gpu(self, name, start, end, launch=None, call="cudaLaunchKernel", category="kernel", stream=7):
-        """GPU work from `start` to `end`, launched by a host call over the pair `launch`."""
+        """Add GPU work from `start` to `end`, launched by a host call with the times `launch`."""
         self.launches += 1
         if launch:
             self.host(call, *launch, "cuda_runtime", correlation=self.launches)
@@ -92,19 +92,19 @@ def parts(window):
     ) * 1e6
 
 
-def test_both_sides_agree_on_the_mark():
+def test_agent_and_recorder_use_the_same_mark():
     assert MARK == agent_window.MARK
 
 
-def test_idle_time_is_shared_out_by_what_the_host_did(trace):
+def test_idle_time_is_attributed_to_host_activity(trace):
     trace.marks(0, 100, 1100)
-    trace.gpu(GEMM, 20, 90, launch=(10, 15))  # the step that leads in
-    trace.host(FETCH, 100, 300)  # nothing runs: 200 of data
-    trace.copy(H2D_PAGEABLE, 320, 370, launch=(305, 375))  # 20 late for its launch, 50 of copying
-    trace.gpu(GEMM, 400, 600, launch=(380, 390))  # 30 sync: the copy from pageable memory held up the host
+    trace.gpu(GEMM, 20, 90, launch=(10, 15))  # the lead-in step
+    trace.host(FETCH, 100, 300)  # no GPU work: 200 of data
+    trace.copy(H2D_PAGEABLE, 320, 370, launch=(305, 375))  # 20 of late launch, 50 of copying
+    trace.gpu(GEMM, 400, 600, launch=(380, 390))  # 30 sync: the copy from pageable memory blocked the host
     trace.gpu(ELEMENTWISE, 610, 700, launch=(395, 399))  # queued long before: 10 other
     trace.host("cudaStreamSynchronize", 500, 710, "cuda_runtime", correlation=99)
-    trace.gpu(GEMM, 800, 900, launch=(780, 790))  # the GPU ran dry under that wait: 100 sync
+    trace.gpu(GEMM, 800, 900, launch=(780, 790))  # the GPU ran out of work during that wait: 100 sync
     trace.gpu(GEMM, 950, 1100, launch=(930, 940))  # 50 launch
 
     found = trace.parse()
@@ -125,7 +125,7 @@ def test_idle_time_is_shared_out_by_what_the_host_did(trace):
     assert (found.window.pid, found.window.cost) == (7, 0.02)
 
 
-def test_what_a_window_tells_beyond_its_rows_is_a_fact(trace):
+def test_window_details_become_a_fact(trace):
     trace.marks(0, 100, 200)
     trace.gpu(GEMM, 110, 150, launch=(101, 104))
     trace.gpu("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 140, 180, launch=(105, 108))
@@ -156,7 +156,7 @@ def test_steps_are_cut_where_the_gpu_reaches_them(trace):
     assert found.window.start == pytest.approx(100.0 + 400e-6)
 
 
-def test_a_single_marked_step_is_kept_whole(trace):
+def test_single_marked_step_keeps_its_whole_length(trace):
     trace.marks(0, 100)
     trace.gpu(GEMM, 50, 100, launch=(40, 45))
 
@@ -181,7 +181,7 @@ def test_reading_a_value_back_is_a_synchronization(trace):
 def test_hidden_copies_and_pinned_ones_are_not_pageable_waits(trace):
     trace.marks(0, 10, 310)
     trace.gpu(GEMM, 10, 110, launch=(11, 12))
-    trace.copy(H2D_PAGEABLE, 20, 60, launch=(13, 14))  # behind the kernel
+    trace.copy(H2D_PAGEABLE, 20, 60, launch=(13, 14))  # hidden behind the kernel
     trace.copy(H2D_PINNED, 110, 210, launch=(15, 16))
     trace.gpu(GEMM, 210, 310, launch=(17, 18))
 
@@ -191,14 +191,14 @@ def test_hidden_copies_and_pinned_ones_are_not_pageable_waits(trace):
     assert found.us("h2d_pageable") == 0
 
 
-def test_pageable_is_unknown_where_the_names_do_not_say(trace):
+def test_pageable_copies_are_unknown_if_names_omit_memory_kind(trace):
     trace.marks(0, 10, 310)
     trace.copy("Memcpy HtoD (Host -> Device)", 110, 210, launch=(15, 16))
 
     assert trace.parse().window.h2d_pageable is None
 
 
-def test_communication_counts_whole_and_exposed(trace):
+def test_total_and_exposed_communication_are_measured(trace):
     trace.marks(0, 10, 210)
     trace.gpu(GEMM, 10, 110, launch=(11, 12))
     trace.gpu(NCCL, 60, 210, launch=(13, 14), stream=20)
@@ -210,7 +210,7 @@ def test_communication_counts_whole_and_exposed(trace):
     assert found.us("busy") == 200
 
 
-def test_work_of_an_unknown_launch_is_no_late_launch(trace):
+def test_idle_before_unknown_launch_is_not_a_late_launch(trace):
     trace.marks(0, 10, 110)
     trace.gpu(GEMM, 60, 110)
 
@@ -254,7 +254,7 @@ def test_operators_count_with_self_time_on_their_thread(trace):
     trace.op("aten::addmm", 110, 180)
     trace.op("aten::copy_", 120, 130)
     trace.op("aten::relu", 200, 210)
-    trace.op("aten::relu", 150, 170, tid=2)  # another thread: nobody's child
+    trace.op("aten::relu", 150, 170, tid=2)  # another thread: not a child
     trace.op("aten::relu", 1100, 1200)  # after the last mark
 
     found = trace.parse()
@@ -272,7 +272,7 @@ def test_operators_count_with_self_time_on_their_thread(trace):
     assert all(row.tensor_cores is None for row in found.rows)
 
 
-def test_arithmetic_of_a_loop_optimizer_is_the_optimizers(trace):
+def test_operators_inside_optimizer_step_count_as_optimizer(trace):
     trace.marks(0, 1000)
     trace.op("aten::add_", 10, 20)
     trace.host("Optimizer.step#SGD.step", 100, 200)
@@ -296,7 +296,7 @@ def test_kernels_count_for_the_innermost_operator_that_launched_them(trace):
     trace.op("aten::bmm", 12, 50, tid=2, shapes=heads)  # another thread's
     trace.op("aten::cat", 41, 45, shapes=[[[4, 4], [4, 4]], []], types=["TensorList", "Scalar"])
     trace.gpu(ELEMENTWISE, 160, 161, launch=(42, 44))
-    trace.gpu(ELEMENTWISE, 161, 162, launch=(60, 61))  # under no operator
+    trace.gpu(ELEMENTWISE, 161, 162, launch=(60, 61))  # outside any operator
 
     found = trace.parse()
 
@@ -310,13 +310,13 @@ def test_kernels_count_for_the_innermost_operator_that_launched_them(trace):
     assert {(row.pid, row.window, row.device) for row in found.operators} == {(7, 2, "cuda")}
 
 
-def test_on_a_cpu_operators_of_one_shape_are_summed(trace):
+def test_cpu_operators_are_summed_by_shape(trace):
     trace.marks(0, 1000)
     for start in (0, 100):
         trace.op("aten::linear", start + 1, start + 50, shapes=[[8, 4], [2, 4]])
         trace.op("aten::mm", start + 10, start + 40, shapes=[[8, 4], [4, 2]])
     trace.op("aten::mm", 300, 310, shapes=[[8, 4], [4, 3]])
-    trace.op("aten::mm", 320, 325)  # of unknown shape
+    trace.op("aten::mm", 320, 325)  # unknown shape
     trace.op("aten::mm", 1001, 1100, shapes=[[8, 4], [4, 2]])  # after the last mark
 
     found = trace.parse()
@@ -329,7 +329,7 @@ def test_on_a_cpu_operators_of_one_shape_are_summed(trace):
     assert {(row.device, row.dtype) for row in found.operators} == {("cpu", "fp32")}
 
 
-def test_no_more_than_the_dearest_shapes_are_kept(trace, monkeypatch):
+def test_only_most_expensive_shapes_are_kept(trace, monkeypatch):
     monkeypatch.setattr(operators, "MOST", 2)
     trace.marks(0, 1000)
     for number in range(4):
@@ -338,7 +338,7 @@ def test_no_more_than_the_dearest_shapes_are_kept(trace, monkeypatch):
     assert [row.inputs[0][0] for row in trace.parse().operators] == [4, 3]
 
 
-def test_without_shapes_there_are_no_operators(trace):
+def test_operator_table_is_empty_without_shapes(trace):
     trace.marks(0, 10, 100)
     trace.op("aten::mm", 10, 20)
     trace.gpu(GEMM, 20, 90, launch=(12, 15))
@@ -349,7 +349,7 @@ def test_without_shapes_there_are_no_operators(trace):
 
 
 @pytest.mark.parametrize("dims", ["[[1, 2]]", 7, {"a": 1}, [["1", 2]], [[1.5]], [[True]], [None]])
-def test_shapes_that_are_none_are_passed_over(trace, dims):
+def test_invalid_shapes_are_skipped(trace, dims):
     trace.marks(0, 100)
     trace.op("aten::mm", 10, 20, shapes=dims, types=[None, {}])
 
@@ -359,7 +359,7 @@ def test_shapes_that_are_none_are_passed_over(trace, dims):
     assert [row.name for row in found.rows] == ["aten::mm"]
 
 
-def test_ranges_without_an_end_are_left_out(trace):
+def test_unfinished_ranges_are_skipped(trace):
     trace.marks(0, 1000)
     trace.op("aten::add", 10, 20)
     trace.host("aten::mul", 30, 5000, "cpu_op", finished=False)
@@ -378,7 +378,7 @@ def test_torch_profilers_own_steps_serve_as_boundaries(trace):
     assert (found.window.steps, found.us("duration")) == (2, 300)
 
 
-def test_an_unmarked_trace_is_taken_whole(trace):
+def test_unmarked_trace_is_used_whole(trace):
     trace.op("aten::add", 10, 20)
     trace.op("aten::mul", 30, 60)
 
@@ -399,7 +399,7 @@ def test_gzip_is_read(trace, tmp_path):
     assert [row.name for row in rows] == ["aten::mm"]
 
 
-def test_a_trace_cut_off_anywhere_is_told_in_plain_words(trace):
+def test_truncated_trace_raises_error_with_remedy(trace):
     trace.marks(0, 100)
     path = trace.path()
     whole = path.read_bytes()
@@ -442,7 +442,7 @@ def test_broken_gzip_and_missing_files_are_refused(tmp_path):
             parse(path, pid=1, position=0, start=0.0, steps=1, cost=0.0)
 
 
-def test_a_cuda_window_without_gpu_work_is_no_idle_gpu(trace):
+def test_cuda_window_without_gpu_work_is_refused(trace):
     trace.marks(0, 100)
 
     with pytest.raises(ProfilerError, match="no GPU work"):
@@ -580,7 +580,7 @@ def test_a_cuda_window_without_gpu_work_is_no_idle_gpu(trace):
         ("my_own_thing", "other", False, None),
     ],
 )
-def test_kernel_names_tell(name, kind, tensor_cores, dtype):
+def test_kernel_name_gives_kind_dtype_and_tensor_cores(name, kind, tensor_cores, dtype):
     assert kernel_kind(name) == (kind, tensor_cores, dtype)
 
 
@@ -611,5 +611,5 @@ def test_kernel_names_tell(name, kind, tensor_cores, dtype):
         ("mylib::special", "other"),
     ],
 )
-def test_operator_names_tell(name, kind):
+def test_operator_name_gives_kind(name, kind):
     assert operator_kind(name) == kind

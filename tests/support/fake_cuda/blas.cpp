@@ -1,5 +1,5 @@
-// cuBLAS and cuBLASLt: matrix products take the time of a roofline at 70 % of the peak of their data type.
-// A product's shape, for FAKECUDA_KERNELS, reads "gemm MxNxK".
+// cuBLAS and cuBLASLt: matmuls take the time of a roofline at 70 % of the peak of their data type. A matmul's shape,
+// for FAKECUDA_KERNELS, reads "gemm MxNxK".
 #include <library_types.h>
 
 #include <algorithm>

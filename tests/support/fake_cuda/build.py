@@ -1,9 +1,9 @@
 """Build the CUDA stand-in and link it over the CUDA libraries of an environment with torch for CUDA 12 or 13.
 
-python build.py [PYTHON]    link it into the environment of this interpreter (by default, the running one)
+python build.py [PYTHON]    link it into the environment of this interpreter (default: the running one)
 
-It is built once for the same sources and the same torch, in $XDG_CACHE_HOME/profile-train/fake_cuda. The libraries it
-takes the place of stay beside it as *.real; `--undo` puts them back.
+It is built once per version of the sources and of torch, in $XDG_CACHE_HOME/profile-train/fake_cuda. The libraries that
+it replaces stay next to it as *.real; `--undo` restores them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ REPLACED = {
         "cudnn/lib/libcudnn.so.9",
     ),
 }
-"""What the stand-in is linked over, below site-packages/nvidia, by CUDA's major version."""
+"""Libraries that the stand-in replaces, below site-packages/nvidia, by CUDA's major version."""
 
 KEPT = {
     12: (
@@ -64,7 +64,8 @@ KEPT = {
         "nvshmem/lib/libnvshmem_host.so.3",
     ),
 }
-"""NVIDIA's own where they are installed; where not, the stand-in is all of these, too, and they do nothing."""
+"""Libraries that stay NVIDIA's own where they are installed; elsewhere the stand-in replaces them with functions that
+do nothing."""
 
 PREFIXES = re.compile(
     r"(__cuda|cuda[A-Z]|cublas|cupti|nccl[A-Z]|cudnn|cu[A-Z]|cufft|curand|cusolver|cusparse|cuFile|nvrtc|nvJitLink|nvtx|nvshmem)"
@@ -112,7 +113,7 @@ def build(site: Path) -> Path:
 
 
 def link(site: Path, folder: Path) -> None:
-    """Put links to the stand-in in the place of the environment's CUDA libraries."""
+    """Replace the environment's CUDA libraries with links to the stand-in."""
     absent = [name for name in KEPT[_major(site)] if name not in _installed(site)]
     for name in (*REPLACED[_major(site)], *absent):
         place = site / "nvidia" / name
@@ -125,7 +126,7 @@ def link(site: Path, folder: Path) -> None:
 
 
 def unlink(site: Path) -> None:
-    """Put NVIDIA's own libraries back."""
+    """Restore NVIDIA's own libraries."""
     for place in (site / "nvidia" / name for name in REPLACED[_major(site)]):
         if (real := place.with_name(f"{place.name}.real")).exists():
             real.replace(place)
@@ -171,7 +172,8 @@ def _compile(site: Path, out: Path) -> None:
 
 
 def _stubs(site: Path, objects: list[Path]) -> str:
-    """Return functions that do nothing, for all that torch, Triton and NVIDIA's libraries want and nobody defines."""
+    """Return functions that do nothing, for all symbols that torch, Triton and NVIDIA's libraries need and no library
+    defines."""
     users = [path for path in (site / "torch/lib").glob("*.so*") if path.is_file()]
     kept = [site / "nvidia" / name for name in _installed(site)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -179,7 +181,7 @@ def _stubs(site: Path, objects: list[Path]) -> str:
         theirs = set().union(*pool.map(lambda path: _symbols(path, "--defined-only"), kept))
         ours = set().union(*pool.map(lambda path: _symbols(path, "--defined-only"), objects))
     triton = site / "triton/backends/nvidia/driver.c"
-    if triton.exists():  # it asks for these by name
+    if triton.exists():  # Triton looks these up by name
         names = set(re.findall(r"\bcu(?!da|Types)[A-Z][A-Za-z0-9_]*", triton.read_text()))
         wanted |= names | {f"{name}_v2" for name in names}
     missing = sorted(name for name in wanted - theirs - ours if PREFIXES.match(name))

@@ -241,7 +241,7 @@ API CUptiResult cuptiActivityPopExternalCorrelationId(CUpti_ExternalCorrelationK
     return CUPTI_SUCCESS;
 }
 
-// Converts our nanoseconds to the clock that torch asked for: a line through two calibrations.
+// Convert our nanoseconds to the clock that torch requested: a line through two calibrations.
 class Clock {
     double slope = 1;
     u64 ns = 0, stamp = 0;

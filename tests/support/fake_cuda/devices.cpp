@@ -1,7 +1,7 @@
 // Devices, their contexts and properties, and the runtime's error state.
 #include "sim.h"
 
-static const u64 CONTEXT_MEMORY = 500ull << 20;  // what a context takes of a GPU's memory
+static const u64 CONTEXT_MEMORY = 500ull << 20;  // GPU memory that a context takes
 
 thread_local int current = 0;
 static thread_local cudaError_t last_error = cudaSuccess;
@@ -12,7 +12,7 @@ cudaError_t fail(cudaError_t error) {
     return error;
 }
 
-cudaError_t sticky() {  // after N launches, as a device-side assert
+cudaError_t sticky() {  // the error after N launches, like a device-side assert
     static long after = getenv("FAKECUDA_BREAK") ? atol(getenv("FAKECUDA_BREAK")) : -1;
     return after >= 0 && (long)counts[N_launch] > after ? fail(cudaErrorAssert) : cudaSuccess;
 }
@@ -115,7 +115,7 @@ API const char* cudaGetErrorName(cudaError_t error) {
     return "unrecognized error code";
 }
 
-static void raw_uuid(const Visible& gpu, char* out) {  // the 16 bytes behind the text
+static void raw_uuid(const Visible& gpu, char* out) {  // the 16 bytes that the text encodes
     std::string text = uuid_of(gpu).substr(4);
     for (size_t i = 0, k = 0; k < 16; i += text[i + 2] == '-' ? 3 : 2, k++)
         out[k] = (char)strtol(text.substr(i, 2).c_str(), nullptr, 16);

@@ -1,5 +1,5 @@
-// cuDNN as far as torch's v7 interface asks for it: convolutions and batch norm, each of a fixed time.
-// TORCH_CUDNN_V8_API_DISABLED=1 has torch use it.
+// The part of cuDNN that torch's v7 interface uses: convolutions and batch norm, each of a fixed time.
+// TORCH_CUDNN_V8_API_DISABLED=1 makes torch use it.
 #include "sim.h"
 
 static const double SECONDS = 300e-6;

@@ -1,10 +1,10 @@
-// What torch and Triton ask of the driver.
+// The driver functions that torch and Triton call.
 #include <cuda.h>
 #include <dlfcn.h>
 
 #include "sim.h"
 
-static const double BYTES_A_THREAD = 96;  // of a Triton kernel, roughly
+static const double BYTES_A_THREAD = 96;  // of a Triton kernel, approximately
 
 API CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
 API CUresult cuDriverGetVersion(int* v) {

@@ -1,4 +1,4 @@
-// CUDA graphs: what may be called during a capture, and the replay of what was captured, one operation after another.
+// CUDA graphs: the calls that a capture permits, and the replay of captured operations, one after another.
 #include "sim.h"
 
 #include <pthread.h>
@@ -10,7 +10,8 @@ static std::unordered_set<Graph*>& graphs = *new std::unordered_set<Graph*>;
 static u64 next_capture = 0;
 static thread_local int thread_mode = cudaStreamCaptureModeGlobal;
 
-// Whether this capture forbids this thread what is potentially unsafe (documentation of cudaThreadExchangeStreamCaptureMode).
+// Whether this capture forbids potentially unsafe calls on this thread (documentation of
+// cudaThreadExchangeStreamCaptureMode).
 static bool forbids(const Capture& capture) {
     if (thread_mode == cudaStreamCaptureModeRelaxed) return false;
     if (capture.thread == pthread_self()) return capture.mode != cudaStreamCaptureModeRelaxed;
@@ -40,7 +41,7 @@ cudaError_t capture_op(Stream* s, const Op& op) {
     return cudaSuccess;
 }
 
-// A wait that touches a capture: it brings the stream in, or joins another stream of it.
+// A wait that involves a capture: it adds the stream to the capture, or joins another stream of the capture.
 cudaError_t capture_wait(Stream* s, Event* event, bool* handled) {
     auto of_event = event->capture && !event->capture->over ? event->capture : nullptr;
     if (!s->capture && !of_event) return cudaSuccess;

@@ -1,10 +1,10 @@
-// Kernels that torch's libraries register and launch. They compute nothing and take time by the number of their threads;
-// torch.cuda._sleep(n) takes n nanoseconds.
+// Kernels that torch's libraries register and launch. They compute nothing, and their time depends on their number of
+// threads; torch.cuda._sleep(n) takes n nanoseconds.
 #include <unordered_map>
 
 #include "sim.h"
 
-static const double BYTES_A_THREAD = 48;  // what a thread reads and writes, roughly
+static const double BYTES_A_THREAD = 48;  // what a thread reads and writes, approximately
 
 static std::unordered_map<const void*, const char*>& names() {
     static auto* known = new std::unordered_map<const void*, const char*>;
@@ -64,7 +64,7 @@ static cudaError_t launch(const void* function, dim3 grid, dim3 block, void** ar
 API cudaError_t cudaLaunchKernel(const void* f, dim3 grid, dim3 block, void** arguments, size_t shared, cudaStream_t s) {
     return launch(f, grid, block, arguments, shared, s, 211);
 }
-// How programs compiled by CUDA 13 launch; a kernel's handle is its function.
+// The launch calls of programs compiled with CUDA 13; a kernel's handle is its function.
 API cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* f) {
     *kernel = (cudaKernel_t)f;
     return cudaSuccess;

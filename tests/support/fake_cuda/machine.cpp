@@ -1,4 +1,4 @@
-// The simulated machine: which GPUs it has, who uses them, and what was called.
+// The simulated machine: its GPUs, the processes that use them, and the calls that were made.
 #include "sim.h"
 
 #include <errno.h>
@@ -110,8 +110,8 @@ std::string name_of(const Visible& gpu) {
            std::to_string(memory_of(gpu) >> 30) + "gb";
 }
 
-// CUDA_DEVICE_ORDER and CUDA_VISIBLE_DEVICES, as the driver reads them: fastest first by default; an entry that names no GPU
-// ends the list. Of a board with MIG on, CUDA shows the first MIG device by default, and others by their UUID.
+// CUDA_DEVICE_ORDER and CUDA_VISIBLE_DEVICES, as the driver reads them: fastest first by default; an entry that names
+// no GPU ends the list. On a board with MIG on, CUDA shows the first MIG device by default, and others by their UUID.
 static std::vector<Visible> read_visible() {
     std::vector<Visible> order;
     for (size_t i = 0; i < boards().size(); i++) order.push_back({(int)i, boards()[i].mig ? 0 : -1});
@@ -198,7 +198,7 @@ static const char* const COUNT_NAMES[] = {
 };
 static const char* const LIVE_NAMES[] = {"events", "streams", "contexts", "graphs", "pinned"};
 
-// For programs on the stand-in, by ctypes: calls of a kind so far, and what is alive on a device.
+// For programs on the stand-in, through ctypes: the calls of a kind so far, and what is alive on a device.
 API u64 fakecuda_count(const char* kind) {
     for (int i = 0; i < COUNTED_KINDS; i++)
         if (!strcmp(kind, COUNT_NAMES[i])) return counts[i];

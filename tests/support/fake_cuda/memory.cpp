@@ -1,4 +1,4 @@
-// Memory of devices and pinned memory of the host, and copies. Device memory is zeroed host memory that nobody writes.
+// Device memory, pinned host memory, and copies. Device memory is zeroed host memory that is never written.
 #include <cuda.h>
 #include <sys/mman.h>
 
@@ -183,7 +183,8 @@ static cudaError_t copy(void* to, const void* from, size_t n, cudaStream_t handl
     op.correlation = call.id;
     op.duration = (u64)((1.2e-6 + n / rate(op.from, op.to)) * 1e9 / std::max(speed(), 0.05));
     if (auto e = submit(s, op)) return fail(e);
-    // What large tensors hold on the device, nobody reads. Bytes for the host move early: nobody may look before.
+    // Contents of large tensors on the device are never read. Bytes for the host move early: nothing may read them
+    // before.
     if (!to_device || n <= 512) memmove(to, from, n);
     if (s->capture) return cudaSuccess;
     bool pageable = op.from == cudaMemoryTypeUnregistered || op.to == cudaMemoryTypeUnregistered;

@@ -1,5 +1,6 @@
-// NCCL: a collective ends on every rank when the last has come to it, and some time after. Ranks meet in shared memory by the
-// communicator's id. A rank cannot be more than one collective ahead of another, so few places in a ring are enough.
+// NCCL: a collective ends on every rank some time after the last rank has reached it. Ranks meet in shared memory by
+// the communicator's id. A rank cannot be more than one collective ahead of another, so a ring with few places is
+// enough.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -96,7 +97,7 @@ API int ncclCommInitAll(Comm** c, int n, const int* devices) {
     return SUCCESS;
 }
 API int ncclCommSplit(Comm*, int, int, Comm**, void*) { return INVALID_USAGE; }
-// Wait until this rank has come to its last collective: a rank that leaves earlier is waited for in vain.
+// Wait until this rank has reached its last collective: if it left earlier, others would wait for it in vain.
 static void come_to_the_last(Comm* c, double seconds) {
     auto& mine = c->meeting->arrivals[c->rank][c->next % RING];
     u64 until = now() + (u64)(seconds * 1e9);
@@ -112,7 +113,7 @@ API int ncclCommDestroy(Comm* c) {
     return SUCCESS;
 }
 API int ncclCommAbort(Comm* c) {
-    come_to_the_last(c, 2);  // torch aborts at a healthy program's end, too; the other ranks may be gone
+    come_to_the_last(c, 2);  // torch also aborts at a healthy program's end; the other ranks may be gone
     c->aborted = true;
     return SUCCESS;
 }
@@ -166,7 +167,7 @@ static int collective(Comm* comm, const char* name, size_t bytes, cudaStream_t h
     op.sequence = ++comm->next;
     return submit(s, op) ? UNHANDLED_CUDA_ERROR : SUCCESS;
 }
-// What tensors hold comes from nowhere but one's own rank, and only if they are small.
+// A tensor's contents come only from the rank itself, and only if they are small.
 static void keep(const void* from, void* to, size_t bytes) {
     if (from != to && bytes <= 512) memcpy(to, from, bytes);
 }

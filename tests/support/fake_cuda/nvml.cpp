@@ -1,5 +1,6 @@
-// NVML and its GPM counters, which agree with what the runtime simulates. Structures are as in nvml.h, which no wheel brings.
-// What it should refuse, or answer late, and which processes it should show: FAKECUDA_NVML_FAIL, _SLOW, _PROCESSES.
+// NVML and its GPM counters, which agree with what the runtime simulates. Structures are as in nvml.h, which no wheel
+// contains. FAKECUDA_NVML_FAIL, _SLOW and _PROCESSES set what it refuses, what it answers late, and which processes it
+// shows.
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,7 +30,7 @@ static Device* device_at(int board, int mig = -1) {
     return device;
 }
 
-// The number that NAME="function=number,..." gives for this function or, as "*", for all.
+// The number that NAME="function=number,..." gives for this function or, with "*", for all functions.
 static double setting(const char* variable, const char* function) {
     const char* text = getenv(variable);
     double found = 0;
@@ -199,7 +200,7 @@ VALUE_OF_KIND(nvmlDeviceGetMaxClockInfo, unsigned, kind == MEMORY_CLOCK ? 2619 :
 VALUE_OF_KIND(nvmlDeviceGetTemperature, unsigned, 52)
 NV(nvmlDeviceGetPcieThroughput, Device* d, int, unsigned* v)
     OF_BOARD(d)
-    usleep(20000);  // as long as the real one counts
+    usleep(20000);  // as long as the real function counts
     *v = 123456;
     return SUCCESS;
 }

@@ -1,4 +1,4 @@
-// What the parts of the stand-in share: the simulated machine, its streams, the clock and the counters.
+// Shared by the parts of the stand-in: the simulated machine, its streams, the clock and the counters.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -43,7 +43,7 @@ struct Visible {  // a GPU as CUDA counts them
     int mig;  // which MIG device of the board; -1: all of it
 };
 const int MOST_GPUS = 16, MOST_PROCESSES = 64;
-// The layout of /dev/shm/fakecuda-TAG, which `machine.py` reads, too.
+// The layout of /dev/shm/fakecuda-TAG.
 enum Live { EVENTS, STREAMS, CONTEXTS, GRAPHS, PINNED, LIVE_KINDS };
 struct Slot {
     int pid, pad;
@@ -94,7 +94,7 @@ extern std::recursive_mutex& lock_;
 #define LOCK std::lock_guard<std::recursive_mutex> guard_(lock_)
 struct Stream;
 struct Capture;
-struct Mark {  // one recording of an event: known once all before it on the stream has its time
+struct Mark {  // one recording of an event: known once everything before it on the stream has its time
     Stream* stream = nullptr;
     u64 at = 0;
     bool known = false;
@@ -116,9 +116,9 @@ struct Op {
 struct Stream {
     int device = 0;
     unsigned id = 7;
-    u64 ready = 0;            // when all that has its time is done
-    std::deque<u64> queue;    // ends of what still runs
-    std::deque<Op> pending;   // what has no time yet: behind a collective that other ranks have not reached
+    u64 ready = 0;            // when everything that has its time is done
+    std::deque<u64> queue;    // ends of running operations
+    std::deque<Op> pending;   // operations without a time yet: behind a collective that other ranks have not reached
     bool advancing = false;
     std::shared_ptr<Capture> capture;
     u64 submitted = 0;
@@ -129,14 +129,14 @@ struct Event {
     std::shared_ptr<Mark> mark;
     std::shared_ptr<Capture> capture;  // the capture it was recorded in
     Stream* captured_on = nullptr;
-    u64 position = 0;                  // how much had been submitted to that stream
+    u64 position = 0;                  // how much had been submitted to captured_on
 };
 Stream* stream_of(cudaStream_t handle);       // nullptr if destroyed
 cudaError_t submit(Stream* stream, Op op);    // run it, or put it into the graph that is captured
 cudaError_t run_kernel(const char* name, const std::string& shape, cudaStream_t handle, double seconds,
                        uint32_t correlation, dim3 grid, dim3 block, size_t shared_memory);
 void wait_for(const std::shared_ptr<Mark>& mark);
-std::shared_ptr<Mark> end_of(Stream* stream);  // a mark behind all that was submitted
+std::shared_ptr<Mark> end_of(Stream* stream);  // a mark behind everything that was submitted
 void wait_for_device(int device);
 double speed();
 double time_of(const char* name, const std::string& shape, double seconds);  // as FAKECUDA_KERNELS and _SPEED set it
@@ -160,7 +160,7 @@ cudaError_t capture_wait(Stream* stream, Event* event, bool* handled);
 cudaError_t capture_op(Stream* stream, const Op& op);
 
 // ---- collectives (nccl.cpp)
-bool meet(Comm* comm, u64 sequence, u64 arrival, u64* all);  // whether all ranks are there, and when the last came
+bool meet(Comm* comm, u64 sequence, u64 arrival, u64* all);  // whether all ranks are there, and when the last arrived
 
 // ---- CUPTI (cupti.cpp)
 struct Call {  // a runtime or driver call, from begin to end

@@ -1,5 +1,6 @@
-// Streams and events. An operation's begin and end are known as soon as it is submitted, unless it waits for a collective
-// that other ranks have not reached: then it is pending, and a thread looks again until all are there.
+// Streams and events. An operation's begin and end are known as soon as it is submitted, unless it waits for a
+// collective that other ranks have not reached: then it is pending, and a thread checks again until all ranks are
+// there.
 #include "sim.h"
 
 #include <fnmatch.h>
@@ -10,7 +11,7 @@
 
 std::recursive_mutex& lock_ = *new std::recursive_mutex;
 static const u64 LAUNCH_LATENCY = 1500;  // ns from a launch to its begin on an idle stream
-static const size_t QUEUE = 1024;        // what may wait on a stream; then a launch blocks
+static const size_t QUEUE = 1024;        // operations that may wait on a stream; then a launch blocks
 static const u64 LOOK_AGAIN = 100;       // us
 
 static Stream* defaults = new Stream[MOST_GPUS];
@@ -55,7 +56,7 @@ static void ran(Stream* s, const Op& op, u64 start, u64 end) {
 
 static void advance(Stream* s);
 
-static bool finish(Stream* s, Op& op) {  // give it its time; false if that cannot be known yet
+static bool finish(Stream* s, Op& op) {  // set its times; false if they are not known yet
     switch (op.type) {
         case Op::RECORD:
             op.mark->at = std::max(op.host, s->ready);
@@ -76,7 +77,7 @@ static bool finish(Stream* s, Op& op) {  // give it its time; false if that cann
 }
 
 static void advance(Stream* s) {
-    if (s->advancing) return;  // it waits for a stream that waits for it: what is in front now is not finished twice
+    if (s->advancing) return;  // a cycle of waiting streams: do not finish the first operation twice
     s->advancing = true;
     while (!s->pending.empty() && finish(s, s->pending.front())) s->pending.pop_front();
     s->advancing = false;
@@ -168,7 +169,8 @@ void wait_for_device(int device) {
     for (auto& end : ends) wait_for(end);
 }
 
-// Kernel times set by FAKECUDA_KERNELS="pattern=seconds;...": a part of the name, or a shell pattern of it or of its shape.
+// Kernel times set by FAKECUDA_KERNELS="pattern=seconds;...": a part of the name, or a shell pattern for the name or
+// the shape.
 double time_of(const char* name, const std::string& shape, double seconds) {
     struct Rule {
         std::string pattern;

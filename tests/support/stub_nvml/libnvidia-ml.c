@@ -1,12 +1,12 @@
-/* A stand-in for NVIDIA's management library: says what a text file tells it to.
+/* A stand-in for NVIDIA's management library: it returns the values in a text file.
  *
- * NVML_STUB names the file; it is read at every call, so a test can change it meanwhile. One "key value" a line:
- *     gpus 2                             how many GPUs there are; 1 if not said
- *     1.power 70000                      what GPU 1 says, in NVML's units; the same without "1." is for all GPUs
+ * NVML_STUB names the file; it is read at every call, so a test can change it at any time. One "key value" per line:
+ *     gpus 2                             how many GPUs there are; 1 without this line
+ *     1.power 70000                      what GPU 1 returns, in NVML's units; without "1.", for all GPUs
  *     fail.nvmlDeviceGetPowerUsage 3     the error a function returns; "1.fail...." for GPU 1 only
  *     0.process 41 1000                  process 41 holds 1000 bytes of GPU 0 (any number of such lines)
  *     0.mig 1                            GPU 0 is in MIG mode and has one MIG device
- *     0.gpm.2 50                         what metric 2 of its performance counters says
+ *     0.gpm.2 50                         value of metric 2 of GPU 0's performance counters
  * Every call is written as a line, "function gpu", to the file NVML_STUB + ".calls".
  */
 #include <stdio.h>
@@ -29,7 +29,7 @@ typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; c
 
 static Device boards[MAX_GPUS], migs[MAX_GPUS];
 
-/* The file's rest of the line after "<gpu>.<key> " or else "<key> ". */
+/* The rest of the file's line after "<gpu>.<key> ", or else after "<key> ". */
 static const char *text(unsigned gpu, const char *key) {
     static char general[256], special[256];
     char line[256], own[128];
@@ -53,7 +53,7 @@ static double number(unsigned gpu, const char *key, double otherwise) {
     return value ? atof(value) : otherwise;
 }
 
-/* Notes the call; the error it shall return. */
+/* Log the call; return the error that it must return. */
 static int called(const char *function, unsigned gpu) {
     char name[512];
     snprintf(name, sizeof name, "%s.calls", getenv("NVML_STUB"));
@@ -68,7 +68,7 @@ static int called(const char *function, unsigned gpu) {
 
 #define CALLED(gpu) do { int error = called(__func__, gpu); if (error) return error; } while (0)
 
-/* A function (device, unsigned *out): what it says of a board, and that MIG devices do not support it. */
+/* A function (device, unsigned *out): it returns a board's value; MIG devices do not support it. */
 #define ANSWERS(function, key, otherwise) \
     int function(Device *device, unsigned *out) { \
         CALLED(device->gpu); \

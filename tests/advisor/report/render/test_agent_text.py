@@ -19,7 +19,7 @@ def marks(text: str) -> list[str]:
     return re.findall(r"^(?:<<<data \w{16}|data \w{16}>>>)$", text, flags=re.MULTILINE)
 
 
-def test_the_commands_sections_are_those_of_the_text() -> None:
+def test_command_offers_sections_of_text() -> None:
     assert list(agent_text.SECTIONS) == list(command.SECTIONS)
 
 

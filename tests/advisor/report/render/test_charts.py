@@ -1,4 +1,4 @@
-"""The charts: every curve is in them, and one slow step does not press the others flat."""
+"""The charts: they contain every curve, and one slow step does not flatten the others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LINE = Curve(label="step", times=(0.0, 1.0), values=(0.1, 0.1))
 
 
 def drawn(*curves: Curve, unit="s", **limit):
-    """The one chart of these curves."""
+    """Return the one chart of these curves."""
     (made,) = charts.item((Chart(title="t", unit=unit, curves=curves, **limit),))["charts"]
     return made
 
@@ -41,7 +41,7 @@ def test_values_are_in_the_axis_unit_and_gaps_stay_gaps():
     assert sizes["values"] == [1.5]
 
 
-def test_times_are_ticks_from_one_to_the_next_and_curves_share_them():
+def test_times_are_delta_encoded_and_shared_by_curves():
     late = Curve(label="late", times=(0.5, 250.0), values=(1.0, 2.0))
     other = Curve(label="other", times=(0.5, 250.0), values=(3.0, 4.0))
     early = Curve(label="early", times=(0.0, 0.1234, 0.12345), values=(1.0, 1.0, 1.0))
@@ -54,14 +54,14 @@ def test_times_are_ticks_from_one_to_the_next_and_curves_share_them():
 
 
 @pytest.mark.parametrize("times", [(0.0,), (math.inf,), (-5.0,)])
-def test_a_run_of_no_length_has_a_second(times):
+def test_run_of_zero_length_is_drawn_as_one_second(times):
     made = charts.item((Chart(title="t", unit="s", curves=(Curve(label="a", times=times, values=(1.0,)),)),))
 
     assert made["end"] == 1.0
     assert json.loads(json.dumps(made, allow_nan=False))
 
 
-def test_a_single_slow_step_is_drawn_within_reach_and_told_in_full():
+def test_slow_step_is_clipped_in_chart_but_keeps_its_value():
     slow = Curve(label="epoch start", times=(0.5,), values=(9.0,), kind="points")
 
     assert drawn(LINE, slow)["ceiling"] == pytest.approx(charts.ABOVE * 100.0)
@@ -69,7 +69,7 @@ def test_a_single_slow_step_is_drawn_within_reach_and_told_in_full():
     assert drawn(slow)["ceiling"] is None
 
 
-def test_a_limit_far_above_the_curve_is_told_and_not_drawn():
+def test_limit_far_above_curve_is_stated_but_not_drawn():
     curve = Curve(label="program", times=(0.0, 1.0), values=(1.0, 1.0))
     near = drawn(curve, unit="cores", limit=4.0, limit_label="allowed")
     far = drawn(curve, unit="cores", limit=4.1, limit_label="allowed")
@@ -83,7 +83,7 @@ def test_shares_always_have_the_same_height():
     assert drawn(LINE)["top"] is None
 
 
-def test_waiting_has_its_color_wherever_it_stands_and_the_others_differ():
+def test_waiting_has_fixed_color_and_other_curves_differ():
     curves = [Curve(label=f"rank {i}", times=(0.0,), values=(1.0,)) for i in range(8)]
     waiting = Curve(label="waiting for data (rank 0)", times=(0.0,), values=(1.0,))
 
@@ -93,8 +93,8 @@ def test_waiting_has_its_color_wherever_it_stands_and_the_others_differ():
     assert len(set(colors)) == 9
 
 
-def test_the_longest_run_takes_no_more_than_a_third_of_a_megabyte():
-    """Of the page, whatever the run: as many points as are drawn, none of them at another's time."""
+def test_charts_of_longest_run_are_below_330_kb():
+    """A limit for the page, whatever the run: as many points as are drawn, no two curves at the same times."""
     count = 1000
     curves = [
         Curve(

@@ -1,4 +1,4 @@
-"""What is said of two runs. What each verdict rests on: tests/advisor/compare/."""
+"""The text about two runs. The basis of each verdict: tests/advisor/compare/."""
 
 from dataclasses import replace
 
@@ -60,7 +60,7 @@ def test_snapshot_of_comparisons():
     same("comparisons.txt", scenes({name: written(sections(compare(*pair))) for name, pair in pairs.items()}))
 
 
-def test_what_is_nothing_in_both_has_no_line():
+def test_phase_that_is_zero_in_both_runs_has_no_line():
     nothing = a_run(columns={"gc": 0.0})
     assert "Garbage collection" not in written(sections(compare(nothing, nothing)))
 

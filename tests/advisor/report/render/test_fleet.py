@@ -1,4 +1,4 @@
-"""The page of a fleet: bounded, and nothing of a run's text becomes markup."""
+"""The page of a fleet: bounded in size, and text of a run never becomes markup."""
 
 import json
 import re
@@ -34,7 +34,7 @@ def test_hostile_names_stay_text(tmp_path):
 
 
 def test_the_page_has_rows_for_the_largest_only(tmp_path, monkeypatch):
-    monkeypatch.setattr(engine, "FEW", 100)  # in this process
+    monkeypatch.setattr(engine, "FEW", 100)  # runs are read in this process
     for number in range(60):
         write(tmp_path / f"runs/{number}", row(number, user=f"user{number:02d}"), result(duration=60.0 + number))
     import_runs(tmp_path / "fleet", [str(tmp_path / "runs")])
@@ -42,7 +42,7 @@ def test_the_page_has_rows_for_the_largest_only(tmp_path, monkeypatch):
     assert text.count('<th scope="row">user') == 50
 
 
-def test_runs_of_which_nothing_was_measured_have_a_page(tmp_path):
+def test_runs_without_measurements_have_a_page(tmp_path):
     write(tmp_path / "runs/a", row(1, started_at=START), None)
     import_runs(tmp_path / "fleet", [str(tmp_path / "runs")])
     (runs,) = re.findall(r'<h1 data-runs="(\d+)"', page(tmp_path / "fleet"))

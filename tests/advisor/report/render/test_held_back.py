@@ -1,4 +1,4 @@
-"""Advice that is information only for want of certainty says so, wherever it is shown."""
+"""Advice that is only information because it is uncertain says so, wherever it is shown."""
 
 import io
 from dataclasses import replace
@@ -22,7 +22,7 @@ def in_terminal(report):
 
 
 @pytest.mark.parametrize("shown", [html.render, markdown.render, in_terminal])
-def test_it_is_shown_where_it_is_so_and_nowhere_else(shown):
+def test_reason_is_shown_only_for_held_back_advice(shown):
     report = golden()
     held = replace(
         report, advice=(altered(report.advice[0], severity=Severity.INFO, held_back=WHY), *report.advice[1:])
@@ -32,7 +32,7 @@ def test_it_is_shown_where_it_is_so_and_nowhere_else(shown):
     assert "nly information" not in shown(report)
 
 
-def test_it_is_told_to_programs():
+def test_reason_is_in_result_json():
     report = golden()
     held = replace(report, advice=(altered(report.advice[0], held_back=WHY),))
 

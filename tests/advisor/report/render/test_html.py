@@ -1,4 +1,4 @@
-"""The page: whole, escaped, and closed to the network."""
+"""The page: complete, escaped, and closed to the network."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ def page() -> Page:
     return Page(html.render(golden()))
 
 
-def test_the_page_stays_below_a_fifth_of_a_megabyte():
+def test_page_is_smaller_than_200_kb():
     assert len(html.render(golden()).encode()) < 200_000
 
 
-def test_what_others_wrote_is_in_the_page_as_they_wrote_it_with_its_license():
+def test_vendored_scripts_are_included_unchanged():
     note = (VENDOR / "README.md").read_text(encoding="utf-8")
     script = (VENDOR / "uPlot.iife.min.js").read_text(encoding="utf-8")
     sums = dict(re.findall(r"^ +([0-9a-f]{64})  (\S+)$", note, re.MULTILINE))
@@ -77,11 +77,11 @@ def test_what_others_wrote_is_in_the_page_as_they_wrote_it_with_its_license():
             assert ((VENDOR / name).read_text(encoding="utf-8") in page) is ("charts-data" in page)
 
 
-def test_a_page_without_charts_has_nothing_that_draws_them():
+def test_page_without_charts_has_no_chart_library():
     assert "uPlot" not in html.render(empty())
 
 
-def test_the_page_asks_the_network_for_nothing(page):
+def test_page_makes_no_network_requests(page):
     addresses = [
         attributes[name]
         for tag, attributes in page.elements
@@ -93,7 +93,7 @@ def test_the_page_asks_the_network_for_nothing(page):
 
 
 @pytest.mark.parametrize(("report", "scripts"), [(golden, 6), (empty, 1)])
-def test_the_policy_allows_our_scripts_and_our_style_by_hash_and_no_eval(report, scripts):
+def test_content_security_policy_allows_only_hashed_scripts_and_styles(report, scripts):
     source = html.render(report())
     policy = next(a["content"] for _, a in Page(source).elements if a.get("http-equiv") == "Content-Security-Policy")
     rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
@@ -120,7 +120,7 @@ def test_no_element_has_a_handler(page):
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_text_from_outside_is_only_text(page, attack):
+def test_untrusted_text_is_escaped(page, attack):
     attacked = Page(html.render(hostile(attack)))
 
     assert attack in attacked.text
@@ -129,7 +129,7 @@ def test_text_from_outside_is_only_text(page, attack):
     assert [name for _, attributes in attacked.elements for name in attributes if name.startswith("on")] == []
 
 
-def test_a_link_that_is_not_https_is_no_link(page):
+def test_links_are_anchors_or_https(page):
     targets = [attributes["href"] for tag, attributes in page.elements if tag == "a"]
 
     assert all(target.startswith(("#", "https://")) for target in targets)
@@ -159,7 +159,7 @@ def test_a_link_that_is_not_https_is_no_link(page):
         "loss1,0004.5 ms4.5 s",
     ],
 )
-def test_the_page_tells(page, text):
+def test_page_contains_text(page, text):
     assert text in " ".join(page.text.split()) or text in page.text
 
 
@@ -178,11 +178,11 @@ def test_the_page_tells(page, text):
         "rank 1 Waiting for data 43%",
     ],
 )
-def test_the_page_tells_what_was_tried(text):
+def test_page_contains_trial_results(text):
     assert text in " ".join(Page(html.render(tried())).text.split())
 
 
-def test_the_page_says_how_to_look_into_much_that_no_phase_holds():
+def test_page_says_how_to_break_down_large_other_phase():
     much = tuple(replace(p, seconds=0.1, share=0.5) if p.name == "other" else p for p in golden().phases)
 
     line = "from profiler import region"
@@ -190,13 +190,13 @@ def test_the_page_says_how_to_look_into_much_that_no_phase_holds():
     assert line not in Page(html.render(golden())).text
 
 
-def test_a_step_with_its_share_of_evaluation_is_called_that():
+def test_step_time_including_evaluation_is_labeled_as_such():
     report = replace(golden(), before=0.25)
 
     assert prospect(report) in " ".join(Page(html.render(report)).text.split())
 
 
-def test_memory_that_was_not_measured_is_said_to_be_missing_and_has_no_controls():
+def test_unmeasured_memory_is_reported_and_has_no_controls():
     report = replace(golden(), memory={}, what_if=None, memory_missing="It was not sampled. Record on.")
     missing = Page(html.render(report))
 
@@ -219,7 +219,7 @@ def test_every_control_has_its_label(page):
     assert len(controls) == 11
 
 
-def test_every_figure_at_the_head_is_in_the_glossary(page):
+def test_every_headline_figure_is_in_glossary(page):
     described = [a["aria-describedby"] for tag, a in page.elements if a.get("class") == "term"]
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
 
@@ -228,7 +228,7 @@ def test_every_figure_at_the_head_is_in_the_glossary(page):
     assert len(set(ids)) == len(ids)
 
 
-def test_curves_are_told_in_numbers_too(page):
+def test_curves_are_listed_as_numbers_too(page):
     assert "GPU: utilization30%59%90%55%" in page.text
 
 
@@ -239,13 +239,13 @@ def test_an_empty_run_has_a_page_without_charts():
     assert page.count("script") == 1
 
 
-def test_a_report_of_nothing_has_a_page():
+def test_report_without_any_data_has_a_page():
     report = Report(version="0", run=golden().run)
 
     assert diagnosis(report) in html.render(report)
 
 
-def test_a_change_that_was_made_goes_by_the_title_of_its_rule():
+def test_applied_change_is_named_by_title_of_its_rule():
     made = replace(tried().applied[0], rule="zero-1-2")
 
     text = " ".join(Page(html.render(replace(tried(), applied=(made,)))).text.split())
@@ -254,7 +254,7 @@ def test_a_change_that_was_made_goes_by_the_title_of_its_rule():
     assert f"{made.rule}: {WORDS[made.verdict]}" not in text
 
 
-def test_what_is_information_only_is_said_to_be_so():
+def test_information_only_advice_is_marked():
     item = altered(golden().advice[0], severity=Severity.INFO)
 
     def is_said(report):

@@ -17,7 +17,7 @@ def test_snapshot_of_reports():
     same("reports.md", scenes({name: markdown.render(report) for name, report in reports.items()}))
 
 
-def test_it_tells_how_to_look_into_much_that_no_phase_holds():
+def test_says_how_to_break_down_large_other_phase():
     much = tuple(replace(p, seconds=0.1, share=0.5) if p.name == "other" else p for p in golden().phases)
 
     assert "region(" in markdown.render(replace(golden(), phases=much))
@@ -25,7 +25,7 @@ def test_it_tells_how_to_look_into_much_that_no_phase_holds():
 
 
 @pytest.mark.parametrize("form", [markdown, html])
-def test_a_change_in_words_that_the_advice_ends_with_is_read_once(form):
+def test_change_already_stated_in_advice_is_not_repeated(form):
     first = golden().advice[0]
     words = (text("Move the sleep elsewhere."), text("Then measure again."))
     advice = replace(first.finding.advice, then="A line sleeps. Move the sleep elsewhere.", changes=words)
@@ -34,7 +34,7 @@ def test_a_change_in_words_that_the_advice_ends_with_is_read_once(form):
     assert [shown.count(change.code) for change in words] == [1, 1]
 
 
-def test_what_takes_another_machine_is_asked_for_last():
+def test_needs_for_another_machine_are_listed_last():
     gpu = next(check for check in golden().checked if check.outcome is Outcome.NOT_MEASURED)
     word = replace(
         gpu, rule=replace(gpu.rule, id="spot-switch"), why="The discount was not declared", need=Need.DECLARATION
@@ -44,14 +44,14 @@ def test_what_takes_another_machine_is_asked_for_last():
     assert text.index(word.why) < text.index(gpu.why)
 
 
-def test_a_tiny_share_needs_no_entity():
+def test_tiny_share_has_no_html_entity():
     overhead = replace(golden().overhead, fraction=1e-5)
 
     assert "under 0.1%" in markdown.render(replace(golden(), overhead=overhead))
 
 
 @pytest.mark.parametrize("attack", ["<script>alert(1)</script>", "<img src=x>", "&lt;"])
-def test_html_from_outside_stands_in_code_or_escaped(attack):
+def test_untrusted_html_is_in_code_or_escaped(attack):
     fenced = False
     for line in markdown.render(hostile(attack)).splitlines():
         fenced ^= line.startswith("```")
@@ -59,7 +59,7 @@ def test_html_from_outside_stands_in_code_or_escaped(attack):
         assert attack not in outside_code
 
 
-def test_markup_from_outside_is_only_text():
+def test_untrusted_markup_is_escaped():
     assert str(markdown.text("[a](javascript:b) **c** `d` _e_ snake_case |")) == (
         r"\[a\](javascript:b) \*\*c\*\* `d` \_e\_ snake_case \|"
     )
@@ -77,6 +77,6 @@ def test_code_in_text_stays_code(value, shown):
     assert str(markdown.text(value)) == shown
 
 
-def test_code_that_holds_a_fence_gets_a_longer_one():
+def test_code_containing_a_fence_gets_longer_fence():
     assert str(markdown.fence("```\nx", "python")) == "````python\n```\nx\n````"
     assert str(markdown.code("a`b")) == "``a`b``"

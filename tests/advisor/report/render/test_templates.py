@@ -1,4 +1,4 @@
-"""What filters of the templates make of text."""
+"""How the templates' filters change text."""
 
 import sys
 
@@ -23,7 +23,7 @@ def test_prose_is_escaped_and_code_in_it_is_code(text, shown):
     assert environment().from_string("{{ text|prose }}").render(text=text) == shown
 
 
-def test_backticks_of_a_command_stay_what_they_are():
+def test_backticks_in_command_are_kept():
     made = environment().from_string("{{ text|options }}").render(text="train.py --name `<x>`")
 
     assert made == 'train.py <span class="option">--name</span> `&lt;x&gt;`'
@@ -47,7 +47,7 @@ def test_templates_stay_compiled_until_they_or_the_version_change(tmp_path, monk
     assert render("two") != second
 
 
-def test_a_folder_that_cannot_be_written_keeps_no_compiled_templates(tmp_path, monkeypatch):
+def test_templates_render_without_writable_cache_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     place = tmp_path / "absent" / "compiled"
     made = Environment(loader=DictLoader({"a": "text"}), bytecode_cache=templates._Compiled(str(place)))

@@ -1,4 +1,4 @@
-"""What came of a trial, in words."""
+"""The result of a trial, in words."""
 
 import io
 from dataclasses import replace
@@ -37,7 +37,7 @@ def in_terminal(report):
 
 
 @pytest.mark.parametrize("shown", [html.render, markdown.render, in_terminal])
-def test_advice_that_did_harm_promises_nothing(shown):
+def test_harmful_advice_promises_nothing(shown):
     _, harmful, _ = tried().advice
     promises = ("48 to 64%", "58.8 of every 100 GPU-hours", "frees about 8 GiB")
 
@@ -47,16 +47,16 @@ def test_advice_that_did_harm_promises_nothing(shown):
     assert promises[0] in shown(replace(tried(), advice=(replace(harmful, verified=None),)))
 
 
-def test_a_direction_is_said_once_unless_it_changes():
+def test_direction_is_stated_once_unless_it_changes():
     assert "(2% more to 9% less), 10% more to 50% less" in outcome(TRIED)
 
 
-def test_details_leave_out_what_is_not_known():
+def test_details_omit_unknown_values():
     assert details(TRIED).count(".") == 1
 
 
 def test_bands_share_a_scale_with_zero():
-    """From -10 % to 50 %."""
+    """The scale goes from -10 % to 50 %."""
     at = scale(TRIED)
 
     assert at(0.0) == pytest.approx(100 / 6, abs=0.01)

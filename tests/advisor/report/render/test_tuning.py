@@ -1,4 +1,4 @@
-"""The story of a tuning in all its forms, and trials as they go on."""
+"""The story of a tuning in all its forms, and the progress of trials."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_snapshot_of_tunings(said):
     same("tuning.txt", scenes(texts))
 
 
-def test_whoever_applies_it_reads_toml():
+def test_tuning_is_written_as_valid_toml():
     read = tomllib.loads(tuning.toml(TUNED))
 
     assert (read["step_time_before"], read["step_time_after"]) == (0.1, 0.031)
@@ -103,7 +103,7 @@ def test_whoever_applies_it_reads_toml():
     assert environment["settings"] == {"variables": {"CUDA_LAUNCH_BLOCKING": "", "TORCH_DISTRIBUTED_DEBUG": "OFF"}}
 
 
-def test_what_is_written_is_what_is_made(tmp_path):
+def test_written_tuning_is_read_back(tmp_path):
     (tmp_path / "tuned.toml").write_text(tuning.toml(TUNED))
     loader, environment = tuned.read(tmp_path / "tuned.toml")
 
@@ -113,7 +113,7 @@ def test_what_is_written_is_what_is_made(tmp_path):
 
 @pytest.fixture
 def said():
-    """What is printed as trials go on, to a file or a terminal."""
+    """Print the progress of trials, to a file or a terminal."""
 
     def printed(terminal):
         file = io.StringIO()
@@ -139,7 +139,7 @@ def test_a_file_gets_no_escape_sequences(said):
     assert "[bold]" in text
 
 
-def test_a_terminal_gets_the_same_lines_and_a_bar(said):
+def test_terminal_gets_same_lines_as_file(said):
     text = said(terminal=True)
 
     for line in ("Profile 1: the program as it is", "70% less step time measured", "Profile 2:"):
@@ -177,7 +177,7 @@ def test_the_result_keeps_its_schema(tuned, tmp_path):
         claim(tmp_path / "tuning", Program(words=("other.py",), cwd="/w"))
 
 
-def test_the_result_holds_times_trials_and_what_is_left_to_do():
+def test_result_includes_times_trials_and_manual_changes():
     found = json.loads(as_json(note(PROGRAM), TUNED))["result"]
 
     assert (found["before"]["step_time_s"], found["after"]["step_time_s"]) == (TUNED.before, TUNED.after)

@@ -45,7 +45,7 @@ def test_snapshot_of_the_screen():
 
 @pytest.mark.parametrize("gpus", [0, 1, 8])
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (40, 24), (20, 10), (200, 60), (80, 5), (1, 1)])
-def test_it_fits_whatever_room_there_is(width, height, gpus):
+def test_screen_fits_any_terminal_size(width, height, gpus):
     shown = lines(seen(gpus), width, height)
 
     assert len(shown) <= height
@@ -56,14 +56,14 @@ def test_an_ascii_terminal_gets_ascii():
     assert draw(seen(), 80, 24, ascii_only=True).plain.isascii()
 
 
-def test_what_was_not_measured_is_blank_and_not_nothing():
+def test_unmeasured_values_are_blank_rather_than_zero():
     assert sparkline((None, 0.0, 0.5, 1.0), 1.0, 4) == " ▁▅█"
     assert sparkline((0.0, 0.0), None, 2) == "▁▁"
     assert sparkline((1.0, 0.5), 1.0, 1) == "▅"
     assert sparkline((1.0,), 1.0, 0) == ""
 
 
-def test_text_from_outside_is_only_text():
+def test_untrusted_text_is_printed_as_text():
     text = draw(seen(command=("\x1b[31mx", "[bold]y"), advice=replace(ADVICE, title="\x1b[2J")), 80, 24)
 
     assert "\x1b" not in text.plain
