@@ -15,13 +15,13 @@ FRAGMENT = re.compile(
     r"(A|An|All|And|As|At|Beside|By|Each|Either|For|From|How|In|Into|Its|No|None|Not|Of|On|One|Or|Over|That|The|Their|"
     r"These|They|This|Those|To|Under|What|Whatever|When|Where|Whether|Which|Who|Whose|Why|With|Without)\b"
 )
-"""A function's docstring that begins like this has no verb."""
+"""How a function's docstring without a verb begins."""
 ARCHAIC = re.compile(r"\b(told|mend|heed|lest|whoever|anew|patient|beside)\b", re.IGNORECASE)
-"""Words of docs/contributing/style.md that no reader should meet; in code, too."""
+"""Words that docs/contributing/style.md rules out, in text and in code."""
 PROSE = re.compile(r"[A-Za-z][\w']*[,;:]? [a-z][\w']*[,;:]? [a-z]")
-"""Three words in a row, as in a sentence and as in no path, code, or command."""
+"""Three words in a row, as in a sentence but not in a path, code, or command."""
 SHORT = 4
-"""Words up to which a docstring seldom says more than the name."""
+"""Most words of a docstring that seldom says more than the name."""
 
 Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -77,7 +77,7 @@ def user_facing(code: Iterable[Path]) -> list[Path]:
 
 
 def room(path: Path) -> str:
-    """Return the folder that a file counts for: two levels deep at most."""
+    """Return the folder that a file counts for: at most two levels deep."""
     return "/".join(path.relative_to(ROOT).parent.parts[:2]) or "."
 
 

@@ -1,49 +1,48 @@
-"""What recording may cost: the bars that the measurements are held against."""
+"""Bars of the benchmarks: limits for the cost of recording, for reading traces, and for reports."""
 
 STEP = 5e-6
-"""Seconds of a step that the agent may take in the program's process ..."""
+"""Most seconds per step that the agent may take in the program's process ..."""
 EVENT = 0.3e-6
-"""... and for every event of the step."""
+"""... plus this much for each event of the step."""
 
 RECORDER = 0.03
-"""Share of one core the recorder may use, at 10 samples a second with 8 workers."""
+"""Largest share of one core that the recorder may use, at 10 samples a second with 8 workers."""
 
 MEMORY = 5e6
-"""Bytes of resident memory the agent may add to the program."""
+"""Most bytes of resident memory that the agent may add to the program."""
 
 START = 0.1
-"""Seconds by which the script's first line may come later."""
+"""Most seconds by which the script's first line may start later."""
 
 BUDGET = 0.01
-"""Share of the whole run that may be lost with windows on, at the default budget of as much."""
+"""Largest share of the whole run that may be lost with windows on, at the default budget, which is the same share."""
 
 
 def cost(events):
-    """Seconds that a step of so many events may take; None where nobody counted them."""
+    """Return the most seconds that a step with this many events may take; None if the events were not counted."""
     return None if events is None else STEP + EVENT * events
 
 
 TRACE_FASTER_RANKS, TRACE_FASTER_ONE = 12, 18
-"""Times by which traces are read faster than by Holistic Trace Analysis: eight ranks of 109,000 events, and one of ten
-times as many."""
+"""Least speedup over Holistic Trace Analysis: eight ranks of 109,000 events, and one of ten times as many."""
 
 TRACE_OVER_FLOOR = 1.5
-"""Times that this may take what typed events and NumPy take for four breakdowns alone."""
+"""Longest time of the same work, as a multiple of what typed events and NumPy take for four breakdowns alone."""
 
 TRACE_MEMORY = 0.5
-"""Of Holistic Trace Analysis's memory, at the peak."""
+"""Largest peak memory of the same work, as a share of Holistic Trace Analysis's."""
 
 TRACELENS_FASTER, TRACELENS_MEMORY = 10, 0.2
-"""Times by which the report on a trace of shapes is faster than TraceLens' own, and the part of its memory."""
+"""Least speedup over TraceLens for the report on a trace with shapes, and largest share of its memory."""
 
 TRACE_GROWTH = 2.4
-"""Times the CPU seconds that a trace twice as large may take."""
+"""Most CPU seconds for a trace that is twice as large, as a multiple of those for the smaller one."""
 
 SCALE_RANKS = 1024
-"""Ranks of 100,000 steps each whose report ..."""
+"""Number of ranks, of 100,000 steps each, whose report ..."""
 
 SCALE_SECONDS, SCALE_MEMORY = 10.0, 2e9
-"""... takes no more than this in seconds, and in bytes at the peak ..."""
+"""... takes at most this many seconds, and this many bytes at the peak ..."""
 
 SCALE_PAGE, SCALE_OPEN = 3e6, 1.0
-"""... and is a page of no more bytes, which a browser opens within so many seconds."""
+"""... and is a page of at most this many bytes, which a browser opens within this many seconds."""

@@ -1,4 +1,4 @@
-"""Takes the measurements and keeps their rows."""
+"""Take the measurements and keep their rows."""
 
 import json
 import subprocess
@@ -18,16 +18,16 @@ IN_PROCESS = Path(__file__).resolve().with_name("in_process.py")
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How much of everything."""
+    """How often each measurement is repeated."""
 
     rounds: int
-    """Pairs of processes a case."""
+    """Pairs of processes per case."""
     turns: int
-    """Of each of two processes side by side."""
+    """Turns of each of two processes side by side."""
     watched: float = 1.0
-    """Of the time for which a loop wants the recorder watched."""
+    """Factor on the time for which a loop has the recorder watched."""
     pairs: int = 0
-    """Of blocks, in each of `rounds` processes."""
+    """Pairs of blocks in each of `rounds` processes."""
     short: int = 0
     """Pairs of short whole runs."""
     long: int = 0
@@ -35,18 +35,18 @@ class Plan:
 
 
 class Bench:
-    """Every method measures one thing, of which `rows` holds the figures, or why there are none."""
+    """Measurements. Each method takes one and adds its figures to `rows`, or the reason why there are none."""
 
     def __init__(self, folder, until=float("inf")):
-        """`folder` is for what passes; nothing is begun after the monotonic time `until`."""
+        """Keep temporary files in `folder`; begin nothing after the monotonic time `until`."""
         self.rows = []
         self._folder = folder
         self._until = until
         self._events = {}
-        """A step of each loop under profile-train: they set the bar, for peers too."""
+        """Events per step of each loop under profile-train: they set the bar, for peers too."""
 
     def step(self, way, loop, plan):
-        """Steps of a plain and a treated program side by side."""
+        """Measure steps of a plain and a treated program side by side."""
         if self._cannot(way.name, loop.name, way.lacks(loop)):
             return
         watched = loop.watched * plan.watched
@@ -59,7 +59,7 @@ class Bench:
         self.rows += steps.rows_of(way, loop, found, self._events.get(loop.name))
 
     def in_process(self, loop, plan):
-        """Steps with profile-train's agent in and out of one process."""
+        """Measure steps with and without profile-train's agent in one process."""
         name, case = "profile-train", f"{loop.name}, in one process"
         if self._cannot(name, case):
             return
@@ -74,21 +74,21 @@ class Bench:
         self.rows.append(row(name, case, "events a step", [[one["events"]] for one in found], ""))
 
     def sampled(self, loop, plan):
-        """Steps with stacks sampled and not, in one process."""
+        """Measure steps with and without stack sampling in one process."""
         case = f"{loop.name}, in one process"
         if not self._cannot("stacks", case):
             found = self._repeat(plan.rounds, lambda _: sampling.ratios(loop, plan.turns, self._folder))
             self.rows += sampling.rows_of(loop, case, found)
 
     def start_and_end(self, way, plan):
-        """Short whole runs."""
+        """Measure short whole runs."""
         why = way.lacks(whole.SHORT) or (None if way.starts else "it starts and ends inside the script")
         if self._cannot(way.name, whole.START_CASE, why):
             return
         self.rows += whole.start_rows(way, self._whole(way, whole.SHORT, whole.SHORT_SECONDS, plan.short))
 
     def long(self, way, plan):
-        """Runs of 30 s."""
+        """Measure runs of 30 s."""
         if self._cannot(way.name, whole.LONG_CASE, way.lacks(whole.LONG)):
             return
         self.rows += whole.long_rows(way, self._whole(way, whole.LONG, whole.LONG_SECONDS, plan.long))
@@ -98,7 +98,7 @@ class Bench:
         return self._repeat(rounds, lambda number: whole.pair(way, loop, count, number, self._folder))
 
     def _cannot(self, name, case, why=None):
-        """Whether it is not measured; then the table says why."""
+        """Return whether the case is not measured, and add a row that says why."""
         if why or self._time_is_up:
             why = f"not applicable: {why}" if why else "not measured: the time was up"
             self.rows.append(missing(name, case, why))

@@ -1,5 +1,5 @@
-"""Puts the packages of this checkout on the path, installed or not. No module here may bear a name of the standard
-library: torch would import ours."""
+"""Put the packages of this checkout on the path, installed or not. No module here may have the name of a module in the
+standard library: torch would import ours."""
 
 import sys
 from pathlib import Path
@@ -14,4 +14,4 @@ COMMAND = (
     "import sys; sys.path[0] = sys.argv.pop(1); from advisor.cli import main; raise SystemExit(main())",
     str(ROOT),
 )
-"""profile-train, of this checkout."""
+"""Command line of this checkout's profile-train."""

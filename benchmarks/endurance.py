@@ -1,15 +1,15 @@
-"""Whether a recording stays small for long, and survives being killed at any moment.
+"""Check that a recording stays small in long runs, and survives being killed at any moment.
 
-    python benchmarks/endurance.py growth            200,000 steps of three programs; some fifteen minutes
+    python benchmarks/endurance.py growth            200,000 steps of three programs; about fifteen minutes
     python benchmarks/endurance.py growth --only "8 workers"
-    python benchmarks/endurance.py kills             50 SIGKILLs of program, recorder and workers; some ten minutes
+    python benchmarks/endurance.py kills             50 SIGKILLs of program, recorder and workers; about ten minutes
     python benchmarks/endurance.py kills --runs 9 --seed 3
 
-growth: memory and descriptors of program and recorder, and the store's size, in the last tenth of the steps beside the
-third tenth; the bar is 5 %. Two samples a second are taken: the default rate adds 1 kB a second until 10,000 are kept,
-which takes longer than these runs. kills: steps that the program had announced before the kill and the report lacks. A
-hook's events wait for at most 20 ms, so the bar is the steps of 20 ms and the one that was under way. The exit status
-is 1 if a bar was missed.
+growth: memory and descriptors of program and recorder, and the size of the store, in the last tenth of the steps
+compared with the third tenth; the bar is 5 %. Two samples a second are taken: the default rate adds 1 kB a second
+until 10,000 are kept, which takes longer than these runs. kills: steps that the program announced before the kill and
+that the report lacks. Events of hooks wait for at most 20 ms, so the bar is the steps of 20 ms plus the one in
+progress. The exit status is 1 if a bar was missed.
 """
 
 import argparse
@@ -53,10 +53,10 @@ while done < steps:
             break
 """
 GROWING = {"with optimizer": ("yes", 0), "forward only": ("no", 0), "8 workers": ("yes", 8)}
-"""Whether a program optimizes, and its loader's workers, which are remade every 1,000 steps."""
+"""Per program: whether it optimizes, and its loader's workers, which are started again every 1,000 steps."""
 FLAT = 0.05
 LATE = 0.020
-"""Seconds for which events wait in the training process."""
+"""Most seconds for which events wait in the training process."""
 
 
 def main():
@@ -74,7 +74,7 @@ def main():
 
 
 def growth(program, steps, only):
-    """Print how much each program, or only one, and its recording grow."""
+    """Print how much each program and its recording grow; `only` selects one program."""
     missed = 0
     for name, (optimizes, workers) in GROWING.items():
         if only not in (None, name):
@@ -144,7 +144,7 @@ def _start(folder, program, *arguments, rate=10):
 
 
 def _training(recorder, program):
-    """Return the process that trains, once it does."""
+    """Return the training process, or None if it has not started."""
     for process in psutil.Process(recorder).children():
         try:
             if str(program) in process.cmdline() and "--out" not in process.cmdline():
@@ -169,7 +169,7 @@ def _reading(recorder, training, folder):
 
 
 def _steps_found(folder):
-    """Read the recording as `profile-train report` does: what a killed recorder left in the rings is taken in first."""
+    """Return how many steps are recorded, once `profile-train report` has read what a killed recorder left."""
     subprocess.run([*checkout.COMMAND, "report", "--no-summary", str(folder)], check=False, capture_output=True)
     return sum(step.count for path in find(folder) for step in read(path).steps)
 

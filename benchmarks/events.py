@@ -1,4 +1,4 @@
-"""Events a step has, as they lie in the rings."""
+"""Count events per step in the rings."""
 
 import json
 from pathlib import Path
@@ -9,8 +9,8 @@ from profiler.agent.ring import OPTIMIZER, STEP, Reader
 
 
 def in_rings(folder):
-    """Of the training processes whose rings are in this folder; None if there are none. Events that the agent writes
-    to itself, of kind 0, do not count."""
+    """Return the events per step of the training processes whose rings are in this folder; None if there are none.
+    Events that the agent writes to itself, of kind 0, do not count."""
     events = steps = 0
     for path in folder.glob("*.ring"):
         reader = Reader(str(path))
@@ -23,5 +23,5 @@ def in_rings(folder):
 
 
 def in_run(folder):
-    """Of the run that is being recorded into this folder."""
+    """Return the events per step of the run that is being recorded into this folder."""
     return in_rings(Path(json.loads((folder / "recording.json").read_text())["rings"]))

@@ -1,12 +1,12 @@
-"""How often trials find a gain or a harm where there is none.
+"""Measure how often trials find a gain or a harm where there is none.
 
-    python benchmarks/false_positives.py            20 rounds; some 12 minutes on two quiet cores
-    python benchmarks/false_positives.py --runs 2   to see that it works
+    python benchmarks/false_positives.py            20 rounds; about 12 minutes on two quiet cores
+    python benchmarks/false_positives.py --runs 2   to check that it works
 
-Each round asks twice, about samples/healthy.py. First as a user does: `profile-train --verify`, which tries whatever is
-advised; there should be nothing to confirm. Then the program is compared with itself (A/A): processes in turns as in
-any trial, none of them changed, judged as if anything faster were what had been predicted. A verdict of confirmed,
-better, partial or harmful is false in both. The bar is 5 %, of the rounds, for either.
+Each round tests samples/healthy.py in two ways. First as a user does: `profile-train --verify` tries whatever is
+advised, and there should be nothing to confirm. Then the program is compared with itself (A/A): processes take turns
+as in any trial, none of them is changed, and any speedup is judged as if it had been predicted. A verdict of
+confirmed, better, partial or harmful is false in both. The bar is 5 % of the rounds, for each way.
 """
 
 import argparse
@@ -39,11 +39,11 @@ PATIENCE = 600
 
 @dataclass(frozen=True)
 class Tally:
-    """The rounds of one way of asking."""
+    """The rounds of one way of testing."""
 
     name: str
     rounds: tuple[tuple[Verdict, ...], ...]
-    """The verdicts of each."""
+    """The verdicts of each round."""
 
     @property
     def false(self):
@@ -61,12 +61,12 @@ class Tally:
 
 
 def is_false(verdict):
-    """Nothing was changed, or nothing had to be."""
+    """Return whether the verdict is false, because nothing was changed or had to be."""
     return verdict.is_kept or verdict is Verdict.HARMFUL
 
 
 def as_a_user(folder):
-    """The verdicts on what is advised for the healthy program."""
+    """Return the verdicts on what is advised for the healthy program."""
     options = ("--out", folder, "--verify", "--yes", "--calibration", os.devnull)
     done = subprocess.run([*COMMAND, *options, HEALTHY], stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
@@ -75,7 +75,7 @@ def as_a_user(folder):
 
 
 def against_itself(folder):
-    """The verdict on no change."""
+    """Return the verdict on no change."""
     program, arms = Program(words=(str(HEALTHY),), cwd=str(HEALTHY.parent)), ([], [])
     for number, second in enumerate(order(PROCESSES)):
         out = folder / f"process-{number}"

@@ -1,4 +1,4 @@
-"""What a fleet costs: the import of 10,000 runs, one more run, the page, and queries on 1,000,000 runs made as rows.
+"""Measure what a fleet costs: import of 10,000 runs, one more run, the page, and queries on 1,000,000 generated rows.
 
 PYTHONPATH=.:tests/support python benchmarks/fleet.py [--runs 10000] [--rows 1000000] [--keep FOLDER]
 """

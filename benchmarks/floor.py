@@ -1,4 +1,4 @@
-"""What hooks in Python cost at the least: at the agent's four places, these read the clock twice and keep a tuple."""
+"""Hooks in Python at the least cost: at the agent's four places, they read the clock twice and keep a tuple."""
 
 import collections
 import functools
@@ -11,7 +11,7 @@ from torch.utils.data import dataloader
 
 
 class Hooks:
-    """Around the fetch, the model's call, the backward pass and the optimizer's step, while it is entered."""
+    """Hooks around the fetch, the model's call, the backward pass and the optimizer's step, active inside `with`."""
 
     def __init__(self, model):
         self._model = model

@@ -1,10 +1,10 @@
-"""What the agent costs a step, in one process: it is put in and taken out again between short blocks of the same loop.
+"""Measure what the agent costs per step, in one process: it is inserted and removed between short blocks of one loop.
 
-Two processes of one program differ by a few microseconds a step, by where their memory happens to lie; two blocks of
-one process do not. A turn is a block without the agent, one with it, and one with hooks that only take the time
-(floor.py), in random order. The mean of a block holds what the median leaves out: events go to the ring every 20 ms,
-facts are refreshed twice a second. The CPU time of the quietest steps holds what other programs do not disturb: it is
-what remains to compare on a busy machine. Writes a JSON object: seconds a step of every block, and events a step.
+Two processes of one program differ by a few microseconds per step, depending on where their memory lies; two blocks of
+one process do not. A turn is a block without the agent, one with it, and one with hooks that only read the clock
+(floor.py), in random order. The mean of a block includes what the median leaves out: events go to the ring every 20 ms,
+and facts are refreshed twice a second. The CPU time of the quietest steps is free of disturbance by other programs: on
+a busy machine, only that can be compared. Writes a JSON object: seconds per step of every block, and events per step.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 import checkout  # noqa: F401
-import torch.utils.data  # noqa: F401 - as it is once the program trains
+import torch.utils.data  # noqa: F401 - as in a program that trains
 from events import in_rings
 from floor import Hooks
 from loops import ALONE, LOOPS
@@ -29,12 +29,12 @@ from profiler import step
 from profiler.agent import start
 
 SECONDS = 0.55
-"""Of a block: a little more than the half second between two refreshments."""
+"""Seconds of a block: slightly more than the half second between two refreshes."""
 QUIET = 0.05
 """Share of a block's steps that other programs leave undisturbed, on a machine that is not always busy."""
 WARM_SECONDS, WARM_STEPS = 0.05, 100
-"""Left out at the beginning of a block: the agent looks at the model in three steps, has its first flush after 20 ms,
-and looks into each of the first 64 batches but into few of the later ones."""
+"""Start of a block that is left out: the agent examines the model in three steps, has its first flush after 20 ms, and
+examines each of the first 64 batches but few of the later ones."""
 
 
 def blocks(loop, pairs, seed):
@@ -72,7 +72,7 @@ def _treated(loop, training, steps, warm):
 
 
 def _with_steps(train):
-    """As a loop without an optimizer has it."""
+    """Return `train` followed by `step()`, as in a loop without an optimizer."""
 
     def stepped(batch):
         train(batch)

@@ -1,15 +1,15 @@
-"""Medians and what they may really be."""
+"""Medians and their intervals."""
 
 import random
 import statistics
 
 LEAST_VALUES = 3
-"""With fewer an interval says nothing."""
+"""Fewest values for a meaningful interval."""
 
 
 def interval(groups, draws=2000):
-    """(median, low, high) of all values, a 95 % bootstrap interval: groups are drawn first, then values within each,
-    since processes of one program differ by where their memory happens to lie."""
+    """Return (median, low, high) of all values: a 95 % bootstrap interval. Groups are drawn first, then values within
+    each group, since processes of one program differ by where their memory happens to lie."""
     chance = random.Random(0)
     medians = []
     for _ in range(draws):
@@ -21,7 +21,7 @@ def interval(groups, draws=2000):
 
 
 def verdict(groups, low, high, bar):
-    """`ok` or `above` if the whole interval is on that side of the bar, else `unclear`."""
+    """Return `ok` or `above` if the whole interval is on that side of the bar, else `unclear`."""
     if sum(map(len, groups)) < LEAST_VALUES:
         return "unclear"
     return "ok" if high <= bar else "above" if low > bar else "unclear"

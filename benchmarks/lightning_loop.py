@@ -1,4 +1,4 @@
-"""The same training in Lightning's Trainer, with its simple profiler or without."""
+"""The same training in Lightning's Trainer, with or without its simple profiler."""
 
 import time
 

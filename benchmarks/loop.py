@@ -1,4 +1,4 @@
-"""The training program that overhead.py times, whoever watches it. It runs blocks of steps on request."""
+"""The training program that overhead.py times, whichever tool watches it. It runs blocks of steps on request."""
 
 import time
 

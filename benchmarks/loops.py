@@ -1,11 +1,11 @@
-"""The training loops that are timed: read by overhead.py, which starts them, and by loop.py, which runs them."""
+"""The training loops that are timed: overhead.py starts them, and loop.py runs them."""
 
 from dataclasses import dataclass
 
 TURN = 0.25
-"""Seconds."""
+"""Seconds of a turn."""
 FEWEST = 6
-"""Steps of a turn, however long they take."""
+"""Fewest steps of a turn, however long they take."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,29 +14,29 @@ class Loop:
     model: str
     """`mlp`, `modules` or `tensor`; see training.py."""
     seconds: float
-    """A step takes about this long on one core of 2024; it only sets how many steps make a turn."""
+    """Approximate seconds per step on one core of 2024; only sets how many steps make a turn."""
     inputs: int = 256
     width: int = 0
     layers: int = 5
     batch: int = 16
     workers: int = 0
     sample_work: int = 0
-    """Rounds of arithmetic that a sample costs whoever loads it."""
+    """Rounds of arithmetic per sample, in the process that loads it."""
     ranks: int = 1
     optimizer: bool = True
-    """Without, the loop updates its parameters by hand and calls `profiler.step()`."""
+    """Without an optimizer, the loop updates its parameters itself and calls `profiler.step()`."""
     share: float | None = None
-    """Share of the median step that may be lost."""
+    """Largest share of the median step that may be lost."""
     crowded: bool = False
-    """More processes than cores: the wall time of a step is that of its neighbors too, so CPU time is judged."""
+    """Whether there are more processes than cores: neighbors affect the wall time of a step, so CPU time is judged."""
     watched: float = 3.0
     """Seconds for which the recorder is watched while the program runs alone."""
     at_bar: bool = False
-    """The case that the bar of the recorder speaks of."""
+    """Whether the recorder's bar applies to this case."""
 
     @property
     def steps(self):
-        """In a turn."""
+        """Return the number of steps in a turn."""
         return max(FEWEST, round(TURN / self.seconds))
 
 
@@ -56,4 +56,4 @@ _LOOPS = (
 LOOPS = {loop.name: loop for loop in _LOOPS}
 EVERYDAY = ("230 us", "1 ms", "10 ms", "50 ms")
 ALONE = tuple(name for name, loop in LOOPS.items() if loop.workers == 0 and loop.ranks == 1)
-"""Of one process: the agent can be put into it and taken out of it."""
+"""Loops with a single process: the agent can be inserted into it and removed again."""

@@ -1,6 +1,6 @@
-"""What profile-train costs the program it watches.
+"""Measure what profile-train costs the program it watches.
 
-    python benchmarks/overhead.py                steps of common lengths; some ten minutes
+    python benchmarks/overhead.py                steps of common lengths; about ten minutes
     python benchmarks/overhead.py --quick        a minute or two; too short to judge the small bars
     python benchmarks/overhead.py --all          the worst cases, 30 s runs and the peers too; at most 40 minutes
     python benchmarks/overhead.py --in-process   only the precise figure of what a step costs
@@ -11,13 +11,13 @@
     python benchmarks/overhead.py --peer PYTHON  peers as well: traceml-ai 0.5 and lightning, if they are installed in
                                                  the venv of this interpreter, and torch.profiler
 
-There are three measurements. In one process, the agent is put in and taken out between blocks: what it costs a step,
-precisely, and what hooks cost there that only take the time (in_process.py, floor.py). In two, a plain and a treated
-command take turns: what a step costs with everything about it, and what the recorder uses meanwhile (steps.py). In
-whole runs, one after the other: start, end and the budget (whole.py).
+There are three measurements. In one process, the agent is inserted and removed between blocks: this gives its precise
+cost per step, and the cost of hooks that only read the clock (in_process.py, floor.py). In two processes, a plain and a
+treated command take turns: this gives the full cost of a step, and what the recorder uses meanwhile (steps.py). Whole
+runs, one after the other, give start, end and the budget (whole.py).
 
-Figures are treated less plain, as medians with 95 % bootstrap intervals. A bar is `ok` or `above` if the whole interval
-is on that side of it, else `unclear`: take more --rounds, or a quieter machine.
+Figures are treated minus plain, as medians with 95 % bootstrap intervals. A bar is `ok` or `above` if the whole
+interval is on that side of it, else `unclear`: take more --rounds, or a quieter machine.
 """
 
 import argparse
@@ -48,11 +48,11 @@ PRECISE_LOOPS = ("230 us", "1 ms")
 STACKS_LOOPS = ("1 ms", "10 ms")
 
 ALL_MINUTES = 37
-"""After which --all begins no other pair of runs; the longest takes two."""
+"""Minutes after which --all begins no other pair of runs; the longest takes two."""
 
 
 def measure(bench, args):
-    """Ours first: should the time be up, peers are left out."""
+    """Take the measurements, ours first: if the time runs out, peers are left out."""
     plan = ALL if args.all else QUICK if args.quick else PLAN
     plan = replace(plan, **{key: value for key in ("rounds", "turns", "pairs") if (value := getattr(args, key))})
     if args.in_process:
@@ -76,7 +76,7 @@ def measure(bench, args):
         for name in PRECISE_LOOPS[:1] if args.quick else PRECISE_LOOPS:
             bench.in_process(LOOPS[name], plan)
         bench.start_and_end(ways.profile_train(), plan)
-    # Windows have a case of their own: taking turns doubles the time by which their budget goes.
+    # Windows have a case of their own: taking turns doubles the elapsed time, and with it their budget.
     for loop in loops:
         bench.step(ways.profile_train("--no-report", "--no-windows"), loop, plan)
     if whole_runs:

@@ -1,4 +1,4 @@
-"""What the processes of a command have used, as Linux reports it."""
+"""Resources used by the processes of a command, as reported by Linux."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +9,9 @@ import psutil
 @dataclass(frozen=True)
 class Used:
     cpu: float
-    """Seconds."""
+    """CPU time, in seconds."""
     memory: float
-    """Bytes, resident at the most."""
+    """Peak resident memory, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -19,9 +19,9 @@ class Reading:
     program: list[Used]
     """The training processes."""
     workers: list[Used]
-    """What they have started."""
+    """The processes that they have started."""
     beside: list[Used]
-    """All else that belongs to the command: recorders, launchers."""
+    """All other processes of the command: recorders, launchers."""
 
     @property
     def cpu_beside(self):
@@ -33,7 +33,7 @@ class Reading:
 
 
 def read(command, program):
-    """Of the processes under the PID `command`, of which `program` are the training ones."""
+    """Return what the processes under the PID `command` used; `program` lists the PIDs of the training processes."""
     root = psutil.Process(command)
     every = {process.pid: process for process in [root, *root.children(recursive=True)]}
     training = [every[pid] for pid in program]
@@ -47,7 +47,7 @@ def read(command, program):
 
 
 def _is_copy(process, every):
-    """A fork that has not become another program: its pages are its parent's, who is counted."""
+    """Return whether this is a fork that has not become another program: its pages count as its parent's."""
     parent = every.get(process.ppid())
     return parent is not None and process.cmdline() == parent.cmdline()
 
@@ -63,7 +63,7 @@ def _used(processes):
 
 
 def _cpu(process):
-    """To the nanosecond, where the kernel keeps it; threads that have ended are then not in it."""
+    """Return CPU seconds, with nanosecond resolution where the kernel keeps it, but then without threads that ended."""
     try:
         tasks = Path(f"/proc/{process.pid}/task").glob("*/schedstat")
         return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
@@ -73,7 +73,7 @@ def _cpu(process):
 
 
 def _peak(pid):
-    """Not `ru_maxrss`: that begins with the peak of the process which started this one."""
+    """Return peak resident bytes; `ru_maxrss` would begin with the peak of the process that started this one."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024

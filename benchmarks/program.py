@@ -1,4 +1,4 @@
-"""A command under measurement: started, given its turns, read, and ended."""
+"""A command under measurement: start it, give it turns, read what it uses, and end it."""
 
 import json
 import os
@@ -15,10 +15,10 @@ LIMIT = 120
 
 
 class Program:
-    """One process of the loop, or as many as it has ranks."""
+    """One process of the loop, or one per rank."""
 
     def __init__(self, way, loop, folder, steps, seconds):
-        """A block has so many steps, or as many as it has begun in so many seconds."""
+        """Start the command; a block has `steps` steps, or as many as begin within `seconds`."""
         self.folder = folder
         folder.mkdir()
         self._limit = LIMIT + seconds
@@ -36,10 +36,11 @@ class Program:
         )
 
     def wait_turn(self):
-        """Wait until it is ready to run a block."""
+        """Wait until the program is ready to run a block."""
         deadline = time.monotonic() + self._limit
         for done in self._done:
-            # In short waits: a program that ends before its turn would else be waited for to the limit.
+            # Wait in short intervals: a program that ends before its turn would otherwise be waited for up to the
+            # limit.
             while not select.select([done], [], [], 0.5)[0]:
                 if time.monotonic() > deadline:
                     self._fail("did not come to the end of its block")
@@ -48,16 +49,16 @@ class Program:
             os.read(done, 1)
 
     def block(self):
-        """Let it run a block."""
+        """Let the program run a block."""
         self._tell(GO)
         self.wait_turn()
 
     def read(self):
-        """What its processes have used so far; between two blocks."""
+        """Return what the program's processes have used so far; call it between two blocks."""
         return read(self._process.pid, [self._pid(rank) for rank in self._ranks])
 
     def finish(self):
-        """Let it end; what its ranks measured, and how long the command took to start and to end."""
+        """Let the program end; return what its ranks measured, and how long the command took to start and to end."""
         self._tell(END)
         try:
             self._process.wait(self._limit)
@@ -80,7 +81,7 @@ class Program:
 
     @property
     def pid(self):
-        """Of the first rank, which may not be the command itself."""
+        """Return the PID of the first rank, which may not be the command itself."""
         return self._pid(0)
 
     def _pid(self, rank):
@@ -104,6 +105,6 @@ class Program:
 
 
 def _merged(blocks):
-    """The same block of all ranks."""
+    """Merge one block of all ranks."""
     walls = [wall for block in blocks for wall in block["walls"]]
     return {"walls": walls, "cpu": sum(block["cpu"] for block in blocks) / len(blocks)}

@@ -1,4 +1,4 @@
-"""A line of the table: one figure of one case of one way, held against its bar."""
+"""A line of the table: one figure for one case and one way, compared with its bar."""
 
 from dataclasses import asdict, dataclass, field
 
@@ -21,7 +21,7 @@ class Row:
     why: str = ""
     """Why there is no figure."""
     values: list[list[float]] = field(default_factory=list, repr=False)
-    """Of every pair of processes, in `unit`."""
+    """Values of every pair of processes, in `unit`."""
 
     def __str__(self):
         if self.median is None:
@@ -32,7 +32,7 @@ class Row:
 
 
 def row(way, case, what, groups, unit, bar=None):
-    """From groups of values in seconds, bytes or shares; one group a pair of processes."""
+    """Return a row from groups of values in seconds, bytes or shares; one group per pair of processes."""
     scale = SCALES[unit]
     scaled = [[scale * value for value in group] for group in groups]
     median, low, high = interval(scaled)
@@ -52,12 +52,12 @@ def row(way, case, what, groups, unit, bar=None):
 
 
 def missing(way, case, why):
-    """A case that was not measured."""
+    """Return the row of a case that was not measured."""
     return Row(way=way, case=case, what="everything", why=why)
 
 
 def table(rows):
-    """The rows by case, in the order in which the cases came: peers beside us."""
+    """Return the rows by case, in the order in which the cases came, so that peers are next to us."""
     cases = dict.fromkeys(each.case for each in rows)
     return "\n".join(line for case in cases for line in ("", case, *(str(each) for each in rows if each.case == case)))
 

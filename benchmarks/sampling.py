@@ -1,6 +1,6 @@
-"""What sampling stacks costs a step: the recorder's own sampler looks at a running loop in every second block.
+"""Measure what stack sampling costs per step: the recorder's own sampler watches a running loop in every second block.
 
-The blocks are of one process: two processes of one program differ by more than sampling costs."""
+The blocks are from one process: two processes of one program differ by more than sampling costs."""
 
 import contextlib
 import statistics
@@ -17,11 +17,11 @@ from steps import COLD, LONGEST, there_and_back
 from profiler.recorder.stacks.sampler import StackSampler
 
 PREPARES = 0.3
-"""Seconds in which py-spy starts; a block without it waits as long."""
+"""Seconds that py-spy needs to start; a block without it waits as long."""
 
 
 def ratios(loop, pairs, folder):
-    """Sampled over plain less 1, of the median and of the mean step, a value per pair of blocks."""
+    """Return sampled / plain - 1 of the median and of the mean step, one value per pair of blocks."""
     program = Program(ways.plain(), loop, folder / "sampled", loop.steps, LONGEST)
     program.wait_turn()
     order = [sampled for pair in range(pairs + 1) for sampled in there_and_back([False, True], pair)]
@@ -39,7 +39,7 @@ def ratios(loop, pairs, folder):
 
 @contextlib.contextmanager
 def _sampler(pid):
-    """The sampler as the recorder starts it, at its first and highest rate."""
+    """Run the sampler as the recorder starts it, at its first and highest rate."""
 
     def refused(_, why):
         raise SystemExit(why)
@@ -54,6 +54,6 @@ def _sampler(pid):
 
 
 def rows_of(loop, case, found):
-    """The table's rows from all processes."""
+    """Yield the table's rows from all processes."""
     for what in ("median", "mean"):
         yield row("stacks", case, f"step, {what}", [each[what] for each in found], "%", loop.share)

@@ -1,10 +1,10 @@
-"""What a report on many ranks takes: time, memory, and the size of the page and how fast a browser opens it.
+"""Measure what a report on many ranks takes: time, memory, the size of the page, and how fast a browser opens it.
 
     python benchmarks/scale.py [--ranks 8 64 256 1024] [--steps 100000] [--in FOLDER] [--json FILE]
 
-The runs are made here, eight ranks a node, through the recorder's own store, which merges as in a real run. One node is
-written; the others are copies in which every rank has a pace of its own. In the last node one rank is a straggler, one
-GPU is hot and one rank has lost events: a report has to name each. Reports are made by processes of their own.
+The runs are made here, eight ranks per node, through the recorder's own store, which merges as in a real run. One node
+is written; the others are copies in which every rank has a pace of its own. In the last node, one rank is a straggler,
+one GPU is hot and one rank has lost events: a report must name each of them. Each report is made by a new process.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from bars import SCALE_MEMORY, SCALE_OPEN, SCALE_PAGE, SCALE_RANKS, SCALE_SECOND
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from profiler.schema import (  # noqa: E402 - the checkout's own, whatever is installed
+from profiler.schema import (  # noqa: E402 - the checkout's own, even if another is installed
     TAG_CHECKPOINT,
     TAG_FIRST,
     TAG_WINDOW,
@@ -49,7 +49,7 @@ from profiler.store import Writer  # noqa: E402
 A_NODE = 8
 WORKERS = 4
 STEP = 0.285
-"""Seconds of a step; a healthy rank works 0.236 of them, the straggler 0.271."""
+"""Seconds per step; a healthy rank works for 0.236 s of it, the straggler for 0.271 s."""
 OWN = {
     "data_wait": 0.004,
     "loader_overhead": 0.003,
@@ -62,7 +62,7 @@ OWN = {
     "other": 0.005,
 }
 STRAGGLES = 1.5
-"""Times that the straggler's forward pass takes."""
+"""Duration of the straggler's forward pass, as a multiple of the others'."""
 DRAWS = "return !!document.getElementById('charts') && document.documentElement.dataset.charts !== 'drawn'"
 NOTES_THE_DRAWING = """
 new MutationObserver(() => { window.drawnAt ??= performance.now(); })
@@ -78,11 +78,11 @@ PATIENCE = 60.0
 CHUNK = 250
 """Steps between two commits."""
 SAMPLES_A_STEP = 2
-"""A GPU's; the recorder's ten a second are as bounded, and take longer to make."""
+"""GPU samples per step; the recorder's ten a second are bounded in the same way, and take longer to make."""
 
 
 def make(folder, ranks, like, seed=0):
-    """A run of so many ranks, a multiple of eight, of nodes like the recording of `node`."""
+    """Make a run with `ranks` ranks, a multiple of eight, on nodes that are copies of `like`, a recording by `node`."""
     folder.mkdir(parents=True)
     chosen = random.Random(seed)
     for node in range(ranks // A_NODE):
@@ -96,12 +96,12 @@ def make(folder, ranks, like, seed=0):
 
 
 def ill(ranks):
-    """The ranks that a report has to name: the straggler, the one with the hot GPU, the one that has lost events."""
+    """Return the ranks that a report must name: the straggler, the one with the hot GPU, the one with lost events."""
     return ranks - 1, ranks - 2, ranks - 3
 
 
 def _becomes(connection, node, ranks, chosen):
-    """Another node than the one it was copied from, each of its ranks a little faster or slower."""
+    """Turn a copy into another node, with each rank a little faster or slower."""
     connection.execute("UPDATE runs SET host = ?, id = ?", (f"node{node:04}", f"run{node}"))
     places = "rank = local_rank + ?, node_rank = ?, world_size = ?"
     connection.execute(f"UPDATE processes SET {places}", (A_NODE * node, node, ranks))
@@ -129,7 +129,7 @@ def _pid(local):
 
 
 def node(folder, steps, seed=0):
-    """The recording of a node whose ranks are all well."""
+    """Return the recording of a node whose ranks are all healthy."""
     chosen = random.Random(seed)
     writer = Writer(folder, "node")
     writer.add(
@@ -201,7 +201,7 @@ def _step(local, index, chosen):
 
 
 def _sampled(writer, index, chosen):
-    """What is recorded beside a step."""
+    """Add what is sampled during a step."""
     at = 20.0 + STEP * index
     rows = [HostSample(time=at, cpu=40.0, cpu_workers=12.0, rss=2**38, processes=41, machine_cpu=41.0)]
     for local in range(A_NODE):
@@ -291,7 +291,7 @@ def _describe(writer, local, steps):
 
 
 def measure(folder):
-    """A report of the run: seconds, bytes at the peak, and the sizes of all that it wrote."""
+    """Make a report of the run; return seconds, peak bytes, and the sizes of everything that it wrote."""
     code = (
         "import resource, sys; from advisor.cli import main\n"
         "try: main()\n"
@@ -322,8 +322,8 @@ def measure(folder):
 
 
 def opened(page):
-    """Seconds from the start of navigation, by the page's own clock, until something is seen, until all is loaded, and
-    until the charts are drawn, in a browser that has shown another page before; nothing without a browser."""
+    """Return the seconds from the start of navigation, by the page's own clock, until something is seen, until all is
+    loaded, and until the charts are drawn, in a browser that has shown another page before; empty without a browser."""
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if not (chromium and driver):
         return {}
@@ -393,7 +393,7 @@ def _lines(found, ranks):
 
 
 def verdicts(found):
-    """Each bar, and whether it is met."""
+    """Yield each bar, and whether it is met."""
     bars = (("seconds", "s", SCALE_SECONDS), ("memory", "B", SCALE_MEMORY), ("page", "B", SCALE_PAGE))
     for what, unit, bar in (*bars, *((name, "s", SCALE_OPEN) for name in OPENED)):
         if found.get(what) is not None:

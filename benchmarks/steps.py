@@ -1,5 +1,5 @@
-"""What a step costs: a plain and a treated process of the same loop live side by side and take turns of a quarter of a
-second each (A B, B A, A B, ...), so that whatever else the machine does falls on both. Each pair of neighboring turns
+"""Measure what a step costs: a plain and a treated process of the same loop run side by side and take turns of a
+quarter of a second (A B, B A, A B, ...), so that other load on the machine affects both. Each pair of neighboring turns
 gives one comparison."""
 
 import statistics
@@ -11,20 +11,20 @@ from program import Program
 from rows import row
 
 LONGEST = 4 * TURN
-"""Seconds of a turn, however slow the machine or the way."""
+"""Most seconds of a turn, however slow the machine or the way."""
 COLD = 2
-"""First steps of a turn, in which the caches still hold the other process."""
+"""First steps of a turn that are left out, because the caches still hold the other process."""
 SETTLE = 0.2
-"""Seconds in which the workers of a program fill its queue again after its turn."""
+"""Seconds for the workers of a program to fill its queue again after its turn."""
 
 
 def there_and_back(items, number):
-    """A B, then B A, and so on."""
+    """Return A B, then B A, and so on."""
     return items if number % 2 == 0 else items[::-1]
 
 
 def pair(way, loop, turns, number, folder, watched):
-    """The figures of one pair of processes, a list each; the recorder is watched for `watched` seconds."""
+    """Return the figures of one pair of processes, a list each; the recorder is watched for `watched` seconds."""
     programs = {}
     for each in there_and_back([way.baseline, way], number):
         programs[each.name] = Program(each, loop, folder / each.name.replace(" ", "-"), loop.steps, LONGEST)
@@ -61,8 +61,8 @@ def _worker_cpu(program, loop):
 
 
 def _watch(plain, treated, seconds):
-    """Share of a core that the processes beside the treated program take while it runs alone, less those beside the
-    plain one: both may have a launcher, or a recorder."""
+    """Return the share of a core that the other processes of the treated command take while it runs alone, minus the
+    same share of the plain command: both may have a launcher, or a recorder."""
 
     def alone(program):
         before, start = program.read().cpu_beside, time.monotonic()
@@ -74,7 +74,7 @@ def _watch(plain, treated, seconds):
 
 
 def _compare(plain, treated):
-    """Block by block."""
+    """Compare block by block."""
     medians = [[statistics.median(block["walls"][COLD:]) for block in blocks] for blocks in (plain, treated)]
     means = [[statistics.fmean(block["walls"][COLD:]) for block in blocks] for blocks in (plain, treated)]
     return {
@@ -95,7 +95,7 @@ def _per_step(spent, blocks):
 
 
 def _memory(plain, treated):
-    """Bytes at the most, added: to each training process, to each of its workers, and beside them."""
+    """Return the added peak bytes of each training process, of each of its workers, and of other processes."""
 
     def mean(each):
         return statistics.fmean(used.memory for used in each) if each else 0.0
@@ -108,7 +108,7 @@ def _memory(plain, treated):
 
 
 def rows_of(way, loop, found, events):
-    """The table's rows from all pairs; `events` a step set the bar, None sets none."""
+    """Yield the table's rows from all pairs; `events` per step set the bar, None sets none."""
 
     def one(what, key, unit, bar=None):
         return row(way.name, loop.name, what, [each[key] for each in found], unit, bar)

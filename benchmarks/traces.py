@@ -1,11 +1,11 @@
-"""How fast traces are read: beside Holistic Trace Analysis (HTA), and beside the least that typed events in NumPy take.
+"""Measure how fast traces are read, against Holistic Trace Analysis (HTA) and against minimal typed events in NumPy.
 
     python benchmarks/traces.py [--rounds 3] [--hta PYTHON] [--json FILE]
     python benchmarks/traces.py --tracelens PYTHON TRACE... [--rounds 3]
 
-Eight ranks of 109,000 events each, packed; one file of 1.09 million events, 284 MB; and one twice as large, for growth.
-The traces are made here, the same ones each time. Each way reads in a process of its own; the ways take turns. Times
-leave imports out, memory is the peak of the largest process. HTA needs a Python that has it.
+Cases: eight ranks of 109,000 events each, compressed; one file of 1.09 million events, 284 MB; and one twice as large,
+for growth. The traces are made here, the same ones each time. Each way reads in a process of its own; the ways take
+turns. Times exclude imports; memory is the peak of the largest process. HTA needs a Python in which it is installed.
 With --tracelens, both write their reports on the given traces instead: TraceLens its tables, we a page.
 """
 
@@ -47,9 +47,9 @@ COLLECTIVE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4
 
 
 def make(path, events, rank):
-    """Write a training loop's trace of so many events: four operators, a launch, its kernel and two arrows a time.
+    """Write a training loop's trace of `events` events: groups of four operators, a launch, its kernel and two arrows.
 
-    Times as torch 2.4 and later write them: microseconds to three places, from a time that the head names.
+    Times are as in torch 2.4 and later: microseconds with three decimals, relative to a time in the file's head.
     """
     with gzip.open(path, "wt", compresslevel=1) if path.suffix == ".gz" else path.open("w") as file:
         about = {
@@ -114,7 +114,7 @@ def _work(number):
 
 
 def ours(paths):
-    """All analyses, all rules, and the page."""
+    """Return a function that does our work: all analyses, all rules, and the page."""
     sys.path.insert(0, str(ROOT))
     from advisor.publish import report_of
     from advisor.report.render import html
@@ -126,7 +126,7 @@ def ours(paths):
 
 
 def floor(paths):
-    """The whole file into typed events, and the times of four breakdowns out of NumPy: no more than that."""
+    """Return a function that only reads the file into typed events and computes four breakdown times in NumPy."""
     import msgspec
     import numpy as np
 
@@ -197,7 +197,7 @@ def tracelens(paths):
 
 
 def read(way, paths):
-    """What it takes: seconds, and bytes at the peak."""
+    """Return the seconds, CPU seconds and peak bytes that a way takes."""
     work = {"ours": ours, "floor": floor, "hta": hta, "tracelens": tracelens}[way](paths)
     began, cpu = time.perf_counter(), time.process_time()
     work()
@@ -274,7 +274,7 @@ def against_tracelens(python, *traces, rounds):
 
 
 def verdicts(results):
-    """Each bar, and whether it is met."""
+    """Yield each bar, and whether it is met."""
     for case, faster in (("8 ranks", TRACE_FASTER_RANKS), ("one file", TRACE_FASTER_ONE)):
         one = results[case]
         yield _verdict(

@@ -1,4 +1,4 @@
-"""The loops themselves: model, batches and one step, from what loops.py says of them."""
+"""Build the loops that loops.py describes: model, batches and one step."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 BATCHES = 400
-"""In an epoch."""
+"""Batches per epoch."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Training:
 
 
 def build(loop):
-    """The training that a Loop describes, on one thread."""
+    """Return the training that a Loop describes, on one thread."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
     return {"mlp": mlp, "modules": modules, "tensor": tensor}[loop.model](loop)
@@ -58,7 +58,7 @@ def network(loop):
 
 
 def mlp(loop):
-    """Fully connected layers on batches of a DataLoader."""
+    """Train fully connected layers on batches of a DataLoader."""
     model, source = network(loop), loader(loop)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
@@ -88,7 +88,7 @@ class Block(nn.Module):
 
 
 def modules(loop):
-    """A model of a thousand small modules on one batch."""
+    """Train a model of a thousand small modules on one batch."""
     model = nn.Sequential(*(Block() for _ in range(250)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     x = torch.randn(loop.batch, 16)
@@ -102,7 +102,7 @@ def modules(loop):
 
 
 def tensor(loop):
-    """One small tensor, without a module or a DataLoader: as short as a step can well be."""
+    """Train one small tensor, without a module or a DataLoader: the shortest possible step."""
     weight, x = nn.Parameter(torch.zeros(64)), torch.randn(64)
     momentum = torch.zeros(64)
     optimizer = torch.optim.SGD([weight], lr=0.01, momentum=0.9) if loop.optimizer else None

@@ -1,4 +1,4 @@
-"""The timed program's end of the pipes: it waits for its turn, times its steps and leaves what it found."""
+"""The timed program's end of the pipes: it waits for its turn, times its steps and writes the result."""
 
 import json
 import os
@@ -10,11 +10,11 @@ GO, END = b".", b"x"
 
 
 class Turns:
-    """On GO, the program runs another block: `steps` of them, or what `seconds` suffice for. On END, it writes
-    `result-RANK` into the folder and ends.
+    """Blocks on request. On GO, the program runs another block: `steps` steps, or as many as fit into `seconds`. On
+    END, it writes `result-RANK` into the folder and ends.
 
     The result holds the monotonic time of the script's first line, of the end of torch's import and of the end of its
-    loop, and of every block the wall time of each step and the CPU time of this process per step. All in seconds.
+    loop. For every block, it holds each step's wall time and the CPU time of this process per step. All in seconds.
     """
 
     def __init__(self, folder, steps, seconds, first_line, imported):
@@ -30,7 +30,7 @@ class Turns:
         self._result = folder / f"result-{rank}"
 
     def begin(self):
-        """Wait for an order to run a block; False if it is to end."""
+        """Wait for an order; return True to run a block, False to end."""
         self._close_block()
         self._times["loop_end"] = time.monotonic()
         self._done.write(b".")
@@ -47,7 +47,7 @@ class Turns:
         return True
 
     def step(self):
-        """A step has ended; False if it was the last of its block."""
+        """Record the end of a step; return False if it was the last of its block."""
         now = time.perf_counter()
         self._walls.append(now - self._last)
         self._last = now

@@ -41,15 +41,15 @@ FOLDER = Path(__file__).resolve().with_name("unharmed")
 RECORDING = "profile-train-runs"
 MARK = "UNHARMED_RUN"
 SHOWN = 80
-"""Bytes of a line that differs."""
+"""Bytes shown of a line that differs."""
 PLAIN_RUNS = 3
-"""At most, where a recorded run differs from the first."""
+"""Most plain runs, where a recorded run differs from the first."""
 RECORDED_LIMIT = 2
-"""Multiple of a program's time limit that its recorded run has: a busy machine must not decide."""
+"""Factor on a program's time limit for its recorded run: a busy machine must not decide."""
 ENDS_WITHIN = 15.0
-"""Seconds in which every process of a run has to end after it."""
+"""Seconds within which every process of a run must end after it."""
 VOLATILE = re.compile(rb"0x[0-9a-f]{6,}|/tmp/[\w./-]+|\bpid \d+|\[\w+\d*:\d+\]")
-"""Addresses, temporary paths and process ids: they differ from run to run whatever is done."""
+"""Addresses, temporary paths and process IDs, which always differ from run to run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,7 @@ def main():
 
 
 def read(folder):
-    """Return the programs of a folder: those of its programs.toml, and each other file that is no module of theirs."""
+    """Return the programs of a folder: the rows of its programs.toml, and every other file that no program imports."""
     table = folder / "programs.toml"
     rows = tomllib.loads(table.read_text()).get("program", []) if table.is_file() else []
     named = {word for row in rows for word in (*row["run"], row["name"] + ".py")}
@@ -144,7 +144,7 @@ def judge(folder, program):
 
 
 def differences(plain, recorded):
-    """Name what the recorded run has and no plain run, except what the plain runs differ in."""
+    """Return what the recorded run has and no plain run, except where the plain runs differ."""
     first, found = plain[0], []
     if recorded.status not in (ran.status for ran in plain):
         found.append(f"status {recorded.status} in place of {first.status}")
@@ -222,7 +222,7 @@ def _files(place):
 
 
 def _left(mark):
-    """Name the processes that carry this run's mark in their environment ENDS_WITHIN seconds after it."""
+    """Kill and return the processes that still have this run's mark in their environment after ENDS_WITHIN s."""
     end = time.monotonic() + ENDS_WITHIN
     while found := [process for process in psutil.process_iter() if _marked(process, mark)]:
         if time.monotonic() > end:

@@ -1,4 +1,4 @@
-"""What a training script itself has to call to be watched, by whom: the lines that each manual asks for."""
+"""Calls that a training script itself must make to be watched, by tool: the lines that each manual asks for."""
 
 
 def nobody(train, model, folder):
@@ -6,7 +6,7 @@ def nobody(train, model, folder):
 
 
 def profile_train(train, model, folder):
-    """A loop without an optimizer says where its steps end."""
+    """Mark the end of each step, as a loop without an optimizer must."""
     import checkout  # noqa: F401
 
     from profiler import step
@@ -32,8 +32,9 @@ def traceml(train, model, folder):
 
 
 def torch_profiler(train, model, folder):
-    """Cycles of five steps' wait, one of warm-up and three recorded: lighter than 1, 1 and 2, which torch's own page on
-    `profile` shows. They go on to the end of the run, as the others watch all of it; each trace replaces the last."""
+    """Record in cycles of five waiting steps, one of warm-up and three recorded: lighter than 1, 1 and 2, which torch's
+    own page on `profile` shows. They continue to the end of the run, as the others watch all of it; each trace replaces
+    the last."""
     from torch.profiler import ProfilerActivity, profile, schedule
 
     profiler = profile(

@@ -1,4 +1,4 @@
-"""How to run a loop: plainly, under profile-train, under its peers."""
+"""How to run a loop: plain, under profile-train, under its peers."""
 
 import os
 import subprocess
@@ -20,15 +20,15 @@ LOOP, LIGHTNING_LOOP = HERE / "loop.py", HERE / "lightning_loop.py"
 class Way:
     name: str
     line: Callable[[Loop, Path, Sequence[object]], Sequence[object]]
-    """The command line, from the loop, a folder of its own and the script's arguments."""
+    """Command line, given the loop, a folder for this run and the script's arguments."""
     baseline: "Way | None" = None
-    """What it is measured against; the same interpreter and the same script."""
+    """What it is compared with; the same interpreter and the same script."""
     lacks: Callable[[Loop], str | None] = lambda loop: None
-    """Why it cannot be used on a loop."""
+    """Why it cannot be used on a loop; None if it can."""
     starts: bool = True
-    """It starts before the script, and may have processes of its own; else it is all inside."""
+    """Whether it starts before the script, and may have processes of its own; else it runs inside the script."""
     events: Callable[[Path], float | None] = lambda folder: None
-    """Events a step, from its folder while it runs."""
+    """Events per step, from its folder while it runs."""
 
 
 def _script(python, loop, script, arguments):
@@ -41,7 +41,7 @@ def plain(python=sys.executable, name="plain"):
 
 
 def plain_again():
-    """For the noise of the machine."""
+    """Return the plain run against itself, to measure the noise of the machine."""
     again = plain(name="plain again")
     return Way(name=again.name, line=again.line, baseline=plain())
 
@@ -55,14 +55,14 @@ def profile_train(*options, name="profile-train"):
 
 
 def stacks():
-    """What sampling stacks adds to a recording: with them against without."""
+    """Return what stack sampling adds to a recording: with it against without it."""
     options = "--no-report", "--no-windows"
     without = profile_train(*options, "--no-stacks", name="profile-train without stacks")
     return replace(profile_train(*options, name="stacks"), baseline=without)
 
 
 def samplers():
-    """Samplers of others that are installed here, each against the plain program."""
+    """Return other samplers that are installed here, each against the plain program."""
     here = Path(sys.executable).parent
     rate = ["record", "--rate", 10, "--nonblocking", "--idle", "--format", "raw"]
     lines = {
@@ -86,7 +86,7 @@ def _sampler(name, program, words):
 
 
 def traceml(python):
-    """Of `python`'s environment, as its manual has it for a plain loop."""
+    """Return TraceML of `python`'s environment, used as its manual says for a plain loop."""
     script = python.with_name("traceml")
     why = None if script.exists() else f"there is no {script}"
 
@@ -105,7 +105,7 @@ def torch_profiler():
 
 
 def lightning_simple(python):
-    """Lightning's simple profiler against the same Trainer without it."""
+    """Return Lightning's simple profiler against the same Trainer without it."""
 
     def trainer(*options):
         return lambda loop, folder, arguments: _script(python, loop, LIGHTNING_LOOP, [*arguments, *options])
@@ -127,7 +127,7 @@ def lightning_simple(python):
 
 
 def peers(python):
-    """What others have; `python` is the interpreter of a venv with those that must be installed, by default ours."""
+    """Return the peers; `python` is the interpreter of a venv with those that must be installed, by default ours."""
     absolute = Path(os.path.abspath(python or sys.executable))  # not resolved: a venv's python is a link
     return [traceml(absolute), torch_profiler(), lightning_simple(absolute)]
 

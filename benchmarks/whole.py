@@ -1,4 +1,4 @@
-"""What a whole run costs: plain and treated runs one after the other, in changing order."""
+"""Measure what a whole run costs: plain and treated runs one after the other, in alternating order."""
 
 import statistics
 
@@ -13,14 +13,14 @@ SHORT_SECONDS = 1.0
 LONG = LOOPS["10 ms"]
 LONG_SECONDS = 30.0
 FOREVER = 3600
-"""A run has its steps, however long they take."""
+"""Most seconds of a run: it completes its steps, however long they take."""
 
 START_CASE = "start and end"
 LONG_CASE = "30 s, a step of 10 ms, windows on"
 
 
 def steps_for(seconds, way, loop, folder):
-    """How many steps of this loop take so long here."""
+    """Return how many steps of this loop take `seconds` on this machine."""
     program = Program(way, loop, folder / "calibration", loop.steps, seconds)
     program.wait_turn()
     program.block()
@@ -30,7 +30,7 @@ def steps_for(seconds, way, loop, folder):
 
 
 def pair(way, loop, steps, number, folder):
-    """Treated and plain figures of two whole runs."""
+    """Return treated and plain figures of two whole runs."""
     runs = {}
     for each in there_and_back([way.baseline, way], number):
         program = Program(each, loop, folder / each.name.replace(" ", "-"), steps, FOREVER)
@@ -54,7 +54,7 @@ def pair(way, loop, steps, number, folder):
 
 
 def start_rows(way, found):
-    """Of short runs, with everything that a run has by default, the report among it."""
+    """Yield the rows of short runs, with everything that a run has by default, including the report."""
 
     def one(what, key, unit, bar=None):
         return row(way.name, START_CASE, what, [each[key] for each in found], unit, bar)
@@ -65,7 +65,7 @@ def start_rows(way, found):
 
 
 def long_rows(way, found):
-    """Of long runs, from the command to the end of the loop."""
+    """Yield the rows of long runs, from the command to the end of the loop."""
 
     def one(what, key, unit, bar=None):
         return row(way.name, LONG_CASE, what, [each[key] for each in found], unit, bar)

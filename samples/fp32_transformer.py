@@ -61,7 +61,7 @@ def main():
     device = "cuda" if gpu else "cpu"
     if gpu:
         vocabulary, length, width, depth, heads = 16384, 1024, 256, 8, 8
-        batch = max(1, torch.cuda.mem_get_info()[0] // 850_000_000)  # a row of 1,024 tokens takes some 0.75 GB
+        batch = max(1, torch.cuda.mem_get_info()[0] // 850_000_000)  # a row of 1,024 tokens takes about 0.75 GB
     else:
         torch.set_num_threads(1)  # steadier on a small machine
         vocabulary, length, width, depth, heads, batch = 256, 32, 64, 2, 4, 8

@@ -7,10 +7,10 @@
 The stand-in is the folder that tests/support/fake_cuda/build.py prints, in LD_LIBRARY_PATH. A real run needs one NVIDIA
 GPU, a Python with a CUDA torch, and the packages of pyproject.toml; those that the machine lacks are installed from the
 wheels in --wheels into a folder of their own. Each item runs programs of benchmarks/gpu/programs plain and recorded,
-and compares what was recorded with what the program itself knows. DIR gets four files and nothing else, at most 16 MiB:
-table.md, accept.json, runs.tar.gz (recordings) and trace.json.gz (a raw torch.profiler trace). They are renewed after
-each item: a run that is cut off leaves what it had measured. The exit status is 1 if a bar was missed, or if a signal
-ended the run.
+and compares the recording with what the program itself measured. DIR gets four files and nothing else, at most 16 MiB:
+table.md, accept.json, runs.tar.gz (recordings) and trace.json.gz (a raw torch.profiler trace). They are written again
+after each item: a run that is cut off leaves what it had measured. The exit status is 1 if a bar was missed, or if a
+signal ended the run.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from table import Row
 
 MINUTES = 9.0
 DRY_MINUTES = 60.0
-"""The stand-in runs where nobody hurries, on few cores: it is to show that each check works."""
+"""Longer: the stand-in runs on few cores where time does not matter, to show that each check works."""
 PATIENCE, DRY_PATIENCE = 1.5, 20.0
-"""How many times its normal seconds an item may take."""
+"""Multiple of its normal seconds that an item may take."""
 
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Stopped(BaseException):
-    """A signal asked for the end."""
+    """A signal that ends the run."""
 
 
 def main() -> int:
@@ -61,7 +61,7 @@ def main() -> int:
         site = Path(scratch) / "site" if args.wheels else None
         rows: list[Row] = []
         stopped = True
-        with contextlib.suppress(Stopped):  # between two items: the files are there
+        with contextlib.suppress(Stopped):  # the files are written, even between two items
             if site:
                 _install(args.wheels, site)
             _accept(args, began, Path(scratch) / "runs", site, rows)
@@ -73,7 +73,7 @@ def main() -> int:
 
 
 def _accept(args: argparse.Namespace, began: float, runs: Path, site: Path | None, rows: list[Row]) -> None:
-    """Do the items, and write the files after each; `rows` are added to as they are measured."""
+    """Run the items, and write the files after each one; append to `rows` as they are measured."""
     end = began + 60 * (args.minutes or (DRY_MINUTES if args.dry else MINUTES))
     patience = DRY_PATIENCE if args.dry else PATIENCE
     items = [item for item in checks.ITEMS if not args.only or item.name in args.only]
@@ -86,7 +86,7 @@ def _accept(args: argparse.Namespace, began: float, runs: Path, site: Path | Non
         try:
             if left < item.seconds / 3:
                 raise Failed("no time was left")
-            for row in item.check(bench):  # what an item had measured before it failed is worth having
+            for row in item.check(bench):  # keep what an item measured before it failed
                 rows.append(row)
         except Failed as problem:
             rows.append(Row(item.name, f"could not be measured: {problem}", "measured", False))
@@ -110,7 +110,7 @@ def _install(wheels: Path, site: Path) -> None:
 
 
 def _stop(*_: object) -> None:
-    for number in SIGNALS:  # the files are written now, however often somebody asks
+    for number in SIGNALS:  # the files are being written: ignore further signals
         signal.signal(number, signal.SIG_IGN)
     raise Stopped
 

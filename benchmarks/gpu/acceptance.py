@@ -1,4 +1,4 @@
-"""Run programs plain and recorded within a time limit, and read what they and their recordings say."""
+"""Run programs plain and recorded within a time limit, and read their output and their recordings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Ran:
 
     @property
     def said(self) -> dict[str, Any]:
-        """Return the JSON object of the program's last line that is one."""
+        """Return the last line of the program's output that is a JSON object."""
         for line in reversed(self.out.splitlines()):
             if line.startswith("{"):
                 return json.loads(line)
@@ -53,7 +53,7 @@ class Ran:
 
     @property
     def tables(self) -> Tables:
-        """Return what the recording's file holds."""
+        """Return the contents of the recording's file."""
         from profiler.store import find, read
 
         found = find(self.folder) if self.folder else []
@@ -69,7 +69,7 @@ class Result:
     whole: dict[str, Any]
 
     def metric(self, name: str) -> float:
-        """Return a metric's value; Failed with the reason if it has none."""
+        """Return a metric's value; raise Failed with the reason if it has none."""
         metric = self.whole["metrics"].get(name, {"missing": "there is no such metric"})
         if "value" not in metric:
             raise Failed(f"{name}: {metric.get('missing')}")
@@ -93,7 +93,7 @@ class Result:
 
 
 class Bench:
-    """Start programs, never past the deadline; keep recordings under `runs`, what is to be carried away in `folder`."""
+    """Start programs that end by the deadline; keep recordings under `runs`, and what is carried away in `folder`."""
 
     def __init__(self, folder: Path, runs: Path, deadline: float, *, dry: bool, site: Path | None = None) -> None:
         self.folder, self.runs, self.deadline, self.dry = folder, runs, deadline, dry
@@ -128,7 +128,7 @@ class Bench:
         left = self.deadline - time.monotonic()
         if left < 1:
             raise Failed("no time was left")
-        # Of torch.compile's two runs, both compile: what a warm cache computes may differ in the last bit.
+        # With torch.compile, both runs must compile: results of a warm cache may differ in the last bit.
         cache = tempfile.mkdtemp(prefix="compiled-", dir=self.runs.parent)
         begin = time.monotonic()
         self._child = child = subprocess.Popen(

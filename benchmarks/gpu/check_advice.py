@@ -1,4 +1,4 @@
-"""Whether the advice is right: precision predicted and measured, planted faults, memory that ran out."""
+"""Check that the advice is right: precision predicted and measured, planted faults, running out of memory."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ FIRST = {
     "pageable": {"data-pin-memory"},
     "tiny": {"launch-bound-graphs", "compile-model"},
 }
-"""Rules that name the fault; where several do, each is right."""
+"""Rules that name the fault; where there are several, any of them is right."""
 MEMORY = ("batch-raise", "ckpt-every-n", "right-size", "ckpt-unneeded")
 
 
 def precision(bench: Bench) -> Iterator[Row]:
-    """Predict what bfloat16 brings, try it, and compare rates with hardware counters."""
+    """Predict what bfloat16 gains, try it, and compare rates with hardware counters."""
     ran = bench.recorded(SAMPLE, name="precision")
     result = ran.result
     first = next(iter(result.advice()), "no advice")
@@ -44,7 +44,7 @@ def faults(bench: Bench) -> Iterator[Row]:
 
 
 def out_of_memory(bench: Bench) -> list[Row]:
-    """Use the GPU's memory up: the report is made, and the memory rules have an answer."""
+    """Use up the GPU's memory: there must be a report, and the memory rules must have an answer."""
     ran = bench.recorded("out_of_memory.py", name="oom")
     result = ran.result
     blind = [

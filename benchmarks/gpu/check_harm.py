@@ -1,4 +1,4 @@
-"""Whether recording changes or slows the program: captures, leaks, cost, compiled code, a framework's loop."""
+"""Check that recording does not change or slow programs: captures, leaks, cost, compiled code, a framework's loop."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def forwards(bench: Bench) -> list[Row]:
 
 
 def cost(bench: Bench) -> Iterator[Row]:
-    """Run steps of some 2, 5 and 20 ms plain and recorded, in turns; then once with windows, to see what they leave."""
+    """Run steps of about 2, 5 and 20 ms plain and recorded, in turns; then with windows, to see what they leave."""
     seconds = 1.0 if bench.dry else 2.5
     plain, recorded = [], []
     for turn in range(2):

@@ -1,4 +1,4 @@
-"""What sampling the GPU costs: NVML's calls, the recorder's CPU time, the step beside it."""
+"""Measure what sampling the GPU costs: NVML's calls, the recorder's CPU time, and the program's step time."""
 
 from __future__ import annotations
 

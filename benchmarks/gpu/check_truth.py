@@ -1,4 +1,4 @@
-"""Whether what is recorded is so: identity, memory, phases of known length, kernel windows."""
+"""Check that recordings are true: identity, memory, phases of known length, kernel windows."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from acceptance import Bench, Failed, Result
 from table import Row
 
 CLOSE = 0.03
-"""Of a mean step: how far a phase may be from the truth."""
+"""Largest difference of a phase from the truth, as a share of a mean step."""
 
 
 def identity(bench: Bench) -> list[Row]:
-    """Run the doctor; compare torch's UUID with NVML's, and the memory headroom with what CUDA says is free."""
+    """Run the doctor; compare torch's UUID with NVML's, and the memory headroom with what CUDA reports as free."""
     doctor = bench.command("doctor")
     ran = bench.recorded("identity.py", name="identity")
     said, nvml = ran.said, bench.plain("nvml_calls.py").said
@@ -47,7 +47,7 @@ def phases(bench: Bench) -> Iterator[Row]:
 
 
 def windows(bench: Bench) -> Iterator[Row]:
-    """Look at kernel windows: present, complete, soon enough."""
+    """Check that kernel windows are present, complete, and early enough."""
     steps = 400 if bench.dry else 4000
     ran = bench.recorded("steps.py", "--layers", 40, "--steps", steps, "--large", 1024, name="windows")
     yield from _window_rows(ran.tables, ran.result)
@@ -77,7 +77,7 @@ def _phases(result: Result, said: dict[str, float], name: str, *, dry: bool) -> 
             rows.append(Row(f"{phase}, data wait {name}", str(problem), "measured", False))
             continue
         off = (measured - seconds) / step
-        # Host work between the phases shortens the wait: its truth is an upper bound.
+        # Host work between the phases shortens the wait, so its true length is an upper bound.
         passed = -0.2 <= off <= CLOSE if phase == "data_wait" and wait else abs(off) <= CLOSE
         shown = f"{measured * 1e3:.2f} ms of {seconds * 1e3:.2f}; {off:+.1%} of a step of {step * 1e3:.2f} ms"
         rows.append(Row(f"{phase}, data wait {name}", shown, "within 3 % of the step", None if dry else passed))
@@ -108,7 +108,7 @@ def _window_rows(tables: object, result: Result) -> list[Row]:
 
 
 def raw_trace(bench: Bench) -> Iterator[Row]:
-    """Write one trace of torch.profiler's own, and report on it."""
+    """Write one raw trace of torch.profiler, and report on it."""
     trace = bench.runs / "raw.json"
     bench.plain("raw_trace.py", trace)
     if not trace.is_file():

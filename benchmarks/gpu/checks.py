@@ -25,7 +25,7 @@ class Item:
 
 ITEMS = (
     Item("identity", 20, check_truth.identity),
-    Item("trace", 20, check_truth.raw_trace),  # early: a run that is cut off has it
+    Item("trace", 20, check_truth.raw_trace),  # early, so that a run that is cut off has it
     Item("graph", 20, check_harm.graph),
     Item("forwards", 30, check_harm.forwards),
     Item("phases", 45, check_truth.phases),

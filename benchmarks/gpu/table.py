@@ -1,4 +1,4 @@
-"""What the acceptance run found: rows, their verdicts, and the files they end up in."""
+"""Results of the acceptance run: rows, their verdicts, and the files that hold them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 LARGEST = 15 * 2**20
-"""Bytes of all artifacts together: what can be carried away from a borrowed machine is 16 MiB."""
+"""Most bytes of all artifacts together; 16 MiB can be carried away from a borrowed machine."""
 OF_A_RUN = ("result.json", "report.html", "tuning.json")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One thing that was measured; `passed` is None where it is reported and not judged."""
+    """One measurement; `passed` is None where it is reported but not judged."""
 
     item: str
     measured: str
@@ -27,7 +27,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """Return how the row stands to its bar."""
+        """Return whether the row meets its bar."""
         return "-" if self.passed is None else "pass" if self.passed else "FAIL"
 
 
@@ -39,7 +39,7 @@ def as_text(rows: Iterable[Row]) -> str:
 
 
 def write(folder: Path, rows: list[Row], about: dict[str, Any]) -> None:
-    """Write table.md and accept.json; called after each item, so that a killed run leaves what it had."""
+    """Write table.md and accept.json; called after each item, so that a killed run keeps what it measured."""
     _replace(folder / "table.md", as_text(rows).encode())
     document = {**about, "rows": [{**asdict(row), "verdict": row.verdict} for row in rows]}
     _replace(folder / "accept.json", json.dumps(document, indent=1).encode() + b"\n")
@@ -61,7 +61,7 @@ def pack(folder: Path, runs: Path) -> None:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Write a file that a killed run leaves whole."""
+    """Write a file so that a killed run never leaves it incomplete."""
     beside = path.with_name(f".{path.name}")
     beside.write_bytes(data)
     beside.replace(path)

@@ -1,4 +1,4 @@
-"""The GPU rows: runs on GPUs that are not here, as metrics, through the advisor. The tests have them too."""
+"""The GPU rows: runs on GPUs that this machine lacks, passed to the advisor as metrics. The tests use them too."""
 
 import sys
 
@@ -9,7 +9,7 @@ from table import Row
 
 
 def results(cores):
-    """Of every GPU row; ImportError where the tests cannot be imported."""
+    """Return the results of every GPU row; raise ImportError where the tests cannot be imported."""
     sys.path.append(str(checkout.ROOT / "tests" / "support"))
     import gpu_truth
     from gpu_runs import gpu_metrics

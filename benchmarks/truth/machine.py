@@ -7,7 +7,7 @@ from pathlib import Path
 
 PROBE = Path(__file__).resolve().parent / "rows" / "probe.py"
 LEAST_GAIN = 1.3
-"""Below, a thread more makes too little of a difference to be advised."""
+"""Least speedup: below it, another thread makes too little difference to be advised."""
 
 
 def cores():
@@ -15,7 +15,7 @@ def cores():
 
 
 def why_not(row):
-    """Why the row cannot be run here, or None."""
+    """Return why the row cannot run here, or None."""
     if row.cores > cores():
         return f"needs {row.cores} cores, {cores()} are here"
     if row.gains_from_threads and (gain := threads_gain()) < LEAST_GAIN:
@@ -24,6 +24,6 @@ def why_not(row):
 
 
 def threads_gain():
-    """By how much the row's largest product is faster on all cores than on one."""
+    """Return the speedup of the row's largest matmul from one core to all cores."""
     done = subprocess.run([sys.executable, PROBE], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True)
     return float(done.stdout)

@@ -1,8 +1,8 @@
 """The same rows under other tools that give advice: each in a venv of its own, FOLDER/NAME, with torch and the package.
 
-Their advice is coarser than a rule: "input-bound" may be any of ours about input. MEANS says which of our rules a piece
-of advice may come to; it is right if the one that must come first is among them, which favors the coarse. A tool's own
-lowest severity counts as information. Each row is run once, with the lines in it that the tool's manual asks for.
+Their advice is coarser than a rule: "input-bound" may be any of our rules about input. MEANS lists which of our rules a
+piece of advice may mean; it is right if the rule that must come first is among them, which favors coarse advice. A
+tool's own lowest severity counts as information. Each row runs once, with the lines that the tool's manual asks for.
 """
 
 import json
@@ -64,17 +64,17 @@ MEANS = {
         "UPG002": ("precision-tf32",),
     },
 }
-"""By tool, a part of what it says."""
+"""By tool, and by part of its advice: which of our rules it may mean."""
 
 
 @dataclass(frozen=True)
 class Peer:
-    """What a tool said of the rows."""
+    """A tool's advice on the rows."""
 
     name: str
     results: list[RowResult]
     why: str = ""
-    """Why it was not run, or what is to be known of it."""
+    """Why it was not run, or a note on its results."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Tool:
 
 
 def on(venvs, rows, scratch, note):
-    """Every tool on the rows that name no other model; `note` gets the progress."""
+    """Return the advice of every tool on the rows that name no other model; `note` receives the progress."""
     return [_one(tool, Path(venvs).resolve() / tool.name / "bin", rows, scratch, note) for tool in TOOLS]
 
 
@@ -109,7 +109,7 @@ def _one(tool, programs, rows, scratch, note):
 
 
 def _seen(name, row, advice):
-    """Each piece of advice as the rule that it comes to, if that is one of its, and else the first of them."""
+    """Return, for each piece of advice, the rule that must come first if it may mean that, else the first in MEANS."""
 
     def rule(text):
         means = next((rules for part, rules in MEANS[name].items() if part in text), ("none of ours",))
@@ -120,7 +120,7 @@ def _seen(name, row, advice):
 
 
 def traceml(row, programs, scratch):
-    """`traceml run` and its lines for a plain loop; the verdict of its final summary."""
+    """Run `traceml run` with its lines for a plain loop; return the verdict of its final summary."""
     logs = scratch / "traceml"
     shutil.rmtree(logs, ignore_errors=True)
     script, words = recording.script(row)[-1 - len(row.words)], row.words
@@ -132,7 +132,7 @@ def traceml(row, programs, scratch):
 
 
 def gpuprof(row, programs, scratch):
-    """Its context manager around the loop, then `gpuprof insights`; the high before the medium."""
+    """Run its context manager around the loop, then `gpuprof insights`; return high severity before medium."""
     for database in scratch.glob("gpuprof*"):
         database.unlink()
     recording.run(row, [*recording.script(row, programs / "python"), "--watch", "gpuprof"], scratch)
@@ -143,7 +143,7 @@ def gpuprof(row, programs, scratch):
 
 
 def alloc(row, programs, scratch):
-    """`alloc diagnose`, which reads the program without running it."""
+    """Run `alloc diagnose`, which reads the program without running it."""
     script = recording.script(row)[-1 - len(row.words)]
     stdout = _stdout([programs / "alloc", "diagnose", "--json", "--no-artifact", script], scratch)
     return [

@@ -1,4 +1,4 @@
-"""Runs a row's program, plainly or under profile-train as a user would, and reads what came of it."""
+"""Run a row's program, plain or under profile-train as a user would, and read the results."""
 
 import json
 import os
@@ -14,14 +14,14 @@ from seen import Seen
 
 ROWS = Path(__file__).resolve().with_name("rows")
 LONGEST = 600
-"""Seconds of a run."""
+"""Most seconds of a run."""
 CLOCK = re.compile(r"^([\d.]+) ms a step$", re.MULTILINE)
 TOO_SHORT = "window-too-short"
 ALWAYS = {TOO_SHORT, "goal-undefined"}
-"""Information that says nothing of what is wrong with the program."""
+"""Information that says nothing about what is wrong with the program."""
 
 ALONE = {"PYTHONWARNINGS": "ignore", "PROFILE_TRAIN_CALIBRATION": os.devnull}
-"""It is models that are held against what came: past trials of whoever uses this machine would widen or narrow them."""
+"""Only the models are under test: past trials on this machine would widen or narrow their intervals."""
 
 NUMBERS = {
     "--workers": r"num_workers=(\d+)",
@@ -29,21 +29,21 @@ NUMBERS = {
     "--every": r"step % (\d+) == 0",
     "--threads": r"(?:set_num_threads\(|OMP_NUM_THREADS=)(\d+)",
 }
-"""Where advice has the numbers that the cure then takes."""
+"""Patterns that find, in the advice, the numbers that the cure then takes."""
 
 
 class Failed(Exception):
-    """A run that came to nothing, with the end of what it said."""
+    """A run without a result, with the end of its output."""
 
 
 def script(row, python=sys.executable):
-    """The row's program and what launches it."""
+    """Return the command line of the row's program, with its launcher."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", row.ranks] if row.ranks > 1 else []
     return [python, *launcher, ROWS / f"{row.program}.py", *row.words]
 
 
 def run(row, line, folder):
-    """Run the line to its end; gives back its stderr."""
+    """Run the line to its end; return its stderr."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "PROFILE_TRAIN"))}
     with subprocess.Popen(
         [str(word) for word in line],
@@ -54,7 +54,7 @@ def run(row, line, folder):
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        start_new_session=True,  # all of it can be ended
+        start_new_session=True,  # so that all of it can be ended
     ) as running:
         try:
             _, stderr = running.communicate(timeout=LONGEST)
@@ -69,13 +69,13 @@ def run(row, line, folder):
 
 
 def step_time(row, words, folder):
-    """Seconds a step of the plain program takes, by its own clock."""
+    """Return the seconds per step of the plain program, by its own clock."""
     stderr = run(row, [*script(row), *words], folder)
     return float(CLOCK.findall(stderr)[-1]) / 1e3
 
 
 def record(row, folder, words=()):
-    """What profile-train says of the row."""
+    """Return what profile-train says about the row."""
     out = folder / "run"
     shutil.rmtree(out, ignore_errors=True)
     stderr = run(row, [*COMMAND, "--out", out, *script(row), *words], folder)
@@ -86,7 +86,7 @@ def record(row, folder, words=()):
 
 
 def seen(result):
-    """Of a result.json."""
+    """Return what a result.json says."""
     every = [advice for advice in result["advice"] if advice["rule"] not in ALWAYS]
     above = [advice for advice in every if advice["severity"] != "info"]
     below = [advice for advice in every if advice["severity"] == "info"]

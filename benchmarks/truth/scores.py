@@ -1,4 +1,4 @@
-"""What the rows come to, and the bars they are held against."""
+"""Results of the rows, and the bars that they are compared with."""
 
 from dataclasses import dataclass, field
 from statistics import median
@@ -10,18 +10,18 @@ from table import Row
 from advisor.judging.calibration import Record
 
 TOP_1 = 0.95
-"""Share of the sick rows' runs in which what should come first does, at least."""
+"""Least share of the sick rows' runs in which the right advice comes first."""
 ALARMS = 0
-"""Runs of healthy rows with anything above information, and runs with a rule that must not be there, at most."""
+"""Most runs of healthy rows with anything above information, and most runs with a rule that must not be there."""
 COVERAGE = 0.80
-"""Share of the predicted intervals that hold what was measured, at least: from the 10th to the 90th percentile."""
+"""Least share of the predicted intervals, from the 10th to the 90th percentile, that contain the measured gain."""
 ERROR = 0.10
-"""Median of |predicted - measured|, in shares of the step time, at most."""
+"""Largest median of |predicted - measured|, as a share of the step time."""
 
 
 @dataclass
 class RowResult:
-    """Of one row."""
+    """Results of one row."""
 
     row: Row
     cores: int
@@ -29,11 +29,11 @@ class RowResult:
     skipped: str | None = None
     failed: str | None = None
     again: int = 0
-    """Runs of a healthy row that were taken again, for their steps scattered."""
+    """Runs of a healthy row that were repeated because their steps scattered."""
     seconds: float = 0.0
-    """That its last recording took."""
+    """Seconds that its last recording took."""
     before: list[float] = field(default_factory=list)
-    """Seconds a step, without the cure and with it."""
+    """Seconds per step, without the cure (`before`) and with it (`after`)."""
     after: list[float] = field(default_factory=list)
 
     @property
@@ -42,23 +42,24 @@ class RowResult:
 
     @property
     def forbidden(self):
-        """One list a run."""
+        """Return what must not be advised but was, one list per run."""
         return [judging.forbidden(self.row, each, self.cores) for each in self.runs]
 
     @property
     def measured(self):
-        """Share of the step time that the cure removed, by the medians."""
+        """Return the share of the step time that the cure removed, by the medians; None if it was not measured."""
         return 1 - median(self.after) / median(self.before) if self.before and self.after else None
 
     @property
     def predicted(self):
-        """Low, expected and high of the first right run's first advice, alone: it is its cure that was measured."""
+        """Return low, expected and high of the first right run's first advice alone, because only its cure was
+        measured."""
         right = (each.gains.get(each.first) for each in self.runs if judging.is_hit(self.row, each))
         return next((gain for gain in right if gain), None)
 
     @property
     def record(self):
-        """The prediction and what became of it; None unless there are both."""
+        """Return the prediction and the measured gain; None unless there are both."""
         if self.predicted is None or self.measured is None:
             return None
         return Record(self.row.id, self.predicted, self.measured)
@@ -71,11 +72,11 @@ class Bar:
     bar: float
     at_least: bool
     of: int
-    """What it was taken from."""
+    """Number of results that the value comes from."""
 
     @property
     def verdict(self):
-        """An empty set keeps no bar."""
+        """Return whether the bar is met; an empty set counts as not measured."""
         if not self.of:
             return "not measured"
         kept = self.value >= self.bar if self.at_least else self.value <= self.bar
@@ -83,7 +84,7 @@ class Bar:
 
 
 def bars(results):
-    """Of all rows that were run."""
+    """Return the bars of all rows that were run."""
     sick = [each for each in results if not each.row.healthy]
     hits = [judging.is_hit(each.row, run) for each in sick for run in each.runs]
     alarms = [bool(run.above) for each in results if each.row.healthy for run in each.runs]

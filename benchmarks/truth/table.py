@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 class Row:
     id: str
     program: str
-    """In rows/."""
+    """Name of a program in rows/."""
     order: tuple[str, ...] = ()
     """The rules that come first, in this order; none for a healthy row."""
     absent: tuple[str, ...] = ()
@@ -21,22 +21,22 @@ class Row:
     ranks: int = 1
     environment: dict[str, str] = field(default_factory=dict)
     cores: int = 1
-    """That it needs."""
+    """Number of cores that it needs."""
     within_cores: bool = False
-    """More workers than cores, less one, must not be advised."""
+    """Whether more workers than all cores but one must not be advised."""
     gains_from_threads: bool = False
-    """It is skipped where a second thread makes no product faster."""
+    """Whether to skip it where a second thread makes no matmul faster."""
     uneven: bool = False
-    """Its steps differ by nature: the advisor may call them too few."""
+    """Whether its steps differ by nature: the advisor may then call them too few."""
     measured: bool = True
-    """Its cure is run too."""
+    """Whether its cure is also run."""
     repeats: int | None = None
-    """In place of the plan's."""
+    """Number of recordings, instead of the plan's."""
     quick: bool = False
 
     @property
     def words(self):
-        """The program's arguments."""
+        """Return the program's arguments."""
         return [] if self.model is None else ["--model", self.model]
 
     @property

@@ -1,4 +1,4 @@
-"""What was found, as text, as Markdown and as JSON."""
+"""Results as text, Markdown and JSON."""
 
 import json
 from collections import Counter
@@ -24,7 +24,7 @@ class Found:
 
 
 def row_cells(each):
-    """One row of the table."""
+    """Return one row of the table."""
     expected = ", then ".join(each.row.order) or "nothing"
     if each.skipped:
         return (each.row.id, expected, f"skipped: {each.skipped}", "", "", "", "")
@@ -117,7 +117,7 @@ def _about(found):
 
 
 def text(found):
-    """For a terminal."""
+    """Return the tables for a terminal."""
     parts = []
     for title, head, rows in _tables(found):
         widths = [max(len(line[column]) for line in (head, *rows)) for column in range(len(head))]
@@ -138,7 +138,7 @@ well."""
 
 
 def markdown(found):
-    """For the docs."""
+    """Return the tables for the documentation."""
     parts = [TITLE]
     for title, head, rows in _tables(found):
         lines = [head, tuple("---" for _ in head), *rows]
@@ -151,7 +151,7 @@ def _escaped(cell):
 
 
 def as_json(found):
-    """Everything, every run of it."""
+    """Return everything, including every run."""
 
     def one(each):
         return {

@@ -1,19 +1,20 @@
-"""Whether the first advice is the right one, on training runs of which is known what is wrong with them.
+"""Check that the first advice is right, on training runs for which it is known what is wrong with them.
 
     python benchmarks/truth/truth.py                 everything; at most 40 minutes on two cores
     python benchmarks/truth/truth.py --quick         some rows, once; at most 5 minutes
     python benchmarks/truth/truth.py --rows C01,HC*  these rows; "C01 gpt-*" for C01 on other models
-    python benchmarks/truth/truth.py --peers FOLDER  others too, each in a venv in FOLDER; some 12 minutes more
+    python benchmarks/truth/truth.py --peers FOLDER  others too, each in a venv in FOLDER; about 12 minutes more
 
-Each row is a program in rows/ with one thing wrong with it, or, HC1 to HC6, none. It is recorded by `profile-train`,
-and result.json is judged: the first advice above information must be that of the table, and what the table forbids
-must not be above information. Where the advice is right, it is followed with the numbers that it names, and plain runs
-without and with the cure take turns: what was removed of the step time by the program's own clock is held against the
-interval that the advice predicted. Runs on GPUs are metrics (tests/support/gpu_truth.py) that go through the advisor.
+Each row is a program in rows/ with one thing wrong with it, or with none (HC1 to HC6). It is recorded by
+`profile-train`, and result.json is judged: the first advice above information must be the table's, and what the table
+forbids must not be above information. Where the advice is right, it is followed with the numbers that it names, and
+plain runs without and with the cure take turns: the share of the step time that the cure removed, by the program's own
+clock, is compared with the interval that the advice predicted. Runs on GPUs are metrics (tests/support/gpu_truth.py)
+that go through the advisor.
 
-On a busy machine steps may scatter so much that the advisor insists on nothing: it then holds its advice back to
-information, and says so. Such a run is judged by the order of its advice, and marked; of a healthy row it is taken
-again, once.
+On a busy machine, steps may scatter so much that the advisor insists on nothing: it then holds its advice back to
+information, and says so. Such a run is judged by the order of its advice, and marked; for a healthy row it is repeated
+once.
 """
 
 import argparse
@@ -46,11 +47,11 @@ class Plan:
     """Recordings of a sick row."""
     healthy: int
     pairs: int
-    """Plain runs without the cure and with it."""
+    """Pairs of plain runs, without the cure and with it."""
     minutes: float
-    """After which nothing more is begun."""
+    """Minutes after which nothing more begins."""
     everywhere: int | None = None
-    """Recordings of every row, whatever the table has."""
+    """Recordings of every row, instead of the table's number."""
 
 
 FULL = Plan(sick=2, healthy=5, pairs=3, minutes=38)
@@ -58,8 +59,8 @@ QUICK = Plan(sick=1, healthy=1, pairs=2, minutes=4.5)
 
 
 class Bench:
-    """Takes every row's recordings and measurements, one of each at a time, and from the second on those of cheap rows
-    first: when the time is up, what is missing is what matters least."""
+    """Recordings and measurements of all rows: one of each per row, then more of each, cheap rows first. If the time
+    runs out, what is missing matters least."""
 
     def __init__(self, rows, plan, folder):
         self._plan = plan
@@ -70,10 +71,10 @@ class Bench:
     def run(self):
         for each in self.results:
             each.skipped = why_not(each.row)
-            # Together, for a machine that others use is another one minutes later.
+            # One right after the other, because a shared machine may behave differently minutes later.
             self._record([each], 1)
             self._measure([each], 1)
-        # Alarms in healthy runs are rare: it takes many to see one.
+        # Alarms in healthy runs are rare: many runs are needed to see one.
         plainly_healthy = [each for each in self._cheap_first() if each.row.healthy and each.row.model is None]
         for number in range(2, self._plan.healthy + 1):
             self._record(plainly_healthy, number)
@@ -86,7 +87,7 @@ class Bench:
         return sorted(self.results, key=lambda each: each.seconds)
 
     def _record(self, rows, number):
-        """Every row's recording of that number, of those that have fewer and are to have it."""
+        """Take the recording with this number of every row that has fewer and needs it."""
         for each in rows:
             usual = self._plan.healthy if each.row.healthy else self._plan.sick
             wanted = self._plan.everywhere or each.row.repeats or usual
@@ -105,7 +106,7 @@ class Bench:
         _note(f"{each.row.id}: {', '.join(came) or 'nothing'}{' (scattered)' if seen.scattered else ''}")
 
     def _measure(self, rows, number):
-        """Every row's pair of that number, where there is a prediction to hold it against."""
+        """Measure the pair with this number of every row that has a prediction to compare it with."""
         for each in rows:
             if each.predicted is not None and each.row.measured and len(each.before) < number <= self._plan.pairs:
                 self._try(each, self._pair)
@@ -132,7 +133,7 @@ def _note(text):
 
 
 def chosen(patterns, quick):
-    """Rows whose id fits one of the patterns; without, those of the plan."""
+    """Return the rows whose ID matches one of the patterns; without patterns, the rows of the plan."""
     if patterns:
         wanted = [pattern.strip() for pattern in patterns.split(",")]
         return [row for row in ROWS if any(fnmatch(row.id, pattern) for pattern in wanted)]
@@ -160,7 +161,7 @@ def gpu_rows():
 
 
 def beside(venvs, results, folder):
-    """Our first recordings, and what other tools say of the same rows."""
+    """Return our first recordings, and what other tools say about the same rows."""
     results = [each for each in results if each.row.model is None]
     rows = [(each.row, each.cores, each.skipped) for each in results]
     return [peers.Peer("profile-train", results), *peers.on(venvs, rows, folder, _note)]

@@ -21,6 +21,6 @@ network = model()
 losses = train(network)
 sys.addaudithook(forbid)
 end = time.monotonic() + 1
-while time.monotonic() < end:  # so long that facts are due
+while time.monotonic() < end:  # long enough for facts to be due
     train(torch.nn.Linear(16, 1), steps=1, batch=(torch.ones(2, 16), torch.ones(2, 1)))
 say(losses, train(network), network=network)

@@ -1,4 +1,4 @@
-"""Count what is asked of a model that overrides nearly everything."""
+"""Count the calls to a model that overrides nearly everything."""
 
 from collections import Counter
 

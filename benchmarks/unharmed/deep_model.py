@@ -1,4 +1,4 @@
-"""Nest modules so deep that Python's stack nearly ends."""
+"""Nest modules so deeply that the recursion limit is nearly reached."""
 
 from ending import say, train
 from torch import nn

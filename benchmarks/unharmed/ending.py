@@ -1,4 +1,4 @@
-"""Train in the ways that the programs share, and print all by which a changed program would give itself away."""
+"""Training shared by the programs, which prints everything that would reveal a change in a program."""
 
 import hashlib
 
@@ -22,7 +22,7 @@ def data(rows=16, width=16):
 
 
 def train(network, optimizer=None, steps=20, batch=None):
-    """Make some steps; return the losses."""
+    """Run some steps; return the losses."""
     optimizer = optimizer or torch.optim.SGD(network.parameters(), lr=0.01)
     losses = []
     for _ in range(steps):

@@ -1,11 +1,11 @@
-"""Put an import finder first, import torch lazily, and look whether the finder is still first."""
+"""Put an import finder first, import torch lazily, and check that the finder is still first."""
 
 import importlib.util
 import sys
 
 
 class Counts:
-    """Counts what is asked for and finds nothing."""
+    """A finder that counts requests and finds nothing."""
 
     asked = 0
 

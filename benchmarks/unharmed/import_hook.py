@@ -1,4 +1,4 @@
-"""Import torch late, with a finder that counts what it is asked."""
+"""Import torch late, with a finder that counts requests."""
 
 import importlib.util
 import sys

@@ -1,4 +1,4 @@
-"""Keep workers from epoch to epoch and leave one early."""
+"""Keep workers from epoch to epoch and leave one epoch early."""
 
 import torch
 from ending import model, say, train

@@ -1,4 +1,4 @@
-"""Save a torchdata loader in the middle of an epoch, and go on with another from there."""
+"""Save a torchdata loader in the middle of an epoch, and continue with another from there."""
 
 import torch
 from ending import model, say

@@ -7,7 +7,7 @@ losses = train(network)
 files = []
 try:
     while True:
-        files.append(open(__file__))  # noqa: SIM115 - they are to stay open
+        files.append(open(__file__))  # noqa: SIM115 - they must stay open
 except OSError as error:
     print(len(files) + min(f.fileno() for f in files) > 20, error.errno)
 for file in files:

@@ -1,4 +1,4 @@
-"""Import modules of the program from PYTHONPATH that are named as others are."""
+"""Import the program's own modules from PYTHONPATH, which have the names of other modules."""
 
 import click
 import psutil

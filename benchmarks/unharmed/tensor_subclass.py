@@ -1,4 +1,4 @@
-"""Train on tensors of a subclass that counts what is asked of it."""
+"""Train on tensors of a subclass that counts the functions called on it."""
 
 import torch
 from ending import data, model, say, train

@@ -1,4 +1,4 @@
-"""Tell a GPU's identity and memory as torch sees them, after a short training that holds some memory."""
+"""Print a GPU's identity and memory as torch sees them, after a short training that holds some memory."""
 
 import torch
 from common import say

@@ -1,6 +1,6 @@
 """Train with phases of known length: each spins the GPU for a time that the program chose.
 
-The loader takes 5 ms for a batch. Against 12 ms of GPU work that is hidden; against 2 ms it is waited for.
+The loader takes 5 ms per batch. 12 ms of GPU work hide it; with 2 ms, the program waits for it.
 """
 
 import argparse

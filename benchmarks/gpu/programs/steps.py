@@ -1,4 +1,4 @@
-"""Train at steps of set lengths, one after the other, each bound by the host; print the median step of each.
+"""Train at several step lengths, one after the other, each host-bound; print the median step of each.
 
 `--micro` splits each step into micro-batches; `--large` makes each matmul so large that the GPU sets the pace.
 """

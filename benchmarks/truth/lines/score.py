@@ -1,13 +1,13 @@
-"""Whether the report names the planted line first, and whether taking it out gains what was predicted.
+"""Check that the report names the planted line first, and that removing the fault gains what was predicted.
 
     python benchmarks/truth/lines/score.py [FOLDER] [--only NAME,...] [--verify] [--seconds 8]
 
 Each program in programs/ has one slow place, on lines marked "# planted", or none (healthy_*). It is recorded as a user
-does. The first line that the report names, in its first sentence or its first advice, must be a planted one; of a
-healthy program none may be named. With --verify each program is recorded once more with `--fixed`, which takes the
-fault out, and the gain must lie in the interval that the advice on the line predicted. Advice that `verify` can follow
-is another change than the one made by hand, so it counts only where there is none by hand. The gain is by the clock of
-the program, without the time for which it waited for a core that other programs used.
+would. The first line that the report names, in its first sentence or its first advice, must be a planted one; in a
+healthy program no line may be named. With --verify, each program is recorded once more with `--fixed`, which removes
+the fault, and the gain must lie in the interval that the advice on the line predicted. Advice that `verify` can apply
+is a different change from the one made by hand, so it counts only where there is no advice by hand. The gain is
+measured by the program's clock, minus the time for which it waited for a core that other programs used.
 
 FOLDER keeps the recordings; those already there are judged again. A program whose library is not installed is skipped.
 """
@@ -34,15 +34,15 @@ from advisor.runs.load import load
 
 PROGRAMS = Path(__file__).resolve().with_name("programs")
 RIGHT = 22 / 24
-"""Share of the faulty programs whose planted line is named first, at least. Of a healthy one no line may be named."""
+"""Least share of the faulty programs whose planted line is named first. No line of a healthy one may be named."""
 COVERED = 0.8
-"""Share of the predictions whose interval holds the measured gain, at least."""
+"""Least share of the predictions whose interval contains the measured gain."""
 SLACK = 0.03
 """Share of the step by which two recordings of one program differ."""
 
 
 def recorded(name: str, folder: Path, seconds: float, *words: str) -> Report | None:
-    """Record a program, unless that was done before, and judge it; None if it cannot be run here."""
+    """Record a program, unless a recording exists, and judge it; return None if it cannot run here."""
     run = folder / "-".join([name, *(word.strip("-") for word in words)])
     if not (run / "result.json").exists():
         line = [*COMMAND, "--out", str(run), str(PROGRAMS / f"{name}.py"), *words]
@@ -66,14 +66,14 @@ def planted(name: str) -> set[int]:
 
 
 def prediction(report: Report, lines: set[int]) -> tuple[float, float] | None:
-    """Return the interval of the gain that the first advice on a planted line predicts, by hand where there is one."""
+    """Return the interval of the gain predicted by the first advice on a planted line, preferring advice by hand."""
     found = [item for item in report.advice if item.finding.alone and item.place and item.place[1] in lines]
     found.sort(key=lambda item: item.finding.advice.intervention is not None)
     return next(((gain.low, gain.high) for item in found if (gain := item.finding.alone)), None)
 
 
 def gain(name: str, folder: Path) -> float:
-    """Return the share of a step that goes without the fault."""
+    """Return the share of a step that is saved by removing the fault."""
     before, after = (json.loads((folder / f"{run}.seconds").read_text()) for run in (name, f"{name}-fixed"))
     return 1 - after / before
 

@@ -1,4 +1,4 @@
-"""C01 and C07: samples that take 5 ms each, and a line with histograms every step. The cure is that of C01."""
+"""C01 and C07: samples that take 5 ms each, and a line with histograms every step. The cure is the one of C01."""
 
 import json
 import os

@@ -22,7 +22,7 @@ class Slow(Dataset):
 
 
 def main():
-    args, task = begin(__doc__, steps=240)  # the use of the cores is sampled, ten times a second
+    args, task = begin(__doc__, steps=240)  # enough steps to sample the use of the cores, ten times a second
     samples = Slow(task.samples)
     loader = DataLoader(samples, batch_size=task.batch, shuffle=True, num_workers=16, persistent_workers=True)
     if args.fixed:

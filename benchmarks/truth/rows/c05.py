@@ -20,7 +20,7 @@ class Slow(Dataset):
 
 
 def main():
-    args, task = begin(__doc__, steps=240)  # the clock leaves out ten: of few epochs it would see too many starts
+    args, task = begin(__doc__, steps=240)  # the clock leaves out ten: with few epochs, starts would count too much
     samples = Slow(Subset(task.samples, range(12 * task.batch)))
     loader = DataLoader(samples, batch_size=task.batch, shuffle=True, num_workers=2)
     if args.fixed:

@@ -1,4 +1,4 @@
-"""C12: batches of long vectors are put together through Python lists."""
+"""C12: batches of long vectors are collated through Python lists."""
 
 import torch
 from torch.utils.data import DataLoader

@@ -10,7 +10,7 @@ from training import begin, cores, steps
 
 PARTS, PART = 64, 256
 POOL = 2048
-"""Files there are: samples share them, or writing them would take longer than the training."""
+"""Number of files: samples share them, because writing a file per part would take longer than the training."""
 
 
 class Files(Dataset):
@@ -30,7 +30,7 @@ class Files(Dataset):
 
 
 class Shard(Dataset):
-    """All of them in one file."""
+    """All parts of all samples in one file."""
 
     def __init__(self, folder, samples):
         self.samples = samples
@@ -51,7 +51,7 @@ def files_of(index):
 
 
 def combined(numbers):
-    """The mean of the parts, as many numbers as the model takes."""
+    """Return the mean of the parts, as many numbers as the model takes."""
     return torch.from_numpy(numbers).view(PARTS, PART).mean(0) / POOL
 
 

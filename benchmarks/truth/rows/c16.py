@@ -1,4 +1,4 @@
-"""C16: the launcher left one thread to products that two make faster."""
+"""C16: the launcher left one thread for matmuls that two threads make faster."""
 
 import torch
 from torch.utils.data import DataLoader

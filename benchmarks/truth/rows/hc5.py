@@ -1,4 +1,4 @@
-"""HC5: the loss is read every step; on a CPU that is nothing."""
+"""HC5: the loss is read every step; on a CPU that costs nothing."""
 
 import torch
 from torch.utils.data import DataLoader

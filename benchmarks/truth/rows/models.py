@@ -1,4 +1,4 @@
-"""What the rows train: model, data set and loss, by a name such as `mlp-768` or `gpt-128`; the number is the width."""
+"""Models, data sets and losses of the rows, by names such as `mlp-768` or `gpt-128`; the number is the width."""
 
 import itertools
 from collections.abc import Callable
@@ -18,7 +18,7 @@ class Task:
     model: nn.Module
     samples: Dataset
     loss: Callable[[nn.Module, Any], torch.Tensor]
-    """Of the model on a batch."""
+    """Loss of the model on a batch."""
     batch: int = 16
 
 
@@ -29,20 +29,20 @@ def task(name):
 
 
 def mlp(width, inputs=256):
-    """Five hidden layers."""
+    """Return a perceptron with five hidden layers."""
     sizes = [inputs] + [width] * 5
     layers = [layer for a, b in itertools.pairwise(sizes) for layer in (nn.Linear(a, b), nn.ReLU())]
     return classifier(nn.Sequential(*layers, nn.Linear(width, 10)), torch.randn(SAMPLES, inputs))
 
 
 def deep(width):
-    """24 small layers: Python and autograd are a good part of a step."""
+    """Return a perceptron with 24 small layers: Python and autograd are a good part of a step."""
     layers = [layer for _ in range(24) for layer in (nn.Linear(width, width), nn.ReLU())]
     return classifier(nn.Sequential(*layers, nn.Linear(width, 10)), torch.randn(SAMPLES, width))
 
 
 def narrow(width):
-    """300 blocks of two very small modules: 1,200 tensors for the optimizer."""
+    """Return 300 blocks of two very small modules: 1,200 tensors for the optimizer."""
     blocks = [nn.Sequential(nn.Linear(width, width), nn.LayerNorm(width)) for _ in range(300)]
     inputs = torch.randn(SAMPLES, width)
     return Task(
@@ -53,13 +53,13 @@ def narrow(width):
 
 
 def wide(width):
-    """One layer on long vectors: the batches are large, the model is not."""
+    """Return one layer on long vectors: the batches are large, the model is not."""
     model = nn.Sequential(nn.Linear(4096, width), nn.ReLU(), nn.Linear(width, 10))
     return classifier(model, torch.randn(SAMPLES // 4, 4096))
 
 
 def cnn(width):
-    """Images of 24 x 24."""
+    """Return a convolutional network on images of 24 x 24."""
     layers, channels = [], 3
     for _ in range(3):
         layers += [nn.Conv2d(channels, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU()]
@@ -69,7 +69,7 @@ def cnn(width):
 
 
 class LSTM(nn.Module):
-    """Reads a sequence, names its class."""
+    """A classifier of sequences."""
 
     def __init__(self, width):
         super().__init__()
@@ -80,12 +80,12 @@ class LSTM(nn.Module):
 
 
 def lstm(width):
-    """Sequences of 32."""
+    """Return an LSTM on sequences of 32."""
     return classifier(LSTM(width), torch.randn(SAMPLES, 32, 32))
 
 
 class Block(nn.Module):
-    """Of a GPT."""
+    """A block of a GPT."""
 
     def __init__(self, width):
         super().__init__()
@@ -115,7 +115,7 @@ class GPT(nn.Module):
 
 
 def gpt(width):
-    """Of 64 tokens to the next one."""
+    """Return a GPT that predicts the next token after each of 64."""
     tokens = torch.arange(65) * torch.randint(1, 8, (SAMPLES, 1)) % 256
     return Task(
         GPT(width),
@@ -126,7 +126,7 @@ def gpt(width):
 
 
 class VAE(nn.Module):
-    """Gives a reconstruction's logits, and mean and log variance of the code."""
+    """An autoencoder that returns a reconstruction's logits, and mean and log variance of the code."""
 
     def __init__(self, width):
         super().__init__()
@@ -142,7 +142,7 @@ class VAE(nn.Module):
 
 
 def vae(width):
-    """Images of 784 numbers."""
+    """Return a VAE on images of 784 numbers."""
 
     def loss(model, batch):
         logits, mean, log_variance = model(batch[0])

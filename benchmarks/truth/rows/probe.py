@@ -1,4 +1,4 @@
-"""Prints by how much C16's largest product is faster on all cores than on one."""
+"""Print the speedup of C16's largest matmul from one core to all cores."""
 
 import statistics
 import time

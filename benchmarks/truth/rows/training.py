@@ -1,4 +1,4 @@
-"""What the rows' programs share: their arguments, and the steps of a loop, timed by its own clock."""
+"""Shared by the rows' programs: their arguments, and the steps of a loop, timed by its own clock."""
 
 import argparse
 import os
@@ -15,7 +15,7 @@ WARM_UP = 10
 
 
 def begin(doc, model="mlp-768", steps=60, threads=1):
-    """(arguments, task) of a row whose docstring says what is wrong with it."""
+    """Return (arguments, task) of a row whose docstring says what is wrong with it."""
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("--fixed", action="store_true", help="with the cure")
     parser.add_argument("--model", default=model)
@@ -33,8 +33,8 @@ def begin(doc, model="mlp-768", steps=60, threads=1):
 
 
 def steps(loader, args, model):
-    """(number, batch) of every step, for as many epochs as it takes. At the end the first rank says on stderr how long
-    a step took, from the end of the tenth on."""
+    """Yield (number, batch) of every step, for as many epochs as needed. At the end, the first rank prints to stderr
+    how long a step took, counted from the end of the tenth."""
     start = None
     with WATCHES[args.watch](model) as step:
         for number, batch in enumerate(islice(forever(loader), args.steps), 1):
@@ -53,7 +53,7 @@ def forever(loader):
 
 
 def cores():
-    """That this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 

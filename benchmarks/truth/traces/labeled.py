@@ -1,4 +1,4 @@
-"""Training loops, each with one fault that is known, or none: what their traces must lead to."""
+"""Training loops, each with one known fault or none, and the advice that their traces must lead to."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STEPS = 4
 
 @dataclass(frozen=True)
 class Labeled:
-    """A trace of which the right first advice is known."""
+    """A trace for which the right first advice is known."""
 
     name: str
     right: tuple[str, ...]
@@ -472,7 +472,7 @@ def healthy_recurrent() -> Loop:
 
 
 def rms_norm(loop: Loop, shape: list[int], pass_over: float) -> None:
-    """Normalize as models of transformers do; times are those of `pass_over` us for reading or writing 16 bits."""
+    """Normalize as transformer models do; `pass_over` is the time in us to read or write the tensor in 16 bits."""
     rows, once = [*shape[:-1], 1], pass_over
 
     def cast(dtype: str) -> None:

@@ -1,6 +1,6 @@
-"""Write the trace of a training loop that a host and a GPU work through: a small simulation, in Kineto's format.
+"""Write the trace of a training loop in Kineto's format, from a small simulation of a host and a GPU.
 
-The host launches one piece of work after the other; each waits for its stream. What the GPU's gaps are due to is thus
+The host launches one piece of work after the other; each waits for its stream. The cause of each gap on the GPU is thus
 known, as in a real program.
 """
 
@@ -55,11 +55,11 @@ class Loop:
     gpu: str = "A100"
     ranks: int = 1
     launch: float = 6.0
-    """What a launch takes the host."""
+    """Host time per launch."""
     now: float = 0.0
     events: list[dict[str, Any]] = field(default_factory=list)
     _free: dict[int, float] = field(default_factory=dict)
-    """When each stream has done all of its work."""
+    """Time at which each stream has finished all of its work."""
     _calls: int = 0
     _thread: int = MAIN
 
@@ -76,7 +76,8 @@ class Loop:
         after: int | None = None,
         values: list[str] | None = None,
     ) -> None:
-        """Let the host call an operator that launches a kernel of `gpu` us; one on another stream waits for `after`."""
+        """Let the host call an operator that launches a kernel of `gpu` us; the kernel also waits for the stream
+        `after`."""
         begin = self.now
         about: dict[str, Any] = {}
         if shapes is not None:
@@ -106,7 +107,7 @@ class Loop:
         self._add("cpu_op", "aten::_local_scalar_dense", MAIN, MAIN, begin + 1, self.now - 0.5, {})
 
     def call(self, name: str, seconds: float) -> None:
-        """Call the driver for something that is no launch, with all work done first."""
+        """Call the driver for something other than a launch, after all work is done."""
         begin = self.now
         self.now = max(self.now, self._free.get(COMPUTE, 0.0)) + seconds
         self._add("cuda_runtime", name, MAIN, self._thread, begin, self.now, {"cbid": 0})
@@ -122,11 +123,11 @@ class Loop:
         self.now += seconds
 
     def hold(self, seconds: float) -> None:
-        """Let the GPU begin its next kernel so much later, as if it worked for another program."""
+        """Let the GPU begin its next kernel later by this time, as if it worked for another program."""
         self._free[COMPUTE] = self._free.get(COMPUTE, self.now) + seconds
 
     def inside(self, name: str, body: Callable[[], None]) -> None:
-        """Let an operator call those of the body."""
+        """Let an operator call the operators of the body."""
         begin = self.now
         self.now += 1
         body()
@@ -150,7 +151,7 @@ class Loop:
         self._add("user_annotation", f"Optimizer.step#{name}.step", MAIN, MAIN, begin, self.now, {})
 
     def reduce(self, gpu: float, numbers: int, *, hidden: bool) -> None:
-        """All-reduce on the stream of collectives; unless it is hidden, it waits for what is computed before."""
+        """All-reduce on the stream of collectives; unless `hidden`, it waits for earlier computation."""
         about = {
             "Collective name": "allreduce",
             "Group size": self.ranks,

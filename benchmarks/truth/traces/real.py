@@ -1,4 +1,4 @@
-"""Public traces of real machines, labeled by hand: those of Holistic Trace Analysis and of TraceLens."""
+"""Public traces of real machines, from Holistic Trace Analysis and TraceLens, labeled by hand."""
 
 LABELS: dict[str, tuple[tuple[str, ...], str]] = {
     "hta_alexnet": ((), "the start of a program: one gap of ten seconds, and the only kernels come once"),
@@ -42,5 +42,5 @@ LABELS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "tracelens_normalization": ((), "a benchmark of single kernels with pauses between them"),
 }
-"""By file name without suffix: the rules that are right as the first advice, and why. Without one there is nothing to
-insist on."""
+"""By file name without suffix: the rules that are right as the first advice, and why. Where there are none, there is
+nothing to insist on."""

@@ -1,9 +1,9 @@
-"""Whether the first advice on a trace is the right one, on traces of which it is known.
+"""Check the first advice on traces for which the right advice is known.
 
     python benchmarks/truth/traces/score.py [FOLDER]
 
-Made traces are written by a small simulation, each with one fault or none (labeled.py). FOLDER holds public ones
-(real.py). The first advice above information must be one that is right; a healthy trace must have none.
+Made traces are written by a small simulation, each with one fault or none (labeled.py). FOLDER contains public traces
+(real.py). The first advice above information must be a right one; a healthy trace must have none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from advisor.publish import report_of
 from advisor.runs.traces import load as load_traces
 
 RIGHT = 0.9
-"""Share of the faulty traces whose first advice is right, at least. No healthy one may have any."""
+"""Least share of the faulty traces whose first advice is right. No healthy trace may have any advice."""
 
 
 def first_advice(path: Path) -> str | None:

@@ -1,4 +1,4 @@
-"""What the programs share: for how long they train, and whether their fault is taken out (`--fixed`)."""
+"""Shared by the programs: how long they train, and whether their fault is removed (`--fixed`)."""
 
 import json
 import os
@@ -7,12 +7,12 @@ import time
 
 FIXED = "--fixed" in sys.argv
 WARM_UP = 3
-"""Calls before the time counts: the first step imports much of torch."""
+"""Calls before timing starts: the first step imports much of torch."""
 _calls, _begin, _end = 0, 0.0, float("inf")
 
 
 def running():
-    """Return whether to train on; at the end, write the mean seconds from one call to the next to $SECONDS_PER_STEP."""
+    """Return whether to continue; at the end, write the mean seconds from one call to the next to $SECONDS_PER_STEP."""
     global _calls, _begin, _end
     _calls += 1
     if _calls == WARM_UP:
@@ -27,6 +27,6 @@ def running():
 
 
 def _undisturbed():
-    """Return the time without that in which this thread waited for a core, which other programs used."""
+    """Return the time, minus what this thread spent waiting for a core that other programs used."""
     with open("/proc/thread-self/schedstat") as file:
         return time.monotonic() - int(file.read().split()[1]) / 1e9

@@ -1,4 +1,4 @@
-"""A small GPT that saves itself every second step."""
+"""A small GPT that is saved every second step."""
 
 import torch
 from clock import FIXED, running

@@ -1,4 +1,4 @@
-"""A convolutional network in an own loop that prints now and then."""
+"""A convolutional network in a custom loop that prints occasionally."""
 
 import torch
 from clock import running

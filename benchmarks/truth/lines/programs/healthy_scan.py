@@ -1,4 +1,4 @@
-"""A recurrent cell of our own: each turn needs the one before."""
+"""A custom recurrent cell: each iteration needs the one before."""
 
 import torch
 from clock import running

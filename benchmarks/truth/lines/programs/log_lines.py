@@ -1,4 +1,4 @@
-"""Generators on generators that take log lines apart, a record at a time."""
+"""Nested generators that parse log lines, one record at a time."""
 
 import itertools
 import random

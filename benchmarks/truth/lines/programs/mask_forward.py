@@ -1,4 +1,4 @@
-"""Attention whose bias of positions is written value by value in the forward pass."""
+"""Attention whose position bias is written value by value in the forward pass."""
 
 import math
 

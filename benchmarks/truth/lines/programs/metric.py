@@ -1,4 +1,4 @@
-"""An AUC written in Python, at each step."""
+"""An AUC computed in Python at each step."""
 
 import torch
 from clock import FIXED, running

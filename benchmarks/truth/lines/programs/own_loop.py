@@ -1,4 +1,4 @@
-"""An own loop that standardizes rows in Python."""
+"""A custom loop that standardizes rows in Python."""
 
 import torch
 from clock import FIXED, running

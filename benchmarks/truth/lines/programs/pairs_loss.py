@@ -1,4 +1,4 @@
-"""A loss of all pairs, one by one, made by a factory of closures; its backward pass is as slow."""
+"""A loss over all pairs, one by one, made by a factory of closures; its backward pass is just as slow."""
 
 import torch
 import torch.nn.functional as F

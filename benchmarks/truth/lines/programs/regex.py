@@ -1,4 +1,4 @@
-"""Log lines taken apart by regular expressions in the loop."""
+"""Log lines parsed by regular expressions in the loop."""
 
 import random
 import re

@@ -1,4 +1,4 @@
-"""REINFORCE that gives its policy one observation a call."""
+"""REINFORCE that gives its policy one observation per call."""
 
 import random
 

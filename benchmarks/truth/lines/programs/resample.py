@@ -1,4 +1,4 @@
-"""Audio resampled for each item, by a lambda that calls a function inside of a function."""
+"""Audio resampled for each item, by a lambda that calls a function inside a function."""
 
 import math
 

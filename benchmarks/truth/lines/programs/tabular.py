@@ -1,4 +1,4 @@
-"""Tabular data whose collate function copies every row deeply."""
+"""Tabular data whose collate function deep-copies every row."""
 
 import copy
 
