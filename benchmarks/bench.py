@@ -65,7 +65,7 @@ class Bench:
             return
         found = self._repeat(plan.rounds, lambda number: _in_process(loop, plan.pairs, number))
         bar = bars.cost(found[0]["events"])
-        for way, of in (("treated", "step"), ("floor", "hooks that only take the time")):
+        for way, of in (("treated", "step"), ("floor", "hooks that only read the clock")):
             for key, what in (("median", "median"), ("mean", "mean"), ("quiet", "CPU of quiet steps")):
                 added = [[b[key] - a[key] for a, b in zip(one["plain"], one[way], strict=True)] for one in found]
                 self.rows.append(row(name, case, f"{of}, {what}", added, "us", bar if way == "treated" else None))
@@ -100,7 +100,7 @@ class Bench:
     def _cannot(self, name, case, why=None):
         """Return whether the case is not measured, and add a row that says why."""
         if why or self._time_is_up:
-            why = f"not applicable: {why}" if why else "not measured: the time was up"
+            why = f"not applicable: {why}" if why else "not measured: out of time"
             self.rows.append(missing(name, case, why))
             return True
         print(f"{time.strftime('%H:%M:%S')} {name}: {case} ", end="", file=sys.stderr, flush=True)

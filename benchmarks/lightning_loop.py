@@ -47,8 +47,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("loop", choices=LOOPS)
     parser.add_argument("folder", type=Path, help="where the pipes are")
-    parser.add_argument("steps", type=int, help="in a block")
-    parser.add_argument("seconds", type=float, help="that a block may take")
+    parser.add_argument("steps", type=int, help="steps per block")
+    parser.add_argument("seconds", type=float, help="most seconds of a block")
     parser.add_argument("--profiler", choices=("simple",))
     args = parser.parse_args()
 

@@ -110,16 +110,18 @@ def main():
     how_much.add_argument("--quick", action="store_true", help="two rounds of eight turns")
     how_much.add_argument("--all", action="store_true", help="every loop, 30 s runs, peers")
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--in-process", action="store_true", help="only with the agent in and out of one process")
-    what.add_argument("--stacks", action="store_true", help="only what sampling stacks adds, and other samplers")
+    what.add_argument("--in-process", action="store_true", help="only in one process, with and without the agent")
+    what.add_argument("--stacks", action="store_true", help="only the cost of stack sampling and of other samplers")
     what.add_argument("--aa", action="store_true", help="the plain run against itself")
     parser.add_argument("--case", choices=LOOPS, action="append", help="only this loop")
     parser.add_argument("--peer", metavar="PYTHON", help="interpreter of a venv with traceml-ai, lightning or both")
-    parser.add_argument("--rounds", type=int, help="pairs of processes a loop")
-    parser.add_argument("--turns", type=int, help="of each of two processes side by side")
-    parser.add_argument("--pairs", type=int, help="of blocks in each process, with the agent in and out of it")
-    parser.add_argument("--minutes", type=float, help=f"begin nothing more after these (--all: {ALL_MINUTES})")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything to this file too")
+    parser.add_argument("--rounds", type=int, help="pairs of processes per loop")
+    parser.add_argument("--turns", type=int, help="turns of each of two processes")
+    parser.add_argument("--pairs", type=int, help="pairs of blocks per process, with and without the agent")
+    parser.add_argument(
+        "--minutes", type=float, help=f"minutes after which no measurement starts (--all: {ALL_MINUTES})"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything to this file")
     args = parser.parse_args()
     if args.peer and not os.access(args.peer, os.X_OK):
         parser.error(f"{args.peer} cannot be run. Name the interpreter of a venv: --peer VENV/bin/python")
@@ -131,7 +133,7 @@ def main():
         bench = Bench(Path(folder), began + 60 * (args.minutes or (ALL_MINUTES if args.all else float("inf"))))
         measure(bench, args)
     load = " to ".join(f"{each:.1f}" for each in (before["load"][0], os.getloadavg()[0]))
-    print(f"on {os.cpu_count()} cores, load {load}; treated less plain: median [95 % interval]")
+    print(f"on {os.cpu_count()} cores, load {load}; treated minus plain: median [95 % interval]")
     print(table(bench.rows))
     if args.json:
         result = {

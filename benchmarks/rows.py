@@ -28,7 +28,7 @@ class Row:
             return f"  {self.way:16} {self.why}"
         shown = f"{self.median:+9.2f} [{self.low:+9.2f}, {self.high:+9.2f}] {self.unit:2}"
         bar = "" if self.bar is None else f"<= {self.bar:.3g} {self.unit}"
-        return f"  {self.way:16} {self.what:49} {shown}  {bar:11} {self.verdict}".rstrip()
+        return f"  {self.way:16} {self.what:50} {shown}  {bar:11} {self.verdict}".rstrip()
 
 
 def row(way, case, what, groups, unit, bar=None):

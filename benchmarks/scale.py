@@ -353,7 +353,7 @@ def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--ranks", type=int, nargs="+", default=[8, 64, 256, SCALE_RANKS])
     options.add_argument("--steps", type=int, default=100_000)
-    options.add_argument("--in", type=Path, dest="place", help="Where the runs are made, kept, and looked for first.")
+    options.add_argument("--in", type=Path, dest="place", help="Folder for the runs; existing runs are reused.")
     options.add_argument("--json", type=Path)
     given = options.parse_args()
     results, like = {}, None
@@ -389,7 +389,7 @@ def _lines(found, ranks):
         yield "opened: " + ", ".join(f"{name} after {found[name]:.2f} s" for name in OPENED)
     words = found.pop("words")
     named = [number for number in ill(ranks) if re.search(rf"\b(rank|GPU) {number}\b", words)]
-    yield f"named: {len(named)} of {len(ill(ranks))} that are ill"
+    yield f"named: {len(named)} of {len(ill(ranks))} faulty ranks or GPUs"
 
 
 def verdicts(found):

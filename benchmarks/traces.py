@@ -216,7 +216,9 @@ def measure(python, way, paths):
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--rounds", type=int, default=3)
-    options.add_argument("--events", type=int, default=EVENTS_A_RANK, help="of a rank; the one file has ten times more")
+    options.add_argument(
+        "--events", type=int, default=EVENTS_A_RANK, help="events per rank; the single file has ten times as many"
+    )
     options.add_argument("--hta", default=os.environ.get("PROFILE_TRAIN_HTA"), help="a Python that has HTA")
     options.add_argument("--tracelens", nargs="+", metavar=("PYTHON", "TRACE"), help="a Python that has TraceLens")
     options.add_argument("--json", type=Path)

@@ -128,7 +128,7 @@ def read(folder):
 def judge(folder, program):
     """Run a program plain and recorded, and plain again while they differ; return the verdict and what differs."""
     if program.missing:
-        return {"verdict": "skipped", "why": f"{program.missing} is not here"}
+        return {"verdict": "skipped", "why": f"{program.missing} is not installed"}
     plain = [_run(folder, program, recorded=False)]
     if plain[0].cut_off:
         return {"verdict": "skipped", "why": f"it takes longer than {program.seconds:.0f} s here"}
@@ -147,7 +147,7 @@ def differences(plain, recorded):
     """Return what the recorded run has and no plain run, except where the plain runs differ."""
     first, found = plain[0], []
     if recorded.status not in (ran.status for ran in plain):
-        found.append(f"status {recorded.status} in place of {first.status}")
+        found.append(f"status {recorded.status} instead of {first.status}")
     for stream in ("out", "err"):
         texts, ours = [getattr(ran, stream) for ran in plain], getattr(recorded, stream)
         if stream == "err" and any(RECORDING.encode() in line for line in ours):
@@ -156,12 +156,12 @@ def differences(plain, recorded):
             continue
         if len(ours) != len(texts[0]):
             new = _first_new(ours, texts[0])
-            found.append(f"std{stream}: {len(ours)} lines in place of {len(texts[0])}: {new!r}")
+            found.append(f"std{stream}: {len(ours)} lines instead of {len(texts[0])}: {new!r}")
             continue
         changed = [
             (lines[0], ours) for *lines, ours in zip(*texts, ours, strict=True) if {*lines} == {lines[0]} != {ours}
         ]
-        found += [f"std{stream}: {ours[:SHOWN]!r} in place of {line[:SHOWN]!r}" for line, ours in changed[:3]]
+        found += [f"std{stream}: {ours[:SHOWN]!r} instead of {line[:SHOWN]!r}" for line, ours in changed[:3]]
     for name in sorted(recorded.files.keys() | {name for ran in plain for name in ran.files}):
         kept, ours = {ran.files.get(name) for ran in plain}, recorded.files.get(name)
         if len(kept) == 1 and ours not in kept:

@@ -54,7 +54,9 @@ def _units_start_no_process(request, monkeypatch):
     platform.platform()  # starts `uname -p`, and caches its output
 
     def refuse(*_, **__):
-        raise AssertionError("a unit test starts no process: use a fixture that does, or mark it `process`")
+        raise AssertionError(
+            "a unit test must not start a process: use a fixture that starts one, or mark the test `process`"
+        )
 
     monkeypatch.setattr(subprocess.Popen, "_execute_child", refuse)
     monkeypatch.setattr(multiprocessing.util, "spawnv_passfds", refuse)

@@ -12,7 +12,7 @@ from benchmarked import imports
 from programs import ROOT
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="says what a machine without a GPU shows")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="checks what a machine without a GPU shows")
 def test_item_that_also_fails_without_us_gets_no_verdict(start, tmp_path):
     command = (sys.executable, ROOT / "benchmarks" / "gpu" / "accept.py", "--out", tmp_path / "out")
     ran = start(*command, "--dry", "--only", "graph").finish()
@@ -38,7 +38,7 @@ def test_results_before_a_failure_or_signal_are_kept(accept, monkeypatch, tmp_pa
         (bench.runs / "one").mkdir()
         (bench.runs / "one" / "result.json").write_text("{}")
         yield accept.Row("first", "1", "1", True)
-        raise accept.Failed("no time was left")
+        raise accept.Failed("no time left")
 
     def killed(bench):
         yield accept.Row("second", "2")

@@ -167,7 +167,7 @@ def test_error_names_the_python_that_lacks_torch(installed: Path, tmp_path: Path
     assert str(installed / "python") in done.stderr
 
 
-@pytest.mark.skipif(not TOOL_PYTHONS, reason="PROFILE_TRAIN_TOOL_PYTHONS names no other Python")
+@pytest.mark.skipif(not TOOL_PYTHONS, reason="PROFILE_TRAIN_TOOL_PYTHONS lists no other Python")
 @pytest.mark.parametrize("python", TOOL_PYTHONS or ["none"])
 def test_installed_tool_works_on_another_python(
     python: str, built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -91,13 +91,13 @@ def test_sample(sample: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
     plain = run([sys.executable, program, *steps])
     profiled = record(tmp_path / "run", program, *steps)
 
-    with subtests.test("output and exit status are those of the plain run"):
+    with subtests.test("output and exit status are the same as in the plain run"):
         assert profiled.stdout == plain.stdout
         assert profiled.exit_status == plain.returncode == 0
     rule = (ON_GPU if torch.cuda.is_available() else ON_CPU)[sample]
-    with subtests.test("the first advice is what is wrong"):
+    with subtests.test("the first advice names the sample's problem"):
         assert_first(profiled, rule)
-    with subtests.test("every step is counted, and its phases make it up"):
+    with subtests.test("every step is counted, and its phases add up to it"):
         assert profiled.result["steps"]["count"] == STEPS
         between = {"evaluation", "checkpoint_save"}
         shares = [
@@ -105,6 +105,6 @@ def test_sample(sample: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
         ]
         assert sum(shares) == pytest.approx(1, abs=0.02)
     if rule:
-        with subtests.test("the cure silences the advice"):
+        with subtests.test("the fix removes the advice"):
             fixed = record(tmp_path / "fixed", program, "--fixed", *steps)
             assert rule not in fixed.advice, summary(fixed)

@@ -167,8 +167,8 @@ def test_wrong_advice_does_not_count_as_a_prediction(row_result, said):
 BARS = (
     "right advice comes first",
     "alarms in healthy runs",
-    "runs with advice that must not be",
-    "intervals that hold what was measured",
+    "runs with forbidden advice",
+    "intervals that contain the measured gain",
     "median error of predictions",
 )
 
@@ -245,9 +245,9 @@ def test_bar_without_data_is_not_measured(ours):
 
 
 def test_a_skipped_row_says_why_and_has_no_figures(ours, row_result):
-    cells = ours("tables").row_cells(row_result("C03", skipped="needs 4 cores, 2 are here"))
+    cells = ours("tables").row_cells(row_result("C03", skipped="needs 4 cores; this machine has 2"))
 
-    assert cells == ("C03", "data-workers-zero", "skipped: needs 4 cores, 2 are here", "", "", "", "")
+    assert cells == ("C03", "data-workers-zero", "skipped: needs 4 cores; this machine has 2", "", "", "", "")
 
 
 @pytest.mark.parametrize(

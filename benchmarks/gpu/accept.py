@@ -50,7 +50,9 @@ def main() -> int:
     parser.add_argument("--wheels", type=Path, help="folder of wheels that this machine's Python lacks")
     parser.add_argument("--minutes", type=float, help="default: 9; with --dry 60")
     parser.add_argument("--only", action="append", choices=[item.name for item in checks.ITEMS], metavar="ITEM")
-    parser.add_argument("--dry", action="store_true", help="on the stand-in: short runs, figures of no real GPU")
+    parser.add_argument(
+        "--dry", action="store_true", help="on the stand-in: short runs; the figures are not of a real GPU"
+    )
     args = parser.parse_args()
 
     began = time.monotonic()
@@ -85,7 +87,7 @@ def _accept(args: argparse.Namespace, began: float, runs: Path, site: Path | Non
         bench = Bench(args.out, runs, deadline, dry=args.dry, site=site)
         try:
             if left < item.seconds / 3:
-                raise Failed("no time was left")
+                raise Failed("no time left")
             for row in item.check(bench):  # keep what an item measured before it failed
                 rows.append(row)
         except Failed as problem:

@@ -127,7 +127,7 @@ class Bench:
     def _run(self, words: list[str], environment: dict[str, str], folder: Path | None = None) -> Ran:
         left = self.deadline - time.monotonic()
         if left < 1:
-            raise Failed("no time was left")
+            raise Failed("no time left")
         # With torch.compile, both runs must compile: results of a warm cache may differ in the last bit.
         cache = tempfile.mkdtemp(prefix="compiled-", dir=self.runs.parent)
         begin = time.monotonic()
@@ -146,5 +146,5 @@ class Bench:
         except subprocess.TimeoutExpired:
             self.stop()
             child.communicate()
-            raise Failed(f"took longer than the {left:.0f} s that were left for it") from None
+            raise Failed(f"exceeded the remaining {left:.0f} s") from None
         return Ran(child.returncode, out, err, time.monotonic() - begin, folder)

@@ -17,9 +17,9 @@ def cores():
 def why_not(row):
     """Return why the row cannot run here, or None."""
     if row.cores > cores():
-        return f"needs {row.cores} cores, {cores()} are here"
+        return f"needs {row.cores} cores; this machine has {cores()}"
     if row.gains_from_threads and (gain := threads_gain()) < LEAST_GAIN:
-        return f"a product is {gain:.2f} times as fast on {cores()} threads, below {LEAST_GAIN}"
+        return f"a matmul is {gain:.2f} times as fast on {cores()} threads, below {LEAST_GAIN}"
     return None
 
 

@@ -93,7 +93,7 @@ def on(venvs, rows, scratch, note):
 def _one(tool, programs, rows, scratch, note):
     if not (programs / "python").exists():
         make = f"python -m venv {programs.parent} && {programs}/pip install torch numpy {tool.name}"
-        return Peer(tool.name, [], f"not run, there is no {programs}: {make}")
+        return Peer(tool.name, [], f"not run, {programs} does not exist: {make}")
     results = []
     for row, cores, skipped in rows:
         each = RowResult(row, cores, skipped=skipped)

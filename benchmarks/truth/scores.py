@@ -94,8 +94,8 @@ def bars(results):
     return [
         Bar("right advice comes first", _mean(hits), TOP_1, True, len(hits)),
         Bar("alarms in healthy runs", sum(alarms), ALARMS, False, len(alarms)),
-        Bar("runs with advice that must not be", sum(forbidden), ALARMS, False, len(forbidden)),
-        Bar("intervals that hold what was measured", _mean(held), COVERAGE, True, len(records)),
+        Bar("runs with forbidden advice", sum(forbidden), ALARMS, False, len(forbidden)),
+        Bar("intervals that contain the measured gain", _mean(held), COVERAGE, True, len(records)),
         Bar("median error of predictions", median(errors or [0.0]), ERROR, False, len(records)),
     ]
 

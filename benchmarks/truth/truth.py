@@ -156,7 +156,7 @@ def gpu_rows():
     try:
         return fixtures.results(cores())
     except ModuleNotFoundError as error:
-        _note(f"the GPU rows are left out: they are the tests', whose packages are not all here ({error})")
+        _note(f"GPU rows skipped: not all packages of the tests are installed ({error})")
         return []
 
 
@@ -183,13 +183,13 @@ def about(seconds, before):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="some rows, once")
-    parser.add_argument("--rows", metavar="C01,HC*", help="only these")
+    parser.add_argument("--rows", metavar="C01,HC*", help="only these rows")
     parser.add_argument("--repeats", type=int, metavar="N", help="recordings of every row")
-    parser.add_argument("--pairs", type=int, metavar="N", help="of plain runs, without the cure and with it")
-    parser.add_argument("--minutes", type=float, help="begin nothing more after these")
-    parser.add_argument("--peers", type=Path, metavar="FOLDER", help="with venvs of what peers.py names")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there, for the docs")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there")
+    parser.add_argument("--pairs", type=int, metavar="N", help="pairs of plain runs, without and with the cure")
+    parser.add_argument("--minutes", type=float, help="minutes after which nothing more starts")
+    parser.add_argument("--peers", type=Path, metavar="FOLDER", help="folder with one venv per tool in peers.py")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables to this file, for the docs")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything to this file")
     args = parser.parse_args()
     plan = plan_of(args)
     rows = chosen(args.rows, args.quick)

@@ -142,17 +142,17 @@ def said(judgment: Judgment) -> dict[str, Severity]:
     ],
     ids=[
         "late launches in one step",
-        "in several steps",
-        "in a trace without steps",
-        "too few kernels to tell",
+        "late launches in several steps",
+        "late launches in a trace without steps",
+        "too few kernels",
         "the start of a program",
         "healthy",
         "healthy, a single step",
         "one reduction for each parameter",
         "a host that waits for the GPU",
         "batches in pageable memory",
-        "a host that does something else, again and again",
-        "and now and then",
+        "a host that stalls repeatedly",
+        "a host that stalls a few times",
     ],
 )
 def test_the_advice_on_a_trace(judged, trace, expected):

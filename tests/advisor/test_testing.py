@@ -40,8 +40,8 @@ RULE = Rule(
         Fires(
             "fires", SLOW, code="ask()", absent="no", then="Ask", memory=-1005, state=HALVED, removed=(0.5, 0.5, 0.504)
         ),
-        DoesNotFire("is silent", FAST),
-        NotMeasured("is blind", UNKNOWN),
+        DoesNotFire("does not fire", FAST),
+        NotMeasured("is not measured", UNKNOWN),
     ],
     ids=lambda case: case.sentence,
 )
@@ -52,14 +52,14 @@ def test_correct_cases_pass(case):
 @pytest.mark.parametrize(
     "case",
     [
-        Fires("is silent", FAST),
+        Fires("does not fire", FAST),
         Fires("other code", SLOW, code="tell()"),
         Fires("more memory", SLOW, memory=-1020),
-        Fires("memory that nobody told of", SLOW, host_memory=5),
+        Fires("host memory that is not predicted", SLOW, host_memory=5),
         Fires("less gain", SLOW, state=HALVED, removed=(0.4, 0.5, 0.5)),
         Fires("no gain at all", SLOW, no_gain=True),
         DoesNotFire("fires", SLOW),
-        NotMeasured("is silent", FAST),
+        NotMeasured("does not fire, but is measured", FAST),
         NotMeasured("fires", SLOW),
     ],
     ids=lambda case: case.sentence,

@@ -23,7 +23,7 @@ def many(communication: float):
 
 CASES = [
     Fires(
-        "a slow update, four times the batch wanted",
+        "a slow optimizer; the target is four times the batch",
         one(0.4),
         code=("accumulate = 4", "loss.backward()"),
         absent="no_sync",
@@ -33,7 +33,7 @@ CASES = [
         fault=False,
     ),
     Fires(
-        "communication that backward passes wait for",
+        "exposed communication in the backward pass",
         many(0.33),
         code=("accumulate = 4", "model.no_sync()"),
         note="36% of the step",
@@ -41,7 +41,7 @@ CASES = [
         removed=(0.27, 0.27, 0.27),
     ),
     Fires(
-        "two micro-batches already: twice as many",
+        "two micro-batches already: twice as many are advised",
         gpu_metrics({micro_steps_per_step: 2.0, optimizer_fraction: 0.2}, goals=WANTED),
         code="accumulate = 4",
         then="2 times as many",
@@ -51,13 +51,12 @@ CASES = [
     DoesNotFire("communication just below the limit", many(0.119)),
     Fires("communication just above the limit", many(0.121)),
     DoesNotFire(
-        "the wanted batch is that of all eight ranks", gpu_metrics({**DDP, exposed_comm_fraction: 0.33}, goals=WANTED)
+        "the target batch size counts the samples of all eight ranks",
+        gpu_metrics({**DDP, exposed_comm_fraction: 0.33}, goals=WANTED),
     ),
-    DoesNotFire("nobody wants a larger batch", one(0.4, Goals())),
-    DoesNotFire("the wanted batch is there already", one(0.4, Goals(target_batch=16))),
-    NotMeasured(
-        "the size of a batch is unknown", gpu_metrics({loader: replace(LOADER, batch_size=None)}, goals=WANTED)
-    ),
+    DoesNotFire("no target batch size", one(0.4, Goals())),
+    DoesNotFire("the batch already has the target size", one(0.4, Goals(target_batch=16))),
+    NotMeasured("the batch size is unknown", gpu_metrics({loader: replace(LOADER, batch_size=None)}, goals=WANTED)),
     NotMeasured(
         "communication was not measured",
         gpu_metrics({**DDP, exposed_comm_fraction: Missing("No", "Yes.")}, goals=Goals(target_batch=8 * 64)),

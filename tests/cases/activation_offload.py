@@ -24,7 +24,7 @@ PHASES = {"forward": 0.3, "backward": 0.7}
 
 CASES = [
     Fires(
-        "30 inputs of a gigabyte each, of a step of ten seconds",
+        "30 inputs of 1 GB each, in a step of 10 s",
         gpu_metrics(FULL, phases=PHASES, time=10.0),
         code=("save_on_cpu(pin_memory=True)", "activation_offloading=True"),
         then="frees about 27.9 GiB of GPU memory, takes 112 GiB of the node's memory and makes a step up to 2.4 s "
@@ -38,18 +38,18 @@ CASES = [
         by_hand=True,
     ),
     Fires(
-        "copies that the passes cannot hide",
+        "copies take too long to overlap with the forward and backward passes",
         gpu_metrics(FULL, phases=PHASES, time=1.0),
         state=State(phases={"forward": 0.3, "backward": 0.7}),
         removed=(-2.4, -1.4, -1.4),
     ),
     Fires("just above the limit", gpu_metrics({**FULL, mem_peak_allocated: 119 * GB})),
-    DoesNotFire("just below it", gpu_metrics({**FULL, mem_peak_allocated: 121 * GB})),
-    Fires("just enough room", gpu_metrics({**FULL, host_memory_available: 121 * GB})),
-    DoesNotFire("too little room", gpu_metrics({**FULL, host_memory_available: 119 * GB})),
+    DoesNotFire("just below the limit", gpu_metrics({**FULL, mem_peak_allocated: 121 * GB})),
+    Fires("just enough host memory", gpu_metrics({**FULL, host_memory_available: 121 * GB})),
+    DoesNotFire("too little host memory", gpu_metrics({**FULL, host_memory_available: 119 * GB})),
     DoesNotFire("nothing is checkpointed yet", gpu_metrics({**FULL, flags: FLAGS})),
     DoesNotFire("memory is not short", gpu_metrics({**FULL, memory_pressure: False})),
-    NotMeasured("no blocks", gpu_metrics({**FULL, model: replace(MODEL, blocks=0, block=None)})),
+    NotMeasured("no equal blocks", gpu_metrics({**FULL, model: replace(MODEL, blocks=0, block=None)})),
     NotMeasured("memory was not measured", gpu_metrics({**FULL, mem_activations: Missing("No", "Yes.")})),
     NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

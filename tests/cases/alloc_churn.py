@@ -21,7 +21,7 @@ CASES = [
         by_hand=True,
     ),
     Fires("just above the limit", gpu_metrics({**CHURN, allocation_stall_fraction: 0.0301})),
-    DoesNotFire("just below it", gpu_metrics({**CHURN, allocation_stall_fraction: 0.0299})),
-    DoesNotFire("one step, maybe the first of its shape", gpu_metrics({**CHURN, steady_step_count: 1})),
+    DoesNotFire("just below the limit", gpu_metrics({**CHURN, allocation_stall_fraction: 0.0299})),
+    DoesNotFire("one step, possibly the first with its shapes", gpu_metrics({**CHURN, steady_step_count: 1})),
     NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

@@ -21,7 +21,7 @@ def fragmented(ratio: float = 0.23, retries: int = 12, failures: int = 0):
 
 CASES = [
     Fires(
-        "retries while a quarter of the memory holds nothing",
+        "allocation retries while a quarter of the reserved memory is unused",
         gpu_metrics(fragmented()),
         code=("PYTORCH_ALLOC_CONF=expandable_segments:True\n", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n"),
         memory=-round(0.7 * 18e9),
@@ -34,12 +34,12 @@ CASES = [
         ),
     ),
     Fires(
-        "other settings stay",
+        "other allocator settings are kept",
         gpu_metrics({**fragmented(), flags: replace(FLAGS, allocator_config="max_split_size_mb:512")}),
         code="PYTORCH_ALLOC_CONF=max_split_size_mb:512,expandable_segments:True\n",
     ),
     Fires(
-        "switched off",
+        "expandable segments are switched off",
         gpu_metrics({**fragmented(), flags: replace(FLAGS, allocator_config="expandable_segments:False,a:1")}),
         code="PYTORCH_ALLOC_CONF=expandable_segments:True,a:1\n",
     ),
@@ -47,7 +47,7 @@ CASES = [
     DoesNotFire("just below the limit", gpu_metrics(fragmented(0.149))),
     DoesNotFire("fragmented, but nothing failed", gpu_metrics(fragmented(retries=0))),
     DoesNotFire(
-        "expandable already",
+        "segments are expandable already",
         gpu_metrics({**fragmented(), flags: replace(FLAGS, allocator_config="expandable_segments:True")}),
     ),
     NotMeasured(

@@ -21,7 +21,7 @@ def attending(name="efficient", *, masked=True, efficiency=0.25, part=0.4):
 
 CASES = [
     Fires(
-        "a mask keeps flash attention out",
+        "a mask prevents flash attention",
         attending(),
         code="flex_attention",
         then="the mask prevents it. Attention takes 40% of the step",
@@ -33,15 +33,15 @@ CASES = [
     Fires("FlashAttention-2 on Hopper", attending("flash2", masked=False), code="CUDNN_ATTENTION"),
     Fires("Triton on AMD", attending("triton", masked=False), code="preferred_rocm_fa_library"),
     Fires(
-        "no faster than the best that is known",
+        "the gain is limited to the best known efficiency",
         attending(efficiency=0.49),
         state=State(phases=PHASES),
         removed=(0.4 * (1 - 1 / 1.1), 0.4 / 3, 0.4 * (1 - 0.49 / 0.75)),
     ),
-    DoesNotFire("half of the peak is good", attending(efficiency=0.51)),
-    Fires("just above a tenth", attending(part=0.101)),
-    DoesNotFire("just below", attending(part=0.099)),
-    DoesNotFire("the fastest kernel, short sequences, or none", gpu_metrics({slower_backend: None})),
-    NotMeasured("no shapes", gpu_metrics({slower_backend: Missing("No shapes", "Record longer.")})),
+    DoesNotFire("just above half of the peak", attending(efficiency=0.51)),
+    Fires("attention takes just over 10 % of the step", attending(part=0.101)),
+    DoesNotFire("attention takes just under 10 % of the step", attending(part=0.099)),
+    DoesNotFire("the fastest kernel already, short sequences, or no attention", gpu_metrics({slower_backend: None})),
+    NotMeasured("shapes were not recorded", gpu_metrics({slower_backend: Missing("No shapes", "Record longer.")})),
     NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

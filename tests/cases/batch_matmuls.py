@@ -23,7 +23,7 @@ def one_by_one(part, *, saved=0.8, late=0.0, experts=False, idle=0.02):
 
 CASES = [
     Fires(
-        "heads one by one",
+        "one matmul per attention head",
         one_by_one(0.2),
         code="torch.bmm",
         then="768 small matmuls per step run one by one, 64 in a row",
@@ -33,7 +33,7 @@ CASES = [
         by_hand=True,
     ),
     Fires(
-        "experts whose launches are late",
+        "experts, launch-bound",
         one_by_one(0.1, saved=0.0, late=0.5, experts=True, idle=0.4),
         code="grouped_mm",
         then="one grouped matmul for all experts",
@@ -41,9 +41,9 @@ CASES = [
         removed=(0.25 * 0.4, 0.4 * 0.4, 0.5 * 0.4),
     ),
     Fires("just above the limit", one_by_one(0.0626)),
-    DoesNotFire("just below it", one_by_one(0.0624)),
-    DoesNotFire("large enough to fill the GPU alone", one_by_one(0.6, saved=0.05)),
-    DoesNotFire("each depends on the one before", gpu_metrics({batchable: None, batchable_share: 0.0})),
-    NotMeasured("no shapes", gpu_metrics({batchable: Missing("No shapes", "Record some.")})),
+    DoesNotFire("just below the limit", one_by_one(0.0624)),
+    DoesNotFire("each matmul is large enough to fill the GPU", one_by_one(0.6, saved=0.05)),
+    DoesNotFire("each matmul depends on the previous one", gpu_metrics({batchable: None, batchable_share: 0.0})),
+    NotMeasured("shapes were not recorded", gpu_metrics({batchable: Missing("No shapes", "Record some.")})),
     NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

@@ -28,7 +28,7 @@ IDLE = State(phases={"forward": 0.03, "backward": 0.06, "optimizer": 0.01})
 
 CASES = [
     Fires(
-        "half the multiprocessors idle, memory for three times the batch",
+        "half of the multiprocessors are idle, and memory has room for three times the batch",
         gpu_metrics(roomy()),
         code=("batch_size=48", "lr=0.00052", "square root"),
         then="from 16 to 48",
@@ -38,44 +38,48 @@ CASES = [
         fault=False,
     ),
     Fires(
-        "the learning rate of SGD grows with the batch",
+        "with SGD, the learning rate is scaled with the batch size",
         gpu_metrics({**roomy(), optimizer: replace(ADAM, name="SGD", lr=0.1)}),
         code="torch.optim.SGD(..., lr=0.3)",
     ),
-    Fires("not more than is wanted", gpu_metrics(roomy(), goals=Goals(target_batch=32)), code="batch_size=32"),
     Fires(
-        "not more than four times at once",
+        "no larger than the target batch size", gpu_metrics(roomy(), goals=Goals(target_batch=32)), code="batch_size=32"
+    ),
+    Fires(
+        "no more than four times the batch size",
         gpu_metrics({**roomy(), mem_activations: GB, loader: replace(LOADER, batch_size=8)}),
         code="batch_size=32",
     ),
     Fires(
-        "launching is the limit, multiprocessors unknown",
+        "launch-bound, multiprocessor activity unknown",
         gpu_metrics({**roomy(late=0.2), sm_active: Missing("No", "Yes.")}),
     ),
     Fires(
-        "before Hopper no counter tells of multiprocessors: kernels reach half of them",
+        "no multiprocessor counter (before Hopper): kernels have blocks for half of the multiprocessors",
         gpu_metrics({**roomy(), sm_active: Missing("No", "Yes."), reached_multiprocessors: 0.5}),
         state=IDLE,
         removed=(0.1 * 2 / 3, (0.1 + 0.25 * 0.9) * 2 / 3, (0.1 + 0.5 * 0.9) * 2 / 3),
     ),
     DoesNotFire(
-        "before Hopper, kernels reach nearly all multiprocessors",
+        "no multiprocessor counter (before Hopper): kernels have blocks for 80 % of the multiprocessors",
         gpu_metrics({**roomy(), sm_active: Missing("No", "Yes."), reached_multiprocessors: 0.8}),
     ),
     DoesNotFire(
-        "a counter counts for more than what kernels reach",
+        "the multiprocessor counter takes precedence over the share that kernels have blocks for",
         gpu_metrics({**roomy(active=0.9), reached_multiprocessors: 0.5}),
     ),
     Fires("just above the limit", gpu_metrics(roomy(headroom=0.26))),
     DoesNotFire("just below the limit", gpu_metrics(roomy(headroom=0.24))),
-    Fires("multiprocessors just idle enough", gpu_metrics(roomy(active=0.79))),
-    DoesNotFire("multiprocessors just busy enough", gpu_metrics(roomy(active=0.8, late=0.19))),
-    DoesNotFire("multiprocessors idle because data is waited for", gpu_metrics({**roomy(), data_wait_fraction: 0.45})),
-    DoesNotFire("as much as is wanted", gpu_metrics(roomy(), goals=Goals(target_batch=16))),
+    Fires("multiprocessor activity just below the limit", gpu_metrics(roomy(active=0.79))),
+    DoesNotFire("multiprocessor activity just at the limit", gpu_metrics(roomy(active=0.8, late=0.19))),
+    DoesNotFire(
+        "multiprocessors are idle because the step waits for data", gpu_metrics({**roomy(), data_wait_fraction: 0.45})
+    ),
+    DoesNotFire("the batch already has the target size", gpu_metrics(roomy(), goals=Goals(target_batch=16))),
     NotMeasured(
-        "multiprocessors unknown, launching is not the limit",
+        "multiprocessor activity unknown, not launch-bound",
         gpu_metrics({**roomy(), sm_active: Missing("No", "Yes.")}),
     ),
-    NotMeasured("the size of a batch is unknown", gpu_metrics({**roomy(), loader: replace(LOADER, batch_size=None)})),
+    NotMeasured("the batch size is unknown", gpu_metrics({**roomy(), loader: replace(LOADER, batch_size=None)})),
     NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

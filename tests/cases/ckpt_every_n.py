@@ -38,7 +38,7 @@ def full(**changes: object):
 
 CASES = [
     Fires(
-        "activations fill the memory: every third block frees the 4 GB",
+        "activations fill the memory: checkpointing every third block frees the 4 GB",
         gpu_metrics(full()),
         code=("apply_activation_checkpointing", "__name__ == 'Block'", "blocks[::3]"),
         then="every 3rd of the 32 Block blocks",
@@ -49,13 +49,13 @@ CASES = [
         fault=True,
     ),
     Fires(
-        "out of memory: what failed is not in the peak, so more is freed",
+        "out of memory: the peak excludes the failed allocation, so more must be freed",
         gpu_metrics({**full(), oom_count: 1}),
         code="in blocks)",
         then="each of the 32",
     ),
     Fires(
-        "recomputing pays where a step costs much whatever its size",
+        "recomputation pays off if most of a step's time does not depend on the batch size",
         gpu_metrics(
             {**full(), loader: replace(LOADER, batch_size=8), oom_count: 1},
             phases={"forward": 0.05, "backward": 0.1, "optimizer": 0.8},
@@ -66,8 +66,11 @@ CASES = [
     DoesNotFire("just below the limit", gpu_metrics({**full(), mem_peak_allocated: 46 * GB})),
     DoesNotFire("memory is not short", gpu_metrics({**full(), memory_pressure: False})),
     DoesNotFire("checkpointed already", gpu_metrics({**full(), flags: replace(FLAGS, checkpointing=True)})),
-    DoesNotFire("states that can be sharded fill more", gpu_metrics({**full(), world_size: 8, mem_optim: 20 * GB})),
-    Fires("states that cannot be sharded do not matter", gpu_metrics({**full(), mem_optim: 20 * GB})),
+    DoesNotFire(
+        "model states that could be sharded take more memory than activations",
+        gpu_metrics({**full(), world_size: 8, mem_optim: 20 * GB}),
+    ),
+    Fires("model states that cannot be sharded are ignored", gpu_metrics({**full(), mem_optim: 20 * GB})),
     NotMeasured("no blocks to wrap", gpu_metrics({**full(), model: replace(MODEL, blocks=0, block=None)})),
     NotMeasured("activations were not measured", gpu_metrics({**full(), mem_activations: Missing("No", "Yes.")})),
     NotMeasured("no GPU", cpu_metrics(phases={})),

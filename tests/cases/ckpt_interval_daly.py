@@ -31,7 +31,7 @@ STATE = State(phases={"forward": 0.2}, between={"checkpoint_save": 0.1})
 
 CASES = [
     Fires(
-        "half a second after every second of training: 24.5 s between two",
+        "a checkpoint of 0.5 s after every second of training: 24.5 s between checkpoints is advised",
         given(saving()),
         code="step % 123 == 0",
         absent="async_save",
@@ -43,34 +43,34 @@ CASES = [
         fault=False,
     ),
     Fires(
-        "saves that differ little, by whose spread the gain is as sure",
+        "checkpoint times vary little, so the gain's interval is narrower",
         given({**saving(), checkpoint_save_uncertainty: 0.01}),
         state=STATE,
         removed=(0.314, 0.32, 0.4215),
     ),
-    Fires("long saves", given(saving(seconds=20.0)), code="async_save", then="in the background"),
+    Fires("checkpoints that take 20 s", given(saving(seconds=20.0)), code="async_save", then="in the background"),
     Fires("just above the limit", given(saving(0.021))),
     DoesNotFire("just below the limit", given(saving(0.019))),
-    Fires("two saves", given(saving(saves=2))),
-    DoesNotFire("one, at the end", given(saving(saves=1))),
+    Fires("two checkpoints", given(saving(saves=2))),
+    DoesNotFire("one checkpoint, at the end", given(saving(saves=1))),
     # Daly's interval for saves of 20 s and a failure every 2 h is 523 s
     Fires(
-        "more than twice as often as failures call for",
+        "more than twice as often as the failure rate requires",
         every(261, 7200.0),
         then="every 2,618 steps (8 min 43 s)",
         # E = M/tau (e^((tau + delta)/M) - 1) of 523.4 s over that of 261 s, for M of 1, 2 and 4 h
         cost=(-0.001, 0.018, 0.027),
     ),
-    DoesNotFire("less than twice as often, though saving takes 7 % of the time", every(262, 7200.0)),
-    DoesNotFire("less than half as often", every(1045, 7200.0)),
+    DoesNotFire("just under twice as often, although checkpoints take 7 % of the time", every(262, 7200.0)),
+    DoesNotFire("just over half as often", every(1045, 7200.0)),
     Fires(
-        "more seldom than half as often",
+        "less than half as often",
         every(1047, 7200.0),
         then="for a failure every 2 h",
         no_gain=True,
         cost=(0.0, 0.018, 0.055),
     ),
-    DoesNotFire("a day between failures: saves that take 2 % are right", every(980, 86400.0)),
-    NotMeasured("saves were not timed", given({**saving(), checkpoint_save_share: Missing("No", "Yes.")})),
+    DoesNotFire("a day between failures: 2 % of the time in checkpoints is right", every(980, 86400.0)),
+    NotMeasured("checkpoints were not timed", given({**saving(), checkpoint_save_share: Missing("No", "Yes.")})),
     NotMeasured("steps were not timed", given({**saving(), step_time_mean: Missing("No", "Yes.")})),
 ]

@@ -28,7 +28,7 @@ def scored(sequence: int = 2048):
 
 CASES = [
     Fires(
-        "seven tenths of the activations are scores",
+        "attention scores are 70 % of the activations",
         gpu_metrics(scored()),
         code=("scaled_dot_product_attention(", "checkpoint(core"),
         note="5as/h = 80",
@@ -44,16 +44,20 @@ CASES = [
         ),
     ),
     Fires("no equal blocks", gpu_metrics({**scored(), model: replace(MODEL, block=None)}), by_hand=True),
-    Fires("never more than there is", gpu_metrics({**scored(), scores_bytes: 60 * GB}), memory=-46 * GB),
+    Fires("frees no more than all activations", gpu_metrics({**scored(), scores_bytes: 60 * GB}), memory=-46 * GB),
     Fires("just above the limit: 17.07", gpu_metrics(scored(437))),
     DoesNotFire("just below the limit: 16.99", gpu_metrics(scored(435))),
     DoesNotFire("flash attention", gpu_metrics({**scored(), attention_is_flash: True})),
     DoesNotFire("memory is not short", gpu_metrics({**scored(), memory_pressure: False})),
-    DoesNotFire("recomputed already", gpu_metrics({**scored(), flags: replace(FLAGS, checkpointing=True)})),
+    DoesNotFire(
+        "activation checkpointing is used already", gpu_metrics({**scored(), flags: replace(FLAGS, checkpointing=True)})
+    ),
     NotMeasured(
-        "no attention was seen: a convolutional network",
+        "no attention was recorded: a convolutional network",
         gpu_metrics({**scored(), attention_is_flash: Missing("No attention was recorded", "Nothing.")}),
     ),
-    NotMeasured("heads are one with the batch", gpu_metrics({**scored(), attention_heads: Missing("No", "Yes.")})),
+    NotMeasured(
+        "heads are merged with the batch dimension", gpu_metrics({**scored(), attention_heads: Missing("No", "Yes.")})
+    ),
     NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

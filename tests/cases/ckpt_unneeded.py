@@ -25,7 +25,7 @@ def recomputing(headroom: float = 0.55):
 
 CASES = [
     Fires(
-        "half of the device is free",
+        "half of the GPU memory is free",
         gpu_metrics(recomputing(), phases=TIMES),
         code="gradient_checkpointing_disable()",
         then="22% of the step",
@@ -36,26 +36,36 @@ CASES = [
         fault=False,
     ),
     Fires(
-        "half of the blocks, by the times",
+        "the times imply that half of the blocks are checkpointed",
         gpu_metrics(recomputing(), phases={"forward": 0.24, "backward": 0.6}),
         state=State(phases={"forward": 0.24, "backward": 0.6, "other": 0.16}),
         removed=(0.7 * 0.12, 0.9 * 0.12, 0.12),
     ),
-    Fires("it just fits", gpu_metrics(recomputing(0.435), phases=TIMES), note="at most 87%"),
-    DoesNotFire("it just does not", gpu_metrics(recomputing(0.425), phases=TIMES)),
-    Fires("just above the limit of time", gpu_metrics(recomputing(), phases={"forward": 0.26, "backward": 0.571})),
+    Fires("just enough free memory", gpu_metrics(recomputing(0.435), phases=TIMES), note="at most 87%"),
+    DoesNotFire("just too little free memory", gpu_metrics(recomputing(0.425), phases=TIMES)),
+    Fires(
+        "recomputation just above the time limit",
+        gpu_metrics(recomputing(), phases={"forward": 0.26, "backward": 0.571}),
+    ),
     DoesNotFire(
-        "just below the limit of time", gpu_metrics(recomputing(), phases={"forward": 0.26, "backward": 0.569})
+        "recomputation just below the time limit",
+        gpu_metrics(recomputing(), phases={"forward": 0.26, "backward": 0.569}),
     ),
     DoesNotFire("nothing is checkpointed", gpu_metrics({**recomputing(), flags: FLAGS}, phases=TIMES)),
     DoesNotFire("memory is short", gpu_metrics({**recomputing(), memory_pressure: True}, phases=TIMES)),
-    DoesNotFire("a larger model is wanted", gpu_metrics(recomputing(), phases=TIMES, goals=Goals(capacity=True))),
-    DoesNotFire("a larger batch is wanted", gpu_metrics(recomputing(), phases=TIMES, goals=Goals(target_batch=64))),
+    DoesNotFire(
+        "the goal is a larger model or batch", gpu_metrics(recomputing(), phases=TIMES, goals=Goals(capacity=True))
+    ),
+    DoesNotFire(
+        "a target batch size is declared", gpu_metrics(recomputing(), phases=TIMES, goals=Goals(target_batch=64))
+    ),
     NotMeasured("no equal blocks", gpu_metrics({**recomputing(), model: replace(MODEL, blocks=0)}, phases=TIMES)),
     NotMeasured(
         "activations were not measured",
         gpu_metrics({**recomputing(), mem_activations: Missing("No", "Yes.")}, phases=TIMES),
     ),
-    NotMeasured("the passes were not timed", gpu_metrics({**recomputing(), backward_fraction: Missing("No", "Yes.")})),
+    NotMeasured(
+        "the backward pass was not timed", gpu_metrics({**recomputing(), backward_fraction: Missing("No", "Yes.")})
+    ),
     NotMeasured("no GPU", cpu_metrics({flags: replace(FLAGS, checkpointing=True)}, phases=TIMES)),
 ]

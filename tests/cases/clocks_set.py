@@ -5,7 +5,7 @@ from advisor.models.state import State
 
 CASES = [
     Fires(
-        "locked for a benchmark",
+        "the clock is locked for a benchmark",
         given({set_clock_ratio: 0.7}),
         code="nvidia-smi -rgc",
         then="70% of",
@@ -13,7 +13,7 @@ CASES = [
         removed=(0.0, 0.09 * 0.3 * 0.4 / 0.1, 0.09 * 0.3 * 0.9 / 0.1),
         by_hand=True,
     ),
-    Fires("just below nine tenths", given({set_clock_ratio: 0.899})),
-    DoesNotFire("just above", given({set_clock_ratio: 0.901})),
+    Fires("just below 90 % of the maximum clock", given({set_clock_ratio: 0.899})),
+    DoesNotFire("just above 90 % of the maximum clock", given({set_clock_ratio: 0.901})),
     NotMeasured("no GPU", given({})),
 ]

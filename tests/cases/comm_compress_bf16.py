@@ -59,7 +59,7 @@ UNSEEN = Missing("No", "Yes.")
 
 CASES = [
     Fires(
-        "110 of 345 ms: but for the last bucket, all of it can be hidden",
+        "110 of 345 ms exposed: all but the last bucket can be hidden",
         reducing(0.110),
         code=("bf16_compress_hook", "gradient_as_bucket_view=True", "bucket_cap_mb=50"),
         absent="find_unused_parameters",
@@ -75,13 +75,13 @@ CASES = [
         ),
     ),
     Fires(
-        "where steps do not tell of communication, the backward pass becomes shorter",
+        "if communication is not a phase, the backward pass gets shorter",
         reducing(0.110),
         state=State(phases={"forward": 0.075, "backward": 0.26, "optimizer": 0.01}),
         removed=(0.153, 0.245, 0.3055),
     ),
     Fires(
-        "collectives that nothing hides are halved",
+        "nothing hides the collectives: they take half the time",
         reducing(0.110, total=0.110),
         state=STEP,
         removed=(0.5 * 0.055 / 0.345, 0.8 * 0.055 / 0.345, 0.055 / 0.345),
@@ -94,7 +94,7 @@ CASES = [
         removed=(0.5 * 0.05 / 0.345, 0.8 * 0.05 / 0.345, 0.05 / 0.345),
     ),
     Fires(
-        "settings that are right already are left alone",
+        "correct DDP settings are not changed",
         reducing(0.110, fact=replace(FP32, gradient_as_bucket_view=True, buckets=5)),
         absent="DistributedDataParallel(",
         memory=0,
@@ -106,16 +106,18 @@ CASES = [
     ),
     Fires("just above the limit", reducing(0.0277)),
     DoesNotFire("just below the limit", reducing(0.0275)),
-    DoesNotFire("ranks wait for a slow one, not for the link", reducing(0.110, wait=0.09)),
+    DoesNotFire("ranks wait for a slow rank, not for the link", reducing(0.110, wait=0.09)),
     DoesNotFire("a hook is registered already", reducing(0.110, fact=replace(FP32, comm_hook="PowerSGD"))),
     DoesNotFire("gradients are bf16 already", reducing(0.110, fact=replace(FP32, dtypes=("bfloat16",)))),
     DoesNotFire("gloo has no such hook", reducing(0.110, fact=replace(FP32, backend="gloo"))),
     DoesNotFire("a Turing GPU", with_device((7, 5))),
     DoesNotFire("one rank", gpu_metrics()),
     DoesNotFire(
-        "on CPUs",
+        "training on CPUs",
         cpu_metrics({world_size: 2, flags: replace(FLAGS, ddp=True), on_cpu: True}, phases={}),
     ),
     NotMeasured("communication was not measured", gpu_metrics({**values(0.1, 0.2, 0, FP32), exposed_transfer: UNSEEN})),
-    NotMeasured("only what is exposed was measured", gpu_metrics({**values(0.1, 0.2, 0, FP32), comm_total: UNSEEN})),
+    NotMeasured(
+        "only exposed communication was measured", gpu_metrics({**values(0.1, 0.2, 0, FP32), comm_total: UNSEEN})
+    ),
 ]

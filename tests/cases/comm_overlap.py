@@ -44,14 +44,14 @@ CASES = [
         by_hand=True,
     ),
     Fires(
-        "no more is hidden than computes",
+        "communication is hidden only while the GPU computes",
         exchanging(0.6),
         state=State(phases={"forward": 0.04, "communication": 0.06}),
         removed=(0.0, 0.2, 0.4),
     ),
-    Fires("one for each parameter", exchanging(0.2, "allreduce"), code="DistributedDataParallel"),
+    Fires("one collective per parameter", exchanging(0.2, "allreduce"), code="DistributedDataParallel"),
     Fires(
-        "one for each parameter, by their number",
+        "one collective per parameter: merging them saves latency",
         exchanging(0.6, "allreduce", {exposed_collective_calls: 404.0}),
         then="Merge 404 collectives",
         state=State(phases={"forward": 0.04, "communication": 0.06}),
@@ -65,9 +65,9 @@ CASES = [
     Fires("sharded weights", exchanging(0.2, "allgather"), code="set_modules_to_forward_prefetch"),
     Fires("sharded gradients", exchanging(0.2, "reducescatter"), code="fully_shard"),
     Fires("just above the limit", exchanging(0.101)),
-    DoesNotFire("just below it", exchanging(0.099)),
-    DoesNotFire("DistributedDataParallel, which has rules of its own", exchanging(0.2, changes={ddp: DdpFact(id=1)})),
-    DoesNotFire("a single rank", gpu_metrics({world_size: 1})),
+    DoesNotFire("just below the limit", exchanging(0.099)),
+    DoesNotFire("DistributedDataParallel, which has its own rules", exchanging(0.2, changes={ddp: DdpFact(id=1)})),
+    DoesNotFire("one rank", gpu_metrics({world_size: 1})),
     NotMeasured(
         "no collective was recorded", gpu_metrics({world_size: 8, exposed_collectives: 0.2, exposed_collective: UNSEEN})
     ),

@@ -27,7 +27,7 @@ def reducing(changes=None, *, size: int = 4_000_000, waited: float | None = None
 
 CASES = [
     Fires(
-        "2 GB/s",
+        "a link at 2 GB/s",
         reducing(),
         code="NCCL_DEBUG=INFO",
         then="Either this rank waits",
@@ -36,14 +36,16 @@ CASES = [
         removed=(0.0, 0.16, 0.32),
         by_hand=True,
     ),
-    Fires("waiting was measured and left out", reducing(waited=0.01), then="The data takes a slow path"),
-    Fires("just slow enough", reducing({exposed_bandwidth: 4.99e9})),
-    DoesNotFire("just fast enough", reducing({exposed_bandwidth: 5.01e9})),
-    Fires("just above a tenth", reducing({exposed_comm_fraction: 0.101})),
-    DoesNotFire("just below", reducing({exposed_comm_fraction: 0.099})),
-    Fires("just large enough", reducing(size=1_000_000)),
-    DoesNotFire("small messages: latency", reducing(size=999_999)),
-    DoesNotFire("a single rank", reducing({world_size: 1})),
-    NotMeasured("the bytes are not known", reducing({exposed_bandwidth: Missing("No", "Yes.")})),
+    Fires(
+        "waiting for other ranks was measured and excluded", reducing(waited=0.01), then="The data takes a slow path"
+    ),
+    Fires("bandwidth just below the limit", reducing({exposed_bandwidth: 4.99e9})),
+    DoesNotFire("bandwidth just above the limit", reducing({exposed_bandwidth: 5.01e9})),
+    Fires("communication takes just over 10 % of the step", reducing({exposed_comm_fraction: 0.101})),
+    DoesNotFire("communication takes just under 10 % of the step", reducing({exposed_comm_fraction: 0.099})),
+    Fires("messages just large enough", reducing(size=1_000_000)),
+    DoesNotFire("messages just too small: latency dominates", reducing(size=999_999)),
+    DoesNotFire("one rank", reducing({world_size: 1})),
+    NotMeasured("the number of bytes is unknown", reducing({exposed_bandwidth: Missing("No", "Yes.")})),
     NotMeasured("no GPU", cpu_metrics({world_size: 8}, phases={})),
 ]

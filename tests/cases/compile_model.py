@@ -15,7 +15,7 @@ EAGER = {flags: replace(FLAGS, compile=False), membound_share: 0.4, matmul_share
 
 CASES = [
     Fires(
-        "two fifths of the GPU's time are memory-bound",
+        "memory-bound kernels take 40 % of GPU time",
         gpu_metrics(EAGER),
         code="model = torch.compile(model)",
         note="not compiled",
@@ -26,24 +26,28 @@ CASES = [
     Fires("just above a quarter", gpu_metrics({**EAGER, membound_share: 0.251})),
     DoesNotFire("just below a quarter", gpu_metrics({**EAGER, membound_share: 0.249})),
     Fires(
-        "few memory-bound kernels, but late ones", gpu_metrics({**EAGER, membound_share: 0.1, launch_bound_index: 0.16})
+        "few memory-bound kernels, but late launches",
+        gpu_metrics({**EAGER, membound_share: 0.1, launch_bound_index: 0.16}),
     ),
-    DoesNotFire("not late enough", gpu_metrics({**EAGER, membound_share: 0.1, launch_bound_index: 0.14})),
+    DoesNotFire(
+        "few memory-bound kernels, launches not late enough",
+        gpu_metrics({**EAGER, membound_share: 0.1, launch_bound_index: 0.14}),
+    ),
     Fires(
-        "what attention writes to memory is left to sdpa-flash",
+        "attention that writes its scores to memory is excluded: sdpa-flash covers it",
         gpu_metrics({**EAGER, materialized_attention_share: 0.5}),
         state=State(phases={"forward": 0.04, "backward": 0.06}, membound=0.04),
         removed=(0.033, 0.075, 0.12),
     ),
     Fires(
-        "normalizations are left to unfused-norm",
+        "normalizations are excluded: unfused-norm covers them",
         gpu_metrics({**EAGER, membound_share: 0.4, unfused_norm_share: 0.2}),
         state=State(phases={"forward": 0.04, "backward": 0.06}, membound=0.04),
         removed=(0.033, 0.075, 0.12),
     ),
     DoesNotFire("compiled already", gpu_metrics({**EAGER, flags: FLAGS})),
-    DoesNotFire("Triton has no kernels for a Pascal", gpu_metrics({**EAGER, device: a_gpu("Tesla P40", (6, 1))})),
-    DoesNotFire("nothing but large products", gpu_metrics({**EAGER, matmul_share: 0.81, launch_bound_index: 0.04})),
+    DoesNotFire("Triton does not support Pascal GPUs", gpu_metrics({**EAGER, device: a_gpu("Tesla P40", (6, 1))})),
+    DoesNotFire("almost only large matmuls", gpu_metrics({**EAGER, matmul_share: 0.81, launch_bound_index: 0.04})),
     NotMeasured("no GPU", cpu_metrics({flags: EAGER[flags]}, phases={})),
     NotMeasured(
         "no kernels were recorded", gpu_metrics({**EAGER, membound_share: Missing("No kernels", "Record some.")})

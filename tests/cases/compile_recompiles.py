@@ -11,7 +11,7 @@ VARYING = {flags: FLAGS, recompiles: 30, recompile_share: 0.4}
 
 CASES = [
     Fires(
-        "30 steps of 100",
+        "30 steps with recompilations",
         given(VARYING),
         code=("dynamic=True", "TORCH_LOGS=recompiles"),
         then="40%",
@@ -19,14 +19,14 @@ CASES = [
         removed=(0.2, 0.32, 0.4),
     ),
     Fires(
-        "all of it in the first ten steps: it is not paid again, and what runs uncompiled since is not known",
+        "recompilations only in the first ten steps: they do not repeat, and the cost of uncompiled code is unknown",
         given({**VARYING, recompiles: 8, recompile_share: 0.0}),
         then="runs it uncompiled",
         state=State(phases={"forward": 0.05, "backward": 0.05}),
         removed=(0.0, 0.0, 0.0),
     ),
-    Fires("as many as make 8 variants with the first", given({**VARYING, recompiles: 7})),
-    DoesNotFire("one less", given({**VARYING, recompiles: 6})),
+    Fires("recompilations in 7 steps: 8 variants with the first", given({**VARYING, recompiles: 7})),
+    DoesNotFire("recompilations in 6 steps", given({**VARYING, recompiles: 6})),
     DoesNotFire("nothing is compiled", given({**VARYING, flags: replace(FLAGS, compile=False)})),
     NotMeasured("the settings were not read", given({recompiles: 30, recompile_share: 0.4})),
     NotMeasured("no step was seen", given({flags: FLAGS})),

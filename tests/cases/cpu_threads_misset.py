@@ -36,7 +36,7 @@ def of(**changes):
 
 CASES = [
     Fires(
-        "a launcher's one thread, where eight are four times as fast",
+        "the launcher set one thread, but eight are four times as fast",
         given(ONE),
         code=("OMP_NUM_THREADS=8", "torch.set_num_threads(8)"),
         then="Compute with 8 threads instead of 1.",
@@ -47,37 +47,42 @@ CASES = [
         intervention=Intervention(name="flags", settings={"threads": 8}, safety=Safety.NUMERICS),
     ),
     Fires(
-        "as many threads as cores, where one is faster",
+        "as many threads as cores, but one thread is faster",
         of(threads=8, threads_from="default", thread_demand=8, best_threads=1, thread_gain=2.8),
         code="torch.set_num_threads(1)",
         then="with 1 thread instead of 8",
         note="nothing has set",
     ),
     Fires(
-        "more threads than a container may use",
+        "more threads than the container has cores",
         of(threads=64, threads_from="default", thread_demand=64, best_threads=8, thread_gain=1.1),
         code="torch.set_num_threads(8)",
     ),
     DoesNotFire(
-        "more threads than a container may use, which cost nothing",
+        "more threads than the container has cores, at no cost",
         of(threads=64, threads_from="default", thread_demand=64, best_threads=8, thread_gain=1.02),
     ),
     Fires(
-        "each rank takes all cores",
+        "each rank uses all cores",
         of(threads=8, threads_from="default", thread_demand=16, best_threads=4, thread_gain=0.7, local_ranks=2),
         then="4 threads in each rank instead of 8",
         no_gain=True,
     ),
-    Fires("the product is just enough faster", of(thread_gain=1.31)),
-    DoesNotFire("the product is not enough faster", of(thread_gain=1.29)),
-    Fires("just enough computing", of(compute_fraction=0.31)),
-    DoesNotFire("not enough computing", of(compute_fraction=0.29)),
+    Fires("the matmul's speedup is just above the limit", of(thread_gain=1.31)),
+    DoesNotFire("the matmul's speedup is just below the limit", of(thread_gain=1.29)),
+    Fires("the computing share is just above the limit", of(compute_fraction=0.31)),
+    DoesNotFire("the computing share is just below the limit", of(compute_fraction=0.29)),
     DoesNotFire("eight cores and eight threads", of(thread_gain=1.0, thread_demand=8, threads=8, best_threads=8)),
-    DoesNotFire("the program has chosen", of(threads_from="program")),
-    DoesNotFire("the program has chosen, and no product was tried", of(threads_from="program", thread_gain=NOT_TRIED)),
+    DoesNotFire("the program sets the number of threads", of(threads_from="program")),
+    DoesNotFire(
+        "the program sets the number of threads, and no other number was tried",
+        of(threads_from="program", thread_gain=NOT_TRIED),
+    ),
     DoesNotFire("on a GPU", of(on_cpu=False, thread_gain=NOT_TRIED)),
-    DoesNotFire("workers' cores are not there for threads", of(thread_gain=1.0, best_threads=1, threads=1)),
+    DoesNotFire(
+        "cores used by loader workers are not available to threads", of(thread_gain=1.0, best_threads=1, threads=1)
+    ),
     NotMeasured("no other number was tried", of(thread_gain=NOT_TRIED)),
-    NotMeasured("nobody saw who has set it", of(threads_from=Missing("No", "Yes."))),
+    NotMeasured("what set the number of threads is unknown", of(threads_from=Missing("No", "Yes."))),
     NotMeasured("phases were not measured", of(compute_fraction=Missing("No", "Yes."))),
 ]

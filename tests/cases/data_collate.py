@@ -27,7 +27,7 @@ def without(metric):
 
 CASES = [
     Fires(
-        "a collate function through lists, in a worker that sets the pace",
+        "a collate function that builds lists, in a worker that sets the pace",
         given(LISTS),
         code=("np.stack", "__getitems__"),
         then="80% of the 20 ms",
@@ -36,41 +36,50 @@ CASES = [
         removed=(0.4, 0.6, 0.6),
     ),
     Fires(
-        "in the training process",
+        "collation in the training process",
         given({**LISTS, loader: LoaderFact(id=1)}),
         state=State(phases={"forward": 0.008}, load=0.012),
         removed=(0.24, 0.384, 0.456),
     ),
     Fires(
-        "torch's own: only the data set can do better",
+        "torch's default collation: only the dataset can be changed",
         given({**LISTS, loader: LoaderFact(id=1, collate="default_collate")}),
         code="__getitems__",
         absent="np.stack",
     ),
     Fires(
-        "samples of lists, of which torch makes a tensor for each position",
+        "samples are lists: torch creates a tensor for each position",
         given({**LISTS, loader: LoaderFact(id=1, collate="default_collate"), batch_tensors: 301}),
         then="is collation, into 301 tensors.",
     ),
-    Fires("just above two fifths", given({**LISTS, collate_share: 0.41})),
-    DoesNotFire("just below two fifths", given({**LISTS, collate_share: 0.39})),
-    Fires("just above a twentieth: 0.8 of 0.8 of the waiting", given({**LISTS, data_wait_fraction: 0.079})),
-    DoesNotFire("just below it: too little waits for the collating", given({**LISTS, data_wait_fraction: 0.078})),
+    Fires("collation takes just over 40 % of a batch", given({**LISTS, collate_share: 0.41})),
+    DoesNotFire("collation takes just under 40 % of a batch", given({**LISTS, collate_share: 0.39})),
+    Fires("the gain is just above the limit: 0.8 of 0.8 of the data wait", given({**LISTS, data_wait_fraction: 0.079})),
     DoesNotFire(
-        "a tiny healthy program: it waits, but hardly for that",
+        "the gain is just below the limit: too little waiting for collation",
+        given({**LISTS, data_wait_fraction: 0.078}),
+    ),
+    DoesNotFire(
+        "a tiny healthy program: it waits for data, but hardly for collation",
         given({**LISTS, loader: LoaderFact(id=1), data_wait_fraction: 0.13, collate_share: 0.45}),
     ),
     DoesNotFire(
-        "a data set that returns whole batches: torch converts them, there is nothing to collate",
+        "a dataset that returns whole batches: torch converts them without collation",
         given({**LISTS, loader: LoaderFact(id=1, collate="default_convert")}),
     ),
     DoesNotFire(
         "a slow sampler: the step hardly waits for batches",
         given({**LISTS, loader: LoaderFact(id=1), step_time_mean: 0.05, wait_without_preparing: 0.028}),
     ),
-    Fires("workers that are behind: just above all of the waiting", given({**BEHIND, data_wait_fraction: 0.051})),
-    DoesNotFire("just below it", given({**BEHIND, data_wait_fraction: 0.049})),
+    Fires(
+        "workers set the pace: all of the data wait is just above the limit",
+        given({**BEHIND, data_wait_fraction: 0.051}),
+    ),
+    DoesNotFire(
+        "workers set the pace: all of the data wait is just below the limit",
+        given({**BEHIND, data_wait_fraction: 0.049}),
+    ),
     NotMeasured("no loader was seen", without(loader)),
-    NotMeasured("nobody timed the collating", without(collate_share)),
-    NotMeasured("nobody timed the waiting", without(data_wait_fraction)),
+    NotMeasured("collation was not timed", without(collate_share)),
+    NotMeasured("data wait was not measured", without(data_wait_fraction)),
 ]

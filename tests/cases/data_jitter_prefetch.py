@@ -30,27 +30,37 @@ CASES = [
         ),
     ),
     Fires(
-        "so many that most fetches find the queue empty",
+        "slow batches are so frequent that most fetches find the queue empty",
         given(JITTERY),
         state=State(phases={"forward": 0.012}, supply=0.0182),
         removed=(0.144, 0.289, 0.341),
     ),
     Fires(
-        "four workers need but two batches each more",
+        "four workers need one more batch each",
         given({**JITTERY, loader: LoaderFact(id=1, num_workers=4, prefetch_factor=2), t_w_p99: 0.13}),
         code="prefetch_factor=3,",
     ),
-    Fires("just above a twentieth: 0.6 of 85 % of the waiting", given({**JITTERY, data_wait_fraction: 0.099})),
-    DoesNotFire("just below it", given({**JITTERY, data_wait_fraction: 0.098})),
-    Fires("just above three times the mean", given({**JITTERY, t_w: 0.0162, t_g: 0.009, t_w_p99: 0.0487})),
-    DoesNotFire("just below three times the mean", given({**JITTERY, t_w: 0.0162, t_g: 0.009, t_w_p99: 0.0485})),
-    DoesNotFire("the queue outlasts the slow batches: something else stalls", given({**JITTERY, t_w_p99: 0.0355})),
+    Fires(
+        "the gain is just above the limit: 0.6 of 85 % of the data wait", given({**JITTERY, data_wait_fraction: 0.099})
+    ),
+    DoesNotFire("the gain is just below the limit", given({**JITTERY, data_wait_fraction: 0.098})),
+    Fires(
+        "the slowest batches take just over three times the mean",
+        given({**JITTERY, t_w: 0.0162, t_g: 0.009, t_w_p99: 0.0487}),
+    ),
+    DoesNotFire(
+        "the slowest batches take just under three times the mean",
+        given({**JITTERY, t_w: 0.0162, t_g: 0.009, t_w_p99: 0.0485}),
+    ),
+    DoesNotFire(
+        "the queue is long enough for the slow batches: something else stalls", given({**JITTERY, t_w_p99: 0.0355})
+    ),
     DoesNotFire("the workers are too slow on average", given({**JITTERY, t_w: 0.0241})),
     DoesNotFire(
-        "the queue is as long as it gets",
+        "the queue has its maximum length already",
         given({**JITTERY, loader: LoaderFact(id=1, num_workers=2, prefetch_factor=8)}),
     ),
-    DoesNotFire("stalls that no queue hides", given({**JITTERY, t_w_p99: 4.0})),
-    DoesNotFire("no workers, no queue", given({loader: LoaderFact(id=1)})),
+    DoesNotFire("stalls too long for any queue", given({**JITTERY, t_w_p99: 4.0})),
+    DoesNotFire("no workers, so no queue", given({loader: LoaderFact(id=1)})),
     NotMeasured("the slowest batches are unknown", given({k: v for k, v in JITTERY.items() if k is not t_w_p99})),
 ]

@@ -33,7 +33,7 @@ STARVED = {
 
 CASES = [
     Fires(
-        "one worker feeds a step four times as fast",
+        "one worker; the step without data wait is four times as fast",
         given(STARVED),
         code=("num_workers=5,  # was 1", "persistent_workers=True"),
         absent="prefetch_factor",
@@ -51,12 +51,10 @@ CASES = [
         given({**STARVED, t_w: 0.087, t_g: 0.018, u_w: 0.05, cores_available: 1, cores_per_rank: 2.0}),
         code="num_workers=6,",
     ),
-    DoesNotFire(
-        "the workers have all the cores there are", given({**STARVED, cores_available: 1, cores_per_rank: 2.0})
-    ),
-    DoesNotFire("just below the share of waiting", given({**STARVED, data_wait_fraction: 0.049})),
+    DoesNotFire("the workers already use all cores", given({**STARVED, cores_available: 1, cores_per_rank: 2.0})),
+    DoesNotFire("data wait just below the limit", given({**STARVED, data_wait_fraction: 0.049})),
     Fires(
-        "four workers deliver in step: one fetch in four waits, for 59 % of the step",
+        "four workers deliver at the same time: one fetch in four waits, and data wait is 59 % of the step",
         given(
             {
                 **STARVED,
@@ -70,13 +68,16 @@ CASES = [
             }
         ),
     ),
-    Fires("just above the efficiency", given({**STARVED, worker_efficiency: 0.81})),
-    DoesNotFire("just below it: the workers rest", given({**STARVED, worker_efficiency: 0.79})),
+    Fires("worker efficiency just above the limit", given({**STARVED, worker_efficiency: 0.81})),
+    DoesNotFire(
+        "worker efficiency just below the limit: the workers are idle at times",
+        given({**STARVED, worker_efficiency: 0.79}),
+    ),
     DoesNotFire("enough workers", given({**STARVED, loader: LoaderFact(id=1, num_workers=5)})),
     DoesNotFire(
-        "all cores compute: another worker only shares them",
+        "all cores compute: another worker would only take time from them",
         given({**STARVED, t_w: 0.1, t_g: 0.1, step_time_mean: 0.105, compute_threads: 8.0}),
     ),
-    DoesNotFire("without workers another rule speaks", given({loader: LoaderFact(id=1)})),
-    NotMeasured("nobody timed the batches", given({key: v for key, v in STARVED.items() if key is not t_w})),
+    DoesNotFire("no workers: data-workers-zero applies", given({loader: LoaderFact(id=1)})),
+    NotMeasured("batch preparation was not timed", given({key: v for key, v in STARVED.items() if key is not t_w})),
 ]

@@ -29,7 +29,7 @@ def without(metric):
 
 CASES = [
     Fires(
-        "seven workers on seven cores feed half of the step",
+        "seven workers on seven cores; data wait is half of the step",
         given(NO_CORE_LEFT),
         code='inputs.to("cuda"',
         then="on the GPU",
@@ -37,16 +37,23 @@ CASES = [
         state=State(phases={"forward": 0.05}, supply=0.1),
         removed=(0.15, 0.3, 0.45),
     ),
-    Fires("the GPU has no time for it", given({**NO_CORE_LEFT, gpu_busy_fraction: 0.91}), then="on other machines"),
-    Fires("how busy it is was not recorded", without(gpu_busy_fraction), then="on the GPU"),
-    Fires("just above a twentieth: 0.6 of the waiting", given({**NO_CORE_LEFT, data_wait_fraction: 0.084})),
-    DoesNotFire("just below it", given({**NO_CORE_LEFT, data_wait_fraction: 0.083})),
-    Fires("just above the workers' share of working", given({**NO_CORE_LEFT, worker_efficiency: 0.81})),
-    DoesNotFire("just below it: they rest", given({**NO_CORE_LEFT, worker_efficiency: 0.79})),
-    Fires("just above the workers' share of computing", given({**NO_CORE_LEFT, u_w: 0.88})),
-    DoesNotFire("just below it: they wait for storage", given({**NO_CORE_LEFT, u_w: 0.79})),
+    Fires(
+        "the GPU is too busy for preprocessing",
+        given({**NO_CORE_LEFT, gpu_busy_fraction: 0.91}),
+        then="on other machines",
+    ),
+    Fires("GPU utilization was not recorded", without(gpu_busy_fraction), then="on the GPU"),
+    Fires("the gain is just above the limit: 0.6 of the data wait", given({**NO_CORE_LEFT, data_wait_fraction: 0.084})),
+    DoesNotFire("the gain is just below the limit", given({**NO_CORE_LEFT, data_wait_fraction: 0.083})),
+    Fires("worker efficiency just above the limit", given({**NO_CORE_LEFT, worker_efficiency: 0.81})),
+    DoesNotFire(
+        "worker efficiency just below the limit: the workers are idle at times",
+        given({**NO_CORE_LEFT, worker_efficiency: 0.79}),
+    ),
+    Fires("the workers' CPU share is high enough", given({**NO_CORE_LEFT, u_w: 0.88})),
+    DoesNotFire("the workers' CPU share is just too low: they wait for storage", given({**NO_CORE_LEFT, u_w: 0.79})),
     DoesNotFire("there are cores for more workers", given({**NO_CORE_LEFT, cores_available: 15, cores_per_rank: 16.0})),
     NotMeasured("no GPU", without(device)),
-    NotMeasured("how busy the workers are is not known", without(worker_efficiency)),
-    NotMeasured("nobody timed the batches", without(u_w)),
+    NotMeasured("worker efficiency is unknown", without(worker_efficiency)),
+    NotMeasured("the workers' CPU share was not measured", without(u_w)),
 ]

@@ -26,32 +26,34 @@ CASES = [
         ),
     ),
     Fires(
-        "every epoch makes a loader of its own, and its workers go with it",
+        "every epoch creates a new DataLoader with new workers",
         given({**RESTARTED, loaders_made: 10}),
         code="# once, before the loop over the epochs",
         then="this run created 10",
         by_hand=True,
     ),
     Fires(
-        "the steps after the forks are slower, too",
+        "steps after the workers fork are also slower",
         given({**RESTARTED, epoch_settling_share: 0.2}),
         state=State(phases={"forward": 0.010}, between={"epoch_start": 0.010, "epoch_settling": 0.005}),
         removed=(0.364, 0.468, 0.52),  # 80 % of 40 % and all of 20 %
     ),
     Fires(
-        "spawned workers share no memory: something else makes it slow",
+        "spawned workers share no memory with the training process: slow first steps have another cause",
         given({**SPAWNED, epoch_settling_share: 0.2}),
         state=State(phases={"forward": 0.010}, between={"epoch_start": 0.010, "epoch_settling": 0.005}),
         removed=(0.224, 0.288, 0.32),
     ),
     DoesNotFire(
-        "a pause between the epochs is not the workers'",
+        "a pause between epochs that workers did not cause",
         given({**RESTARTED, epoch_restart_share: 0.01, epoch_gap_share: 0.5}),
     ),
-    Fires("just above 3 % without the first batch", given({**RESTARTED, epoch_restart_share: 0.0376})),
-    DoesNotFire("just below", given({**RESTARTED, epoch_restart_share: 0.0374})),
-    DoesNotFire("the start is but the first batch", given({**RESTARTED, t_w: 0.124})),
-    DoesNotFire("they persist", given({loader: LoaderFact(id=1, num_workers=2, persistent_workers=True)})),
+    Fires("just above 3 %, excluding the first batch", given({**RESTARTED, epoch_restart_share: 0.0376})),
+    DoesNotFire("just below 3 %, excluding the first batch", given({**RESTARTED, epoch_restart_share: 0.0374})),
+    DoesNotFire("the epoch start is almost only the first batch", given({**RESTARTED, t_w: 0.124})),
+    DoesNotFire(
+        "workers are persistent already", given({loader: LoaderFact(id=1, num_workers=2, persistent_workers=True)})
+    ),
     DoesNotFire("no workers", given({loader: LoaderFact(id=1)})),
     NotMeasured("the run ended in its first epoch", given({loader: LoaderFact(id=1, num_workers=2), t_w: 0.02})),
 ]

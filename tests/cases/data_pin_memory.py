@@ -22,7 +22,7 @@ TRACE = {**PAGEABLE, loader: NO, is_trace: True, steady_step_count: 1}
 
 CASES = [
     Fires(
-        "a quarter of the step is copying",
+        "copies take a quarter of the step",
         given(PAGEABLE),
         code=("pin_memory=True,  # was False", "non_blocking=True"),
         state=State(phases={"h2d": 0.025, "forward": 0.075}),
@@ -34,21 +34,21 @@ CASES = [
         ),
     ),
     Fires(
-        "the copies are part of the remainder",
+        "copies are part of the phase `other`",
         given(PAGEABLE),
         state=State(phases={"forward": 0.07, "other": 0.03}),
         removed=(0.075, 0.125, 0.175),
     ),
     Fires(
-        "no window told where the copies come from: the loader does not pin",
+        "the source of the copies was not recorded, but the loader does not pin memory",
         given({key: value for key, value in PAGEABLE.items() if key is not h2d_pageable_share}),
     ),
     Fires("just above 3 %", given({**PAGEABLE, h2d_fraction: 0.0301})),
     DoesNotFire("just below 3 %", given({**PAGEABLE, h2d_fraction: 0.0299})),
-    DoesNotFire("the copies come from pinned memory already", given({**PAGEABLE, h2d_pageable_share: 0.4})),
-    DoesNotFire("the loader pins", given({**PAGEABLE, loader: LoaderFact(id=1, pin_memory=True)})),
+    DoesNotFire("the copies are from pinned memory already", given({**PAGEABLE, h2d_pageable_share: 0.4})),
+    DoesNotFire("the loader pins memory", given({**PAGEABLE, loader: LoaderFact(id=1, pin_memory=True)})),
     Fires(
-        "the loader pins, but its copies block",
+        "the loader pins memory, but its copies block",
         given(
             {**PAGEABLE, loader: LoaderFact(id=1, pin_memory=True), h2d_fraction: 0.01, sync_causes: {"copy_in": 0.1}}
         ),
@@ -57,11 +57,11 @@ CASES = [
         removed=(0.03, 0.05, 0.07),
     ),
     DoesNotFire(
-        "the loader pins, and something else waits",
+        "the loader pins memory, and the wait has another cause",
         given({**PAGEABLE, loader: LoaderFact(id=1, pin_memory=True), sync_causes: {"item": 0.1}}),
     ),
     Fires(
-        "most is waiting for copies",
+        "most of the time is in copies that block the host",
         given({**PAGEABLE, h2d_fraction: 0.01, sync_causes: {"copy_in": 0.1}}),
         state=State(phases={"forward": 0.07, "other": 0.03}),
         removed=(0.033, 0.055, 0.077),
@@ -75,9 +75,11 @@ CASES = [
         removed=(0.075, 0.125, 0.175),
         by_hand=True,
     ),
-    DoesNotFire("a trace of pinned copies", given({**TRACE, h2d_pageable_share: 0.4})),
-    DoesNotFire("a trace of few copies", given({**TRACE, h2d_fraction: 0.029})),
-    NotMeasured("a trace without steps, of weights that are copied once", given({**TRACE, steady_step_count: NO})),
+    DoesNotFire("a trace with copies from pinned memory", given({**TRACE, h2d_pageable_share: 0.4})),
+    DoesNotFire("a trace with few copies", given({**TRACE, h2d_fraction: 0.029})),
+    NotMeasured(
+        "a trace without steps, whose copies may be weights copied once", given({**TRACE, steady_step_count: NO})
+    ),
     NotMeasured("no GPU", given({loader: LoaderFact(id=1)})),
-    NotMeasured("nobody timed the copies", given({k: v for k, v in PAGEABLE.items() if k is not h2d_fraction})),
+    NotMeasured("copies were not timed", given({k: v for k, v in PAGEABLE.items() if k is not h2d_fraction})),
 ]

@@ -26,7 +26,7 @@ HALF = State(phases={"forward": 0.05}, load=0.05)
 
 CASES = [
     Fires(
-        "half of the step, without workers",
+        "data wait is half of the step, without workers",
         given(WAITING),
         code="num_workers=2",
         state=HALF,
@@ -34,17 +34,20 @@ CASES = [
         by_hand=True,
     ),
     Fires(
-        "half of the step, in spite of workers",
+        "data wait is half of the step, despite workers",
         given({**WAITING, traced_workers: True}),
         then="Raise num_workers",
         state=HALF,
         removed=(0.05, 0.25, 0.475),
     ),
     Fires("just above the limit", given({**WAITING, data_wait_fraction: 0.051})),
-    DoesNotFire("just below it", given({**WAITING, data_wait_fraction: 0.049})),
-    DoesNotFire("one long wait", given({**WAITING, steady_steps: steps(0.99, 0.01, 0.01)})),
-    Fires("every third step: workers deliver together", given({**WAITING, steady_steps: steps(0, 0, 0.9, 0, 0, 0.9)})),
-    DoesNotFire("one step", given({**WAITING, steady_step_count: 1})),
-    DoesNotFire("hardly a kernel", given({**WAITING, traced_kernels: 29})),
+    DoesNotFire("just below the limit", given({**WAITING, data_wait_fraction: 0.049})),
+    DoesNotFire("a single long wait", given({**WAITING, steady_steps: steps(0.99, 0.01, 0.01)})),
+    Fires(
+        "every third step waits: workers deliver at the same time",
+        given({**WAITING, steady_steps: steps(0, 0, 0.9, 0, 0, 0.9)}),
+    ),
+    DoesNotFire("a trace of one step", given({**WAITING, steady_step_count: 1})),
+    DoesNotFire("too few kernels", given({**WAITING, traced_kernels: 29})),
     NotMeasured("not a trace", given({**WAITING, traced_workers: Missing("This is not a trace", "Nothing.")})),
 ]

@@ -50,18 +50,16 @@ CASES = [
         ),
     ),
     Fires(
-        "on a GPU only what runs on the host gains",
+        "on a GPU, only work on the host gets faster",
         given({**CROWDED, device: Device(name="A100", capability=(8, 0), memory_total=80 << 30, count=1)}),
         state=STEP,
         removed=(0.0, 0.0045, 0.0227),
     ),
-    DoesNotFire("just below the saturation", given({**CROWDED, cpu_saturation: 0.949})),
-    DoesNotFire("just enough cores for what they ask", given({**CROWDED, worker_demand: 1.0})),
-    DoesNotFire("the queue is empty at times: they are needed", given({**CROWDED, queue_empty_fraction: 0.02})),
-    DoesNotFire("two workers could not do what sixteen do", given({**CROWDED, worker_cpu: 2.1})),
-    DoesNotFire("a worker a core, as torch suggests", given({**CROWDED, loader: LoaderFact(id=1, num_workers=2)})),
+    DoesNotFire("CPU saturation just below the limit", given({**CROWDED, cpu_saturation: 0.949})),
+    DoesNotFire("just enough cores for the workers' demand", given({**CROWDED, worker_demand: 1.0})),
+    DoesNotFire("the queue is empty at times: the workers are needed", given({**CROWDED, queue_empty_fraction: 0.02})),
+    DoesNotFire("two workers could not keep up", given({**CROWDED, worker_cpu: 2.1})),
+    DoesNotFire("one worker per core, as torch suggests", given({**CROWDED, loader: LoaderFact(id=1, num_workers=2)})),
     DoesNotFire("no workers", given({**CROWDED, loader: LoaderFact(id=1)})),
-    NotMeasured(
-        "the use of the CPU was not sampled", given({k: v for k, v in CROWDED.items() if k is not cpu_saturation})
-    ),
+    NotMeasured("CPU use was not sampled", given({k: v for k, v in CROWDED.items() if k is not cpu_saturation})),
 ]

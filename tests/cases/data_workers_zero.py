@@ -40,7 +40,7 @@ def tensors(number, make):
 
 CASES = [
     Fires(
-        "four fifths of the step are waiting, on eight cores",
+        "data wait is 80 % of the step, on eight cores",
         given(run()),
         code=("num_workers=5,", "persistent_workers=True", "prefetch_factor=2", "# Photos"),
         absent="get_worker_info",
@@ -60,57 +60,63 @@ CASES = [
         ),
     ),
     Fires(
-        "few cores: as many workers as there are left, and a predicted rest of waiting",
+        "few cores: as many workers as free cores, and some data wait is predicted to remain",
         given(run(cores=4)),
         code="num_workers=3,",
         state=State(phases={"forward": 0.05}, load=0.2),
         removed=(0.6, 0.6933, 0.7333),  # .2 x 1.5 / 3 (four busy processes on four cores: expected 1.15)
     ),
     Fires(
-        "a sleeping loader needs no cores; torch's warning of that is no reason not to",
+        "a sleeping loader needs no cores, so torch's warning about them can be ignored",
         given(run(make=0.087, step=0.018, cpu=0.05, cores=2)),
         code="num_workers=6,",
         then="torch warns that 6 workers exceed the number of cores",
     ),
     Fires(
-        "gradients are accumulated over four batches: four a step are needed",
+        "gradients are accumulated over four batches: a step needs four batches",
         given(
             {**run(make=0.05, step=0.2, cpu=0.1), batches_per_step: 4.0, data_wait_fraction: 0.5, step_time_mean: 0.4}
         ),
         code="num_workers=2,",
     ),
     Fires(
-        "an iterable data set has to be told to share the work",
+        "an iterable dataset must split its data among workers",
         given(run(fact=LoaderFact(id=1, iterable=True, place=Place(file="train.py", line=31)))),
         code=("num_workers=5", "get_worker_info"),
         by_hand=True,
     ),
-    Fires("just above the share of waiting", given(run(make=0.0054, step=0.1, wait=0.0501)), code="num_workers=2,"),
-    DoesNotFire("just below the share of waiting", given(run(make=0.0052, step=0.1, wait=0.0499))),
-    DoesNotFire("a batch is made in less than two hand-overs", given(run(make=0.00099, step=0.001, size=0))),
-    Fires("a batch takes longer than two hand-overs", given(run(make=0.00101, step=0.001, size=0))),
+    Fires("data wait just above the limit", given(run(make=0.0054, step=0.1, wait=0.0501)), code="num_workers=2,"),
+    DoesNotFire("data wait just below the limit", given(run(make=0.0052, step=0.1, wait=0.0499))),
     DoesNotFire(
-        "a large batch costs more to hand over than to make", given(run(make=0.06, step=0.05, size=100_000_000))
+        "preparing a batch takes less than two transfers from a worker", given(run(make=0.00099, step=0.001, size=0))
+    ),
+    Fires(
+        "preparing a batch takes longer than two transfers from a worker", given(run(make=0.00101, step=0.001, size=0))
     ),
     DoesNotFire(
-        "lists that torch makes 300 tensors of: handing these over takes ten times as long as making them",
+        "transferring a large batch takes longer than preparing it", given(run(make=0.06, step=0.05, size=100_000_000))
+    ),
+    DoesNotFire(
+        "torch creates 300 tensors from lists: transferring them takes ten times as long as creating them",
         given({**run(make=0.0048, step=0.007), batch_tensors: 300}),
     ),
-    DoesNotFire("a batch of 32 tensors is made in less than two hand-overs", tensors(32, make=0.0111)),
-    Fires("and in more than two", tensors(32, make=0.0113)),  # 2 x (0.5 + 30 x 0.17 ms)
+    DoesNotFire("preparing a batch of 32 tensors takes less than two transfers", tensors(32, make=0.0111)),
     Fires(
-        "what handing many tensors over costs is part of the prediction",
+        "preparing a batch of 32 tensors takes longer than two transfers", tensors(32, make=0.0113)
+    ),  # 2 x (0.5 + 30 x 0.17 ms)
+    Fires(
+        "the prediction includes the cost of transferring many tensors",
         tensors(32, make=0.2),
         state=State(phases={"forward": 0.05}, load=0.2),
         removed=(0.6656, 0.7552, 0.8),  # 5.6 ms, six times, twice and not at all
     ),
-    DoesNotFire("all cores compute: there is none to load on", given(run(make=0.006, step=0.1, cores=2, threads=2.0))),
-    DoesNotFire("there are workers already", given({loader: LoaderFact(id=1, num_workers=1)})),
+    DoesNotFire("all cores compute: none is left for a worker", given(run(make=0.006, step=0.1, cores=2, threads=2.0))),
+    DoesNotFire("the loader has workers already", given({loader: LoaderFact(id=1, num_workers=1)})),
     DoesNotFire(
-        "batches are made on the GPU, where a forked worker cannot go",
+        "batches are created on the GPU, which a forked worker cannot use",
         given(run(LoaderFact(id=1, batch_device="cuda:0"))),
     ),
-    NotMeasured("nobody timed the batches", without(t_w)),
-    NotMeasured("the size of a batch is unknown", without(batch_bytes)),
+    NotMeasured("batch preparation was not timed", without(t_w)),
+    NotMeasured("the bytes per batch are unknown", without(batch_bytes)),
     NotMeasured("no loader was seen", given({})),
 ]

@@ -33,9 +33,9 @@ CASES = [
         removed=(0.5 * 0.05, 0.8 * 0.05, 0.05),
         by_hand=True,
     ),
-    Fires("its gradients take 400 MB", copying(0.05, DdpFact(id=1, passes=4, gradient_bytes=400)), memory=-400),
+    Fires("gradients of 400 bytes", copying(0.05, DdpFact(id=1, passes=4, gradient_bytes=400)), memory=-400),
     Fires("just above the limit", copying(0.0201)),
-    DoesNotFire("just below it", copying(0.0199)),
-    NotMeasured("no operators", gpu_metrics({gradient_copy_fraction: NO})),
+    DoesNotFire("just below the limit", copying(0.0199)),
+    NotMeasured("operators were not recorded", gpu_metrics({gradient_copy_fraction: NO})),
     NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

@@ -54,34 +54,34 @@ CASES = [
         memory=0,
     ),
     Fires(
-        "where communication is a phase of its own, it goes there",
+        "communication is a separate phase: the saving is there",
         accumulating(4.0, 4.0),
         state=State(phases={"forward": 0.03, "backward": 0.03, "communication": 0.04}),
         removed=(0.15, 0.24, 0.30),
     ),
     Fires(
-        "without a GPU hidden reductions take the cores that compute",
+        "without a GPU, hidden reductions use the cores that compute",
         accumulating(8.0, 8.0, more={device: UNSEEN, comm_total: 0.06}),
         state=State(phases={"forward": 0.02, "backward": 0.08}),
         removed=(0.175, 0.35, 0.525),  # half and all of 7/8 of 40 ms, and 7/8 of 60 ms
     ),
     Fires(
-        "without a GPU, and with none hidden",
+        "without a GPU, no hidden reductions",
         accumulating(8.0, 8.0, more={device: UNSEEN, comm_total: 0.04}),
         state=State(phases={"forward": 0.02, "backward": 0.08}),
         removed=(0.175, 0.28, 0.35),
     ),
     Fires("half of the passes under no_sync", accumulating(8.0, 4.0), code="accumulate = 8", by_hand=True),
     Fires("two micro-batches, just above the limit", accumulating(2.0, 1.51)),
-    Fires("what it costs was not measured: advice without a gain", accumulating(8.0, 8.0, UNSEEN), no_gain=True),
+    Fires("the cost was not measured: advice without a gain", accumulating(8.0, 8.0, UNSEEN), no_gain=True),
     DoesNotFire("just below the limit", accumulating(2.0, 1.49)),
     DoesNotFire("no_sync is used", accumulating(8.0, 1.0)),
     DoesNotFire("nothing is accumulated", accumulating(1.0, 1.0)),
     DoesNotFire("one rank", gpu_metrics({micro_steps_per_step: 8.0})),
-    DoesNotFire("several jobs beside one another", gpu_metrics({world_size: 2, micro_steps_per_step: 8.0})),
+    DoesNotFire("several independent jobs", gpu_metrics({world_size: 2, micro_steps_per_step: 8.0})),
     DoesNotFire("FSDP", accumulating(8.0, UNSEEN, fsdp=True)),
     DoesNotFire(
-        "passes of a GAN's two optimizers",
+        "backward passes for a GAN's two optimizers",
         gpu_metrics(
             {
                 world_size: 2,

@@ -19,13 +19,13 @@ CASES = [
         intervention=Intervention(name="flags", settings={"anomaly": False}, safety=Safety.EXACT),
     ),
     Fires(
-        "anomaly detection holds up the host, which the GPU waits for",
+        "anomaly detection delays the host, and the GPU waits for the host",
         given({flags: FlagsFact(anomaly=True)}),
         state=State(phases={"forward": 0.03, "backward": 0.06, "other": 0.01}, launch=0.1),
         removed=(0.15, 0.579, 0.72),
     ),
     Fires(
-        "every kernel is waited for",
+        "the host waits for every kernel",
         given({flags: FlagsFact(launch_blocking=True)}),
         code="unset CUDA_LAUNCH_BLOCKING",
         state=STEP,
@@ -35,7 +35,7 @@ CASES = [
         ),
     ),
     Fires(
-        "two of them: no one change turns both off",
+        "two debug settings: no single change turns both off",
         given({flags: FlagsFact(anomaly=True, launch_blocking=True)}),
         by_hand=True,
     ),
@@ -47,14 +47,14 @@ CASES = [
         removed=(0.0, 0.008, 0.03),
     ),
     Fires(
-        "a profiler of the program's own, perhaps for a few steps only",
+        "the program's own profiler, possibly only for a few steps",
         given({flags: FlagsFact(program_profiler=True)}),
         code="schedule=",
         no_gain=True,
         by_hand=True,
     ),
     Fires(
-        "it records every step",
+        "the program's own profiler records every step",
         given({flags: FlagsFact(program_profiler=True, profiled_throughout=True)}),
         code="schedule=",
         note="which records every step",
@@ -62,8 +62,8 @@ CASES = [
         removed=(0.0, 0.303, 0.606),  # of 20 ms in 22
         by_hand=True,
     ),
-    DoesNotFire("nothing is on", given({flags: FlagsFact()})),
-    DoesNotFire("INFO says little and costs nothing", given({flags: FlagsFact(distributed_debug="INFO")})),
-    DoesNotFire("deterministic because it was asked for", given({flags: FlagsFact(deterministic=True)})),
+    DoesNotFire("no debug setting is on", given({flags: FlagsFact()})),
+    DoesNotFire("distributed debug level INFO costs nothing", given({flags: FlagsFact(distributed_debug="INFO")})),
+    DoesNotFire("deterministic algorithms, which the program requested", given({flags: FlagsFact(deterministic=True)})),
     NotMeasured("the settings were not read", given({})),
 ]

@@ -4,7 +4,7 @@ from advisor.metrics.stack import ARCHITECTURE, CPU_BUILD, OLD_DRIVER, stack_mis
 
 CASES = [
     Fires(
-        "no code for the GPU",
+        "torch has no kernels for the GPU",
         given({stack_mismatches: (ARCHITECTURE,)}),
         code="get_arch_list",
         note="compute capability",
@@ -12,13 +12,13 @@ CASES = [
         fault=True,
     ),
     Fires(
-        "a build without CUDA, perhaps on purpose",
+        "a build without CUDA, possibly on purpose",
         given({stack_mismatches: (CPU_BUILD,)}),
         code="nvidia-smi",
         then="unless you train on the CPU on purpose",
         fault=False,
     ),
     Fires("an old driver", given({stack_mismatches: (OLD_DRIVER,)}), code="update the driver", fault=False),
-    DoesNotFire("everything fits", given({stack_mismatches: ()})),
+    DoesNotFire("all versions match", given({stack_mismatches: ()})),
     NotMeasured("no GPU was seen", given({})),
 ]

@@ -10,16 +10,16 @@ def evaluating(part, number=5):
 
 CASES = [
     Fires(
-        "three quarters of the run: an evaluation in 12",
+        "evaluation takes three quarters of the run: every 12th evaluation is advised",
         evaluating(0.75),
         code="% 12 == 0",
         state=State(phases={"forward": 0.01}, between={"evaluation": 0.03}),
         removed=(0.55, 0.6875, 0.6875),
     ),
-    Fires("just at the limit: every second one", evaluating(1 / 3), code="% 2 == 0"),
-    Fires("nothing else was seen", evaluating(1.0), code="% 400 == 0"),
+    Fires("exactly at the limit: every second evaluation is advised", evaluating(1 / 3), code="% 2 == 0"),
+    Fires("only evaluation was recorded", evaluating(1.0), code="% 400 == 0"),
     DoesNotFire("less than a third", evaluating(0.32)),
-    DoesNotFire("one evaluation has no interval", evaluating(0.75, number=1)),
+    DoesNotFire("a single evaluation has no interval", evaluating(0.75, number=1)),
     NotMeasured("no evaluation was seen", given({evaluation_share: 0.75})),
-    NotMeasured("its time is unknown", given({evaluations: 5})),
+    NotMeasured("evaluation time is unknown", given({evaluations: 5})),
 ]

@@ -19,9 +19,9 @@ CASES = [
             leaves="inference mode, under torch.no_grad()",
         ),
     ),
-    Fires("a little of it, just seen", given({evaluation_grad: True, evaluation_share: 0.001})),
-    DoesNotFire("without gradients", given({evaluation_grad: False, evaluation_share: 0.5})),
-    DoesNotFire("none of it in the part that was recorded", given({evaluation_grad: True, evaluation_share: 0.0})),
+    Fires("evaluation with gradients takes 0.1 % of the run", given({evaluation_grad: True, evaluation_share: 0.001})),
+    DoesNotFire("evaluation without gradients", given({evaluation_grad: False, evaluation_share: 0.5})),
+    DoesNotFire("no evaluation in the recorded part of the run", given({evaluation_grad: True, evaluation_share: 0.0})),
     NotMeasured("no evaluation was seen", given({evaluation_share: 0.0})),
-    NotMeasured("its time is unknown", given({evaluation_grad: True})),
+    NotMeasured("evaluation time is unknown", given({evaluation_grad: True})),
 ]

@@ -18,7 +18,7 @@ def skipping(number: int, steps: int = 10_000, capability: tuple[int, int] = (8,
 
 CASES = [
     Fires(
-        "an eighth of the steps on an A100",
+        "an eighth of the steps are skipped, on an A100",
         skipping(1221),
         code="bfloat16",
         absent="GradScaler(",
@@ -27,13 +27,17 @@ CASES = [
         removed=(0.06, 0.096, 0.12),
         fault=True,
     ),
-    Fires("on a V100", skipping(1221, capability=(7, 0)), code=("scaler.unscale_", "outputs.float()")),
+    Fires(
+        "an eighth of the steps are skipped, on a V100",
+        skipping(1221, capability=(7, 0)),
+        code=("scaler.unscale_", "outputs.float()"),
+    ),
     # 16 to find the scale and 5 for growing it are normal; 1 % of the rest is 100
     Fires("just above 1 %", skipping(122)),
     DoesNotFire("just below 1 %", skipping(121)),
-    DoesNotFire("a short run that finds its scale", skipping(12, steps=60)),
+    DoesNotFire("a short run that is still finding its scale", skipping(12, steps=60)),
     Fires(
-        "fp16 without a scale",
+        "fp16 without loss scaling",
         given({flags: BARE, fp16_matmul_share: 0.5, device: a_gpu("Tesla T4", (7, 5), 16)}),
         code="GradScaler(",
         then="become zero",
@@ -41,12 +45,12 @@ CASES = [
         fault=True,
     ),
     DoesNotFire("fp16 in an evaluation only", given({flags: BARE, fp16_matmul_share: 0.19})),
-    DoesNotFire("DeepSpeed scales by itself", given({flags: replace(BARE, zero_stage=2)})),
+    DoesNotFire("DeepSpeed scales the loss itself", given({flags: replace(BARE, zero_stage=2)})),
     Fires(
-        "FSDP does not",
+        "FSDP does not scale the loss itself",
         given({flags: replace(BARE, fsdp=True, zero_stage=3), fp16_matmul_share: 0.5, device: a_gpu()}),
     ),
-    DoesNotFire("bf16 needs none", given({flags: FLAGS})),
+    DoesNotFire("bf16 needs no loss scaling", given({flags: FLAGS})),
     NotMeasured("the settings were not read", given({fp16_matmul_share: 0.5})),
     NotMeasured("no kernels were recorded", given({flags: BARE})),
     NotMeasured("the scaler's state was lost", given({flags: SCALED})),

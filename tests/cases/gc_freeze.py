@@ -14,6 +14,6 @@ CASES = [
         by_hand=True,
     ),
     Fires("just above the limit", given({gc_fraction: 0.0301})),
-    DoesNotFire("just below it", given({gc_fraction: 0.0299})),
+    DoesNotFire("just below the limit", given({gc_fraction: 0.0299})),
     NotMeasured("no steps", given({})),
 ]

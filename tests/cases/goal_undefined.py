@@ -10,22 +10,28 @@ ACCURATE = Quality("val_acc", ">=", 0.76)
 
 CASES = [
     Fires("nothing was declared", given(STEP), code=("--goal", "--quality"), then="100 ms", no_gain=True, fault=False),
-    Fires("more memory is wanted", given(STEP, Goals(capacity=True)), code="--goal cost --quality"),
+    Fires("the goal is a larger model or batch", given(STEP, Goals(capacity=True)), code="--goal cost --quality"),
     Fires(
-        "speed counts, for a quality that is not known",
+        "the goal is throughput, at an unknown quality",
         given(STEP, Goals(goal="throughput")),
         code="RUN --quality",
         then="must not change",
     ),
-    Fires("a quality, for which nothing counts most", given(STEP, Goals(quality=ACCURATE)), code="RUN --goal cost\n"),
+    Fires("a quality without a goal", given(STEP, Goals(quality=ACCURATE)), code="RUN --goal cost\n"),
     Fires(
-        "cost counts, and a GPU has no price",
+        "the goal is cost, without a GPU price",
         given(ON_GPU, Goals(goal="cost", quality=ACCURATE)),
         code="RUN --gpu-price 2.5",
         then="No GPU price",
     ),
-    DoesNotFire("cost counts, at a price", given(ON_GPU, Goals(goal="cost", quality=ACCURATE, gpu_price=2.5))),
-    DoesNotFire("cost counts on a CPU, which has no price", given(STEP, Goals(goal="cost", quality=ACCURATE))),
-    DoesNotFire("speed counts, which has no price", given(ON_GPU, Goals(goal="throughput", quality=ACCURATE))),
-    NotMeasured("there was no step to have a goal for", given({})),
+    DoesNotFire(
+        "the goal is cost, with a GPU price", given(ON_GPU, Goals(goal="cost", quality=ACCURATE, gpu_price=2.5))
+    ),
+    DoesNotFire(
+        "the goal is cost, on a CPU: no GPU price is needed", given(STEP, Goals(goal="cost", quality=ACCURATE))
+    ),
+    DoesNotFire(
+        "the goal is throughput: no GPU price is needed", given(ON_GPU, Goals(goal="throughput", quality=ACCURATE))
+    ),
+    NotMeasured("there was no step", given({})),
 ]

@@ -23,9 +23,14 @@ CASES = [
         by_hand=True,
     ),
     Fires("just above the limit", gpu_metrics({**HELD, idle_queued_fraction: 0.101})),
-    DoesNotFire("just below it", gpu_metrics({**HELD, idle_queued_fraction: 0.099})),
-    Fires("just long enough", gpu_metrics({**HELD, idle_queued_us: 10.1})),
-    DoesNotFire("the pause between two tiny kernels of a graph", gpu_metrics({**HELD, idle_queued_us: 9.9})),
-    NotMeasured("no windows", gpu_metrics({idle_queued_fraction: Missing("No window", "Record some.")})),
+    DoesNotFire("just below the limit", gpu_metrics({**HELD, idle_queued_fraction: 0.099})),
+    Fires("the gap per kernel is just long enough", gpu_metrics({**HELD, idle_queued_us: 10.1})),
+    DoesNotFire(
+        "the gap per kernel is as short as between tiny kernels of a CUDA graph",
+        gpu_metrics({**HELD, idle_queued_us: 9.9}),
+    ),
+    NotMeasured(
+        "no GPU activity was recorded", gpu_metrics({idle_queued_fraction: Missing("No window", "Record some.")})
+    ),
     NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

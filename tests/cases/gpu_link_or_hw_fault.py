@@ -18,8 +18,8 @@ CASES = [
     ),
     Fires("just above 3 %", given({**NARROW, h2d_fraction: 0.031})),
     DoesNotFire("just below 3 %", given({**NARROW, h2d_fraction: 0.029})),
-    Fires("three quarters", given({**NARROW, pcie_ratio: 0.75})),
-    DoesNotFire("a whole link", given({**NARROW, pcie_ratio: 1.0})),
+    Fires("three quarters of the link's bandwidth", given({**NARROW, pcie_ratio: 0.75})),
+    DoesNotFire("the full link bandwidth", given({**NARROW, pcie_ratio: 1.0})),
     NotMeasured("no GPU", given({h2d_fraction: 0.2, step_time_mean: 0.1})),
-    NotMeasured("nobody timed the copies", given({pcie_ratio: 0.25})),
+    NotMeasured("copies were not timed", given({pcie_ratio: 0.25})),
 ]

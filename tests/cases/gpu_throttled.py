@@ -23,9 +23,9 @@ CASES = [
     ),
     Fires("just above 5 % of the time", given({**HOT, thermal_throttle_share: 0.051})),
     DoesNotFire("just below 5 % of the time", given({**HOT, thermal_throttle_share: 0.049})),
-    Fires("the clock just below nine tenths", given({**HOT, sm_clock_ratio: 0.899})),
-    DoesNotFire("the clock just above it", given({**HOT, sm_clock_ratio: 0.901})),
+    Fires("the clock just below 90 % of its maximum", given({**HOT, sm_clock_ratio: 0.899})),
+    DoesNotFire("the clock just above 90 % of its maximum", given({**HOT, sm_clock_ratio: 0.901})),
     DoesNotFire("the power cap alone is normal", given({**HOT, thermal_throttle_share: 0.0, sm_clock_ratio: 0.7})),
     NotMeasured("no GPU", given({})),
-    NotMeasured("its highest clock is unknown", given({k: v for k, v in HOT.items() if k is not sm_clock_ratio})),
+    NotMeasured("the maximum clock is unknown", given({k: v for k, v in HOT.items() if k is not sm_clock_ratio})),
 ]

@@ -16,11 +16,11 @@ PINNED = {
     step_time_mean: 0.1,
 }
 TRACE = {key: value for key, value in PINNED.items() if key is not loader} | {is_trace: True, steady_step_count: 3}
-UNTOLD = {key: value for key, value in PINNED.items() if key is not h2d_pageable_share}
+UNKNOWN_SOURCE = {key: value for key, value in PINNED.items() if key is not h2d_pageable_share}
 
 CASES = [
     Fires(
-        "a fifth of the step is copying from pinned memory",
+        "copies from pinned memory take a fifth of the step",
         given(PINNED),
         code=("torch.cuda.Stream", "record_stream"),
         then="20%",
@@ -29,24 +29,27 @@ CASES = [
         memory=50_000_000,
     ),
     Fires(
-        "the copies are part of the remainder",
+        "copies are part of the phase `other`",
         given(PINNED),
         state=State(phases={"forward": 0.07, "other": 0.03}),
         removed=(0.1, 0.16, 0.19),
     ),
-    Fires("no window told where the copies come from: the loader pins", given(UNTOLD)),
+    Fires("the source of the copies was not recorded, but the loader pins memory", given(UNKNOWN_SOURCE)),
     Fires("just above 3 %", given({**PINNED, h2d_fraction: 0.0301})),
     DoesNotFire("just below 3 %", given({**PINNED, h2d_fraction: 0.0299})),
-    Fires("just below half from pageable memory", given({**PINNED, h2d_pageable_share: 0.49})),
-    DoesNotFire("half from pageable memory: pin first", given({**PINNED, h2d_pageable_share: 0.5})),
-    DoesNotFire("the loader does not pin", given({**UNTOLD, loader: LoaderFact(id=1)})),
+    Fires("just under half of the copies are from pageable memory", given({**PINNED, h2d_pageable_share: 0.49})),
+    DoesNotFire("half of the copies are from pageable memory: pin first", given({**PINNED, h2d_pageable_share: 0.5})),
+    DoesNotFire(
+        "the source of the copies was not recorded, and the loader does not pin memory",
+        given({**UNKNOWN_SOURCE, loader: LoaderFact(id=1)}),
+    ),
     DoesNotFire("batches are made on the GPU", given({**PINNED, loader: LoaderFact(id=1, batch_device="cuda:0")})),
     Fires("a trace, which shows no loader", given(TRACE), then="20%"),
     DoesNotFire("a trace with copies from pageable memory", given({**TRACE, h2d_pageable_share: 0.5})),
     DoesNotFire("a trace without steps", given({**TRACE, steady_step_count: 0})),
     NotMeasured("no GPU", given({key: value for key, value in PINNED.items() if key is not device})),
     NotMeasured(
-        "nobody timed the copies", given({key: value for key, value in PINNED.items() if key is not h2d_fraction})
+        "copies were not timed", given({key: value for key, value in PINNED.items() if key is not h2d_fraction})
     ),
     NotMeasured("no loader was seen", given({key: value for key, value in PINNED.items() if key is not loader})),
 ]

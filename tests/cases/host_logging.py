@@ -44,7 +44,7 @@ def step_of(other: float):
 
 CASES = [
     Fires(
-        "what leads up to the log was timed: that goes, with half of it in doubt",
+        "the work leading up to the log was timed: at least half of it is saved",
         timed(),
         code="if step % 186 == 0:",  # 0.65 / (1 % of 0.35)
         then="log handlers, fsync and the work that leads up to them take 65%",
@@ -53,7 +53,7 @@ CASES = [
         removed=(0.338, 0.6465, 0.69),
     ),
     Fires(
-        "half of the other work leads up to no log: at best it goes as well",
+        "most of the other work does not lead up to a log: at best it is saved too",
         timed(other=0.6, output=0.02, leading_up=0.1),
         state=step_of(0.6),
         removed=(0.069, 0.119, 0.544),
@@ -72,39 +72,39 @@ CASES = [
         ),
     ),
     Fires(
-        "a simulator leads up to the line: nobody knows what is for the log",
+        "a simulator runs before the log line: how much work is for the log is unknown",
         timed(batches=0.0),
         then="log handlers and fsync alone take 3%",
         state=step_of(0.69),
         removed=(0.03, 0.333, 0.637),
     ),
     Fires("a log line takes 2 % of the step", run(other=0.06, output=0.02), code="if step % 3 == 0:"),
-    Fires("just above what logging may cost", run(other=0.06, output=0.0101)),
-    DoesNotFire("just below what logging may cost, and little else", run(other=0.06, output=0.0099)),
+    Fires("logging just above the limit", run(other=0.06, output=0.0101)),
+    DoesNotFire("logging just below the limit, and little other work", run(other=0.06, output=0.0099)),
     Fires(
-        "just above what logging may cost of a step that waits for data for three quarters of its time",
+        "logging just above the limit of a step that waits for data 75 % of the time",
         starved(output=0.0026, wait=0.75),
         code="if step % 113 == 0:",  # 0.1326 of 0.25 is 53 %: that over 1 % of the other 47 %
         state=State(phases={"forward": 0.115 * 0.11, "other": 0.115 * 0.14}, load=0.115 * 0.75),
         removed=(0.067, 0.131, 0.14),
     ),
-    DoesNotFire("just below it", starved(output=0.0024, wait=0.75)),
-    DoesNotFire("a step that hardly waits is taken whole", starved(output=0.0099, wait=0.049)),
-    DoesNotFire("little else than waiting", starved(output=0.02, wait=0.75, other=0.049)),
-    DoesNotFire("just below the remainder of a plain loop", run(other=0.049, output=0.04)),
+    DoesNotFire(
+        "logging just below the limit of a step that waits for data 75 % of the time", starved(output=0.0024, wait=0.75)
+    ),
+    DoesNotFire("short data wait is not subtracted from the step", starved(output=0.0099, wait=0.049)),
+    DoesNotFire("almost only data wait", starved(output=0.02, wait=0.75, other=0.049)),
+    DoesNotFire("other work just below that of a plain loop", run(other=0.049, output=0.04)),
     DoesNotFire("a log line in a tiny step", run(other=0.3, output=0.3, step=0.0006)),
     Fires(
-        "every step writes beside a quarter of other work, nothing of it timed",
+        "every step writes, a quarter of the step is other work, and logging was not timed",
         run(other=0.26, output=0.0, writes=1.0),
         then="writes at every step; the time for logging was not measured",
         no_gain=True,  # so it is information
     ),
-    DoesNotFire(
-        "a simulator's steps beside a progress bar", run(other=0.6, output=0.0, writes=1.0, step=0.3, batches=0.0)
-    ),
-    DoesNotFire("other work, with a line every ten steps", run(other=0.5, output=0.0, writes=0.1)),
-    DoesNotFire("a line a step, but no other work to speak of", run(other=0.24, output=0.0, writes=1.0)),
-    DoesNotFire("a tiny step is mostly Python, and prints", run(other=0.6, output=0.0, writes=1.0, step=0.0003)),
+    DoesNotFire("a simulator with a progress bar", run(other=0.6, output=0.0, writes=1.0, step=0.3, batches=0.0)),
+    DoesNotFire("other work, with a log line every ten steps", run(other=0.5, output=0.0, writes=0.1)),
+    DoesNotFire("a log line per step, but just too little other work", run(other=0.24, output=0.0, writes=1.0)),
+    DoesNotFire("a tiny step that prints and is mostly Python", run(other=0.6, output=0.0, writes=1.0, step=0.0003)),
     NotMeasured("writing was not observed", given({other_fraction: 0.5, step_time_mean: 0.02})),
     NotMeasured(
         "write calls cannot be counted on this system",

@@ -22,9 +22,9 @@ CASES = [
         by_hand=True,
     ),
     Fires("just above the limit", gpu_metrics({**STALLED, host_stall_fraction: 0.101})),
-    DoesNotFire("just below it", gpu_metrics({**STALLED, host_stall_fraction: 0.099})),
-    DoesNotFire("a few long gaps make up the trace", gpu_metrics({**STALLED, step_time_uncertainty: 0.31})),
-    DoesNotFire("hardly a kernel", gpu_metrics({**STALLED, traced_kernels: 99})),
+    DoesNotFire("just below the limit", gpu_metrics({**STALLED, host_stall_fraction: 0.099})),
+    DoesNotFire("the fraction is mostly a few long gaps", gpu_metrics({**STALLED, step_time_uncertainty: 0.31})),
+    DoesNotFire("too few kernels", gpu_metrics({**STALLED, traced_kernels: 99})),
     NotMeasured("not a trace", gpu_metrics({host_stall_fraction: 0.25})),
     NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

@@ -21,13 +21,13 @@ CASES = [
         removed=(0.11, 0.176, 0.22),
     ),
     Fires(
-        "it is no phase of its own",
+        "synchronization is not a separate phase",
         gpu_metrics({sync_fraction: 0.22, gpu_busy_fraction: 0.7}),
         state=State(phases={"forward": 0.03, "backward": 0.06, "other": 0.01}),
         removed=(0.11, 0.176, 0.22),
     ),
     Fires(
-        "a GPU that idles less than the host waits",
+        "the GPU is idle for less time than the host waits",
         gpu_metrics({sync_fraction: 0.2, gpu_busy_fraction: 0.9}),
         state=State(phases={"forward": 0.08, "sync": 0.02}),
         removed=(0.05, 0.08, 0.1),
@@ -44,9 +44,11 @@ CASES = [
         )
     ),
     DoesNotFire("copies to the GPU block", gpu_metrics({sync_causes: {"copy_in": 0.2, "item": 0.02}})),
-    DoesNotFire("a backend works on the host", gpu_metrics({sync_causes: {"collective": 0.2}})),
+    DoesNotFire("collectives of a backend that runs on the host", gpu_metrics({sync_causes: {"collective": 0.2}})),
     Fires("just above 3 %", waiting(0.031)),
     DoesNotFire("just below 3 %", waiting(0.029)),
-    NotMeasured("a CPU waits for nobody", cpu_metrics({sync_fraction: 0.3}, phases={})),
-    NotMeasured("no window was recorded", gpu_metrics({sync_fraction: Missing("Not measured", "Run on a GPU.")})),
+    NotMeasured("no GPU", cpu_metrics({sync_fraction: 0.3}, phases={})),
+    NotMeasured(
+        "synchronization was not measured", gpu_metrics({sync_fraction: Missing("Not measured", "Run on a GPU.")})
+    ),
 ]

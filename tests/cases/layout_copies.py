@@ -25,10 +25,12 @@ CASES = [
         removed=(0.2 * 0.2, 0.2 * 0.5, 0.2 * 0.9),
         by_hand=True,
     ),
-    Fires("without modules", copying(0.2, place="")),
+    Fires("modules were not recorded", copying(0.2, place="")),
     Fires("just above the limit", copying(0.101)),
-    DoesNotFire("just below it", copying(0.099)),
-    DoesNotFire("a sixth of what the GPU does, but it idles", copying(0.16, busy=0.5)),
-    NotMeasured("no operators", gpu_metrics({layout_copy_share: Missing("No operators", "Record some.")})),
+    DoesNotFire("just below the limit", copying(0.099)),
+    DoesNotFire("16 % of GPU-busy time, but the GPU is idle half of the time", copying(0.16, busy=0.5)),
+    NotMeasured(
+        "operators were not recorded", gpu_metrics({layout_copy_share: Missing("No operators", "Record some.")})
+    ),
     NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

@@ -19,7 +19,7 @@ def far(nodes=2, near=0.5, copies=0.08, late=0.02, world=1):
 
 CASES = [
     Fires(
-        "a process that may run on both nodes, and copies much",
+        "a process that may run on both nodes and copies a lot",
         far(),
         code="numactl --cpunodebind=1 --membind=1",
         then="50% of the cores",
@@ -29,15 +29,17 @@ CASES = [
         fault=False,
     ),
     Fires("a process bound to the wrong node", far(near=0.0), then="100% of the cores"),
-    Fires("ranks are bound by their launcher", far(world=8), code="torchrun --numa-binding=node", absent="numactl"),
-    Fires("just enough copying", far(copies=0.051)),
-    DoesNotFire("not enough copying", far(copies=0.049)),
-    Fires("the GPU waits for launches just enough", far(copies=0.01, late=0.151)),
-    DoesNotFire("the GPU waits for launches not enough", far(copies=0.01, late=0.149)),
+    Fires(
+        "several ranks: their launcher binds them", far(world=8), code="torchrun --numa-binding=node", absent="numactl"
+    ),
+    Fires("copies just above the limit", far(copies=0.051)),
+    DoesNotFire("copies just below the limit", far(copies=0.049)),
+    Fires("launch gaps just above the limit", far(copies=0.01, late=0.151)),
+    DoesNotFire("launch gaps just below the limit", far(copies=0.01, late=0.149)),
     DoesNotFire("bound to the GPU's node", far(near=1.0)),
-    DoesNotFire("one node, and the rest unknown", far(nodes=1, near=UNKNOWN)),
-    NotMeasured("nobody knows the GPU's node", far(near=UNKNOWN)),
-    NotMeasured("nobody knows the nodes", far(nodes=UNKNOWN)),
-    NotMeasured("launches are unknown, and copies too few", far(copies=0.01, late=NO_GPU)),
+    DoesNotFire("one node, and the GPU's node is unknown", far(nodes=1, near=UNKNOWN)),
+    NotMeasured("the GPU's node is unknown", far(near=UNKNOWN)),
+    NotMeasured("the number of nodes is unknown", far(nodes=UNKNOWN)),
+    NotMeasured("launch gaps were not measured, and copies are too few", far(copies=0.01, late=NO_GPU)),
     NotMeasured("no GPU", cpu_metrics({numa_nodes: 2, near_cores: NO_GPU}, phases={})),
 ]

@@ -58,7 +58,7 @@ def sharded():
 
 CASES = [
     Fires(
-        "nothing else is left: t_off is 4 psi / 25 GB/s + 28 psi / 80 GB/s = 0.24 + 0.525 s",
+        "no other way to free memory: t_off is 4 psi / 25 GB/s + 28 psi / 80 GB/s = 0.24 + 0.525 s",
         gpu_metrics(full()),
         code=('"offload_optimizer"', '"stage": 2', "CPUOffloadPolicy()"),
         then="a step up to 765 ms longer",
@@ -76,19 +76,20 @@ CASES = [
     ),
     Fires("just above the limit", gpu_metrics({**full(), mem_peak_allocated: 35.9 * GB})),
     DoesNotFire("just below the limit", gpu_metrics({**full(), mem_peak_allocated: 36.1 * GB})),
-    Fires("just room enough on the host", gpu_metrics({**full(), host_memory_available: 27 * GB})),
-    DoesNotFire("no room on the host", gpu_metrics({**full(), host_memory_available: 26.9 * GB})),
+    Fires("just enough host memory", gpu_metrics({**full(), host_memory_available: 27 * GB})),
+    DoesNotFire("just too little host memory", gpu_metrics({**full(), host_memory_available: 26.9 * GB})),
     DoesNotFire("memory is not short", gpu_metrics({**full(), memory_pressure: False})),
     DoesNotFire(
-        "ranks that could shard", gpu_metrics({**sharded(), flags: replace(FLAGS, ddp=True, checkpointing=True)})
+        "the ranks could shard the states",
+        gpu_metrics({**sharded(), flags: replace(FLAGS, ddp=True, checkpointing=True)}),
     ),
-    DoesNotFire("eight jobs of a scheduler", gpu_metrics({**sharded(), flags: replace(FLAGS, checkpointing=True)})),
-    DoesNotFire("on the host already", gpu_metrics({**full(), optimizer: replace(EIGHT_BITS, device="cpu")})),
-    NotMeasured("FSDP of a stage that is not known", gpu_metrics({**sharded(), flags: replace(FLAGS, fsdp=True)})),
-    NotMeasured("DeepSpeed that keeps the weights to itself", gpu_metrics({**full(), mem_params: 0})),
-    NotMeasured("the batch is not the loader's", gpu_metrics({**full(), loader: replace(LOADER, batch_size=None)})),
-    NotMeasured(
-        "Host memory use was not sampled", gpu_metrics({**full(), host_memory_available: Missing("No", "Yes.")})
+    DoesNotFire("eight independent jobs", gpu_metrics({**sharded(), flags: replace(FLAGS, checkpointing=True)})),
+    DoesNotFire(
+        "optimizer state is on the host already", gpu_metrics({**full(), optimizer: replace(EIGHT_BITS, device="cpu")})
     ),
+    NotMeasured("FSDP with an unknown stage", gpu_metrics({**sharded(), flags: replace(FLAGS, fsdp=True)})),
+    NotMeasured("DeepSpeed, which hides the memory of the weights", gpu_metrics({**full(), mem_params: 0})),
+    NotMeasured("the batch size is unknown", gpu_metrics({**full(), loader: replace(LOADER, batch_size=None)})),
+    NotMeasured("host memory was not sampled", gpu_metrics({**full(), host_memory_available: Missing("No", "Yes.")})),
     NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

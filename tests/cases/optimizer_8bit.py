@@ -28,7 +28,7 @@ def full():
 
 CASES = [
     Fires(
-        "a third of the memory is moments",
+        "a third of the memory is optimizer moments",
         gpu_metrics(full()),
         code=("bnb.optim.AdamW8bit(", "register_module_override", '"optim_bits": 32'),
         then="from 24.00 to 6.09 GB",
@@ -59,7 +59,7 @@ CASES = [
         memory=-round(3e9 * (1 - 2.03 / 8)),
     ),
     Fires(
-        "hybrid, moments in 16 bits: an eighth of them on each of 16 ranks",
+        "hybrid sharding, moments in 16 bits: an eighth of them on each of 16 ranks",
         gpu_metrics(
             {
                 **full(),
@@ -75,18 +75,21 @@ CASES = [
     Fires("just above the limit", gpu_metrics({**full(), mem_peak_allocated: 95 * GB})),
     DoesNotFire("just below the limit", gpu_metrics({**full(), mem_peak_allocated: 97 * GB})),
     DoesNotFire("memory is not short", gpu_metrics({**full(), memory_pressure: False})),
-    DoesNotFire("ranks could shard it", gpu_metrics({**full(), world_size: 8, flags: replace(FLAGS, ddp=True)})),
-    DoesNotFire("8 bits already", gpu_metrics({**full(), optimizer: replace(BILLIONS, name="AdamW8bit")})),
     DoesNotFire(
-        "somebody else's Adam", gpu_metrics({**full(), optimizer: replace(BILLIONS, module="bitsandbytes.optim")})
+        "the ranks could shard the moments", gpu_metrics({**full(), world_size: 8, flags: replace(FLAGS, ddp=True)})
+    ),
+    DoesNotFire("8-bit moments already", gpu_metrics({**full(), optimizer: replace(BILLIONS, name="AdamW8bit")})),
+    DoesNotFire(
+        "an Adam that is not torch's",
+        gpu_metrics({**full(), optimizer: replace(BILLIONS, module="bitsandbytes.optim")}),
     ),
     DoesNotFire("SGD has no second moment", gpu_metrics({**full(), optimizer: replace(BILLIONS, name="SGD")})),
-    DoesNotFire("the state is on the host", gpu_metrics({**full(), optimizer: replace(BILLIONS, device="cpu")})),
+    DoesNotFire("optimizer state is on the host", gpu_metrics({**full(), optimizer: replace(BILLIONS, device="cpu")})),
     DoesNotFire(
-        "tensors too small for 8 bits",
+        "tensors too small for 8-bit moments",
         gpu_metrics({**full(), optimizer: replace(BILLIONS, tensors=10**6)}),
     ),
     NotMeasured("the optimizer was not seen", gpu_metrics({**full(), optimizer: Missing("No", "Yes.")})),
-    NotMeasured("the parts of memory were not measured", gpu_metrics({**full(), mem_optim: Missing("No", "Yes.")})),
+    NotMeasured("optimizer memory was not measured", gpu_metrics({**full(), mem_optim: Missing("No", "Yes.")})),
     NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

@@ -56,8 +56,12 @@ CASES = [
         state=STATE,
         removed=(0.6 * (1 - 1 / 2.3), 0.6 * (1 - 1 / 3.4) + 0.072, 0.6 * (1 - 1 / 4.5) + 0.12),
     ),
-    Fires("tensors that are just small", cpu(0.6, tensors=2, parameters=32768), then="instead of a loop"),
-    Fires("tensors that are just large", cpu(0.6, tensors=2, parameters=32770), then="instead of several"),
+    Fires(
+        "tensors just small enough to count as small", cpu(0.6, tensors=2, parameters=32768), then="instead of a loop"
+    ),
+    Fires(
+        "tensors just large enough to count as large", cpu(0.6, tensors=2, parameters=32770), then="instead of several"
+    ),
     Fires(
         "a trace of AdamW without fused kernels",
         traced(),
@@ -67,20 +71,20 @@ CASES = [
         by_hand=True,
     ),
     Fires(
-        "a trace whose update moves five times the bytes of a fused one",
+        "a trace whose update takes five times as long as a fused one",
         given({**BY_BYTES, fused_update: 0.006}),
         state=STATE,
         removed=(0.3, 0.6 * (1 - 1 / 3.5), 0.48),
     ),
     Fires(
-        "a trace of bytes that do not explain the time",
+        "a trace whose update takes less time than its bytes imply",
         given({**BY_BYTES, fused_update: 0.04}),
         state=STATE,
         removed=(0.6 * (1 - 1 / 1.3), 0.3, 0.45),
     ),
     DoesNotFire("a trace with fused kernels", traced(fused=True)),
     DoesNotFire("a trace in which no kernel of the update is known", traced(fused=None)),
-    DoesNotFire("a trace of SGD, maybe without momentum", traced(optimizer="SGD")),
+    DoesNotFire("a trace of SGD, possibly without momentum", traced(optimizer="SGD")),
     Fires(
         "foreach on a GPU",
         gpu_metrics({optimizer: replace(ADAM, fused=False, foreach=True), optimizer_fraction: 0.3}),
@@ -88,12 +92,12 @@ CASES = [
         removed=(0.6 * (1 - 1 / 1.3), 0.3, 0.45),
     ),
     DoesNotFire("few tensors on a GPU", gpu_metrics({optimizer: replace(ADAM, fused=None, tensors=99)})),
-    Fires("said to be foreach", cpu(0.6, foreach=True), code="instead of foreach=True"),
+    Fires("foreach=True was requested", cpu(0.6, foreach=True), code="instead of foreach=True"),
     Fires("just above the limit", cpu(0.051)),
     Fires("SGD over a hundred small tensors", cpu(0.6, **SGD, tensors=100), code="torch.optim.SGD("),
-    DoesNotFire("SGD over fewer", cpu(0.6, **SGD, tensors=99)),
+    DoesNotFire("SGD over 99 small tensors", cpu(0.6, **SGD, tensors=99)),
     DoesNotFire("SGD over large tensors: one pass already", cpu(0.6, **SGD, **LARGE)),
-    DoesNotFire("many of them", cpu(0.6, **SGD, tensors=1200, parameters=10**8)),
+    DoesNotFire("SGD over 1200 large tensors", cpu(0.6, **SGD, tensors=1200, parameters=10**8)),
     Fires(
         "SGD with momentum over large tensors",
         cpu(0.6, **SGD, **LARGE, state_bytes=10**8),
@@ -101,7 +105,7 @@ CASES = [
         removed=(0.1, 0.6 * (1 - 1 / 1.7) + 0.072, 0.6 * (1 - 1 / 2.8) + 0.12),
     ),
     Fires(
-        "SGD with momentum over small ones",
+        "SGD with momentum over small tensors",
         cpu(0.6, **SGD, tensors=20, parameters=41_600, state_bytes=166_400),
         state=STATE,
         removed=(0.6 * (1 - 1 / 2.3), 0.6 * (1 - 1 / 3.5) + 0.072, 0.6 * (1 - 1 / 4.8) + 0.12),
@@ -109,7 +113,7 @@ CASES = [
     DoesNotFire("just below the limit", cpu(0.049)),
     DoesNotFire("fused already", cpu(0.6, fused=True)),
     DoesNotFire("an optimizer without a fused kernel", cpu(0.6, name="RMSprop", module="torch.optim.rmsprop")),
-    DoesNotFire("somebody else's Adam", cpu(0.6, module="their.optimizers")),
+    DoesNotFire("an Adam that is not torch's", cpu(0.6, module="their.optimizers")),
     DoesNotFire("complex or integer parameters", cpu(0.6, floating=False)),
     DoesNotFire("a device without fused kernels", cpu(0.6, device="meta")),
     NotMeasured(
@@ -117,7 +121,7 @@ CASES = [
         cpu_metrics({optimizer: Missing("No optimizer", "Use one.")}, phases={"optimizer": 0.6}),
     ),
     NotMeasured(
-        "its time was not measured",
+        "optimizer time was not measured",
         cpu_metrics({optimizer: UNFUSED, optimizer_fraction: Missing("No", "Yes.")}, phases={}),
     ),
 ]

@@ -35,16 +35,20 @@ CASES = [
         by_hand=True,
     ),
     Fires("just above the limit", gpu_metrics({**FULL, mem_peak_allocated: 93 * GB})),
-    DoesNotFire("just below it", gpu_metrics({**FULL, mem_peak_allocated: 94 * GB})),
-    Fires("activations just below theirs", gpu_metrics({**FULL, mem_activations: 31 * GB})),
-    DoesNotFire("activations just above", gpu_metrics({**FULL, mem_activations: 32 * GB})),
+    DoesNotFire("just below the limit", gpu_metrics({**FULL, mem_peak_allocated: 94 * GB})),
+    Fires("activations just below the limit", gpu_metrics({**FULL, mem_activations: 31 * GB})),
+    DoesNotFire("activations just above the limit", gpu_metrics({**FULL, mem_activations: 32 * GB})),
     DoesNotFire("memory is not short", gpu_metrics({**FULL, memory_pressure: False})),
     DoesNotFire("gradients are accumulated", gpu_metrics({**FULL, micro_steps_per_step: 4.0})),
     DoesNotFire("gradients are scaled", gpu_metrics({**FULL, flags: replace(FLAGS, grad_scaler=True)})),
-    DoesNotFire("ranks reduce them", gpu_metrics({**FULL, world_size: 2})),
-    DoesNotFire("a framework clips them", gpu_metrics({**FULL, optimizer: replace(ADAM, driven_by=("transformers",))})),
-    DoesNotFire("somebody else's Adam", gpu_metrics({**FULL, optimizer: replace(ADAM, module="bitsandbytes.optim")})),
-    DoesNotFire("the update is on the host", gpu_metrics({**FULL, optimizer: replace(ADAM, device="cpu")})),
+    DoesNotFire("several ranks reduce gradients", gpu_metrics({**FULL, world_size: 2})),
+    DoesNotFire(
+        "a framework clips gradients", gpu_metrics({**FULL, optimizer: replace(ADAM, driven_by=("transformers",))})
+    ),
+    DoesNotFire(
+        "an Adam that is not torch's", gpu_metrics({**FULL, optimizer: replace(ADAM, module="bitsandbytes.optim")})
+    ),
+    DoesNotFire("the optimizer runs on the host", gpu_metrics({**FULL, optimizer: replace(ADAM, device="cpu")})),
     NotMeasured("memory was not measured", gpu_metrics({**FULL, mem_grads: Missing("No", "Yes.")})),
     NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

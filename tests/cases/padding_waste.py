@@ -42,7 +42,7 @@ def waste(of, attention=0.25):
 
 CASES = [
     Fires(
-        "all are padded to one length, four times the longest of a batch",
+        "all samples are padded to one length, four times the longest in a batch",
         given(TO_512),
         code=("pad_sequence", "LikeLengths", "LikeLengths(lengths, 4)"),
         then="81% of the tokens are padding",
@@ -51,7 +51,7 @@ CASES = [
         removed=(removed(TOKENS), removed(1 / (0.75 / TOKENS + 0.25 / PAIRS)), removed(PAIRS)),
     ),
     Fires(
-        "padded to the longest of each batch: only sorting helps",
+        "padded to the longest sample of each batch: only sorting helps",
         given({**TO_512, padding_beyond_longest: 0.0}),
         code="LikeLengths",
         absent="pad_sequence",
@@ -64,12 +64,12 @@ CASES = [
     ),
     Fires("just above the limit", waste(0.151)),
     DoesNotFire("just below the limit", waste(0.149)),
-    Fires("just above the limit where there is much attention", waste(0.101, attention=0.3)),
-    DoesNotFire("just below the limit where there is much attention", waste(0.099, attention=0.3)),
-    DoesNotFire("too little attention for the lower limit", waste(0.149, attention=0.29)),
+    Fires("just above the limit for a large share of attention", waste(0.101, attention=0.3)),
+    DoesNotFire("just below the limit for a large share of attention", waste(0.099, attention=0.3)),
+    DoesNotFire("too little attention for that lower limit", waste(0.149, attention=0.29)),
     DoesNotFire("no padding at all", waste(0.0)),
     DoesNotFire("sequences are packed: padding is not computed", given({**TO_512, packs_sequences: True})),
-    Fires("nothing is packed", given({**TO_512, packs_sequences: False})),
-    NotMeasured("no padding can be told", given({**TO_512, padding_waste: Missing("No", "Yes.")})),
-    NotMeasured("nobody looked at batches", given({})),
+    Fires("sequences are not packed", given({**TO_512, packs_sequences: False})),
+    NotMeasured("padding was not measured", given({**TO_512, padding_waste: Missing("No", "Yes.")})),
+    NotMeasured("batches were not inspected", given({})),
 ]

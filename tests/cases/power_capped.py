@@ -7,7 +7,7 @@ LOWERED = {power_cap: 0.5, capped_clock_ratio: 0.7}
 
 CASES = [
     Fires(
-        "half of the watts it was sold with",
+        "the power limit is half of the rated power",
         given(LOWERED),
         code="nvidia-smi -q -d POWER",
         then="50% of",
@@ -15,9 +15,9 @@ CASES = [
         removed=(0.0, 0.09 * 0.3 * 0.4 / 0.1, 0.09 * 0.3 * 0.9 / 0.1),
         by_hand=True,
     ),
-    Fires("the limit just below nine tenths", given({**LOWERED, power_cap: 0.899})),
-    DoesNotFire("as sold", given({**LOWERED, power_cap: 0.901})),
-    Fires("the clock just below nine tenths", given({**LOWERED, capped_clock_ratio: 0.899})),
-    DoesNotFire("the cap costs no clock", given({**LOWERED, capped_clock_ratio: 0.901})),
+    Fires("the power limit just below 90 % of the rated power", given({**LOWERED, power_cap: 0.899})),
+    DoesNotFire("the power limit just above 90 % of the rated power", given({**LOWERED, power_cap: 0.901})),
+    Fires("the clock just below 90 % of its maximum", given({**LOWERED, capped_clock_ratio: 0.899})),
+    DoesNotFire("the clock just above 90 % of its maximum", given({**LOWERED, capped_clock_ratio: 0.901})),
     NotMeasured("no GPU", given({})),
 ]

@@ -27,7 +27,7 @@ STATE = State(phases={"forward": 0.0315, "backward": 0.0635, "optimizer": 0.005}
 
 CASES = [
     Fires(
-        "fp32 on an A100, the rate of its products measured",
+        "fp32 on an A100, with a measured matmul rate",
         gpu_metrics({**fp32(), achieved_matmul_flops: 16e12}),
         code=("torch.bfloat16", "loss.backward()"),
         absent="scaler.",
@@ -44,19 +44,19 @@ CASES = [
     DoesNotFire(
         "a GPU without bf16 tensor cores", gpu_metrics({**fp32(), device: a_gpu("Tesla V100-SXM2-16GB", (7, 0))})
     ),
-    DoesNotFire(
-        "a Pascal that is not in the table either", gpu_metrics({**fp32(), device: a_gpu("Tesla P40", (6, 1))})
-    ),
+    DoesNotFire("a Pascal GPU that is not in the table", gpu_metrics({**fp32(), device: a_gpu("Tesla P40", (6, 1))})),
     Fires("just below launch-bound", gpu_metrics({**fp32(), launch_bound_index: 0.29})),
     DoesNotFire(
         "launch-bound: faster kernels would wait for the host", gpu_metrics({**fp32(), launch_bound_index: 0.3})
     ),
     Fires(
-        "a GPU in no table, its rates derived",
+        "a GPU that is in no table: its rates are derived",
         gpu_metrics({**fp32(), device: replace(a_gpu("NVIDIA RTX 2000 Ada Generation", (8, 9)), multiprocessors=22)}),
     ),
     NotMeasured("a GPU whose peak rates are unknown", gpu_metrics({**fp32(), device: a_gpu("NVIDIA Next", (8, 6))})),
-    NotMeasured("its capability is unknown", gpu_metrics({**fp32(), device: replace(a_gpu(), capability=None)})),
+    NotMeasured(
+        "the compute capability is unknown", gpu_metrics({**fp32(), device: replace(a_gpu(), capability=None)})
+    ),
     NotMeasured(
         "no kernels were recorded", gpu_metrics({**fp32(), fp32_matmul_share: Missing("No kernels", "Record some.")})
     ),

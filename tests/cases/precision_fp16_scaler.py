@@ -43,7 +43,7 @@ CASES = [
         removed=(1 - 1 / 1.84, 1 - 1 / 2.63, 1 - 1 / 3.15),
         intervention=Intervention(name="fp16_autocast", settings={}, safety=Safety.NUMERICS),
     ),
-    Fires("a T4", gpu_metrics({**fp32(), device: a_gpu("Tesla T4", (7, 5), 16)}), then="Tesla T4"),
+    Fires("fp32 on a T4", gpu_metrics({**fp32(), device: a_gpu("Tesla T4", (7, 5), 16)}), then="Tesla T4"),
     Fires("just above the limit", gpu_metrics(fp32(0.201))),
     DoesNotFire("just below the limit", gpu_metrics(fp32(0.199))),
     DoesNotFire("an A100 has bf16", gpu_metrics({**fp32(), device: a_gpu()})),

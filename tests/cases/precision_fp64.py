@@ -17,7 +17,7 @@ def on_a_cpu(part):
 
 CASES = [
     Fires(
-        "four tenths of the GPU's time",
+        "fp64 kernels take 40 % of GPU time",
         gpu_metrics(DOUBLE),
         code="torch.from_numpy(array).float()",
         then="40% of the GPU's time",
@@ -25,9 +25,11 @@ CASES = [
         removed=(0.2 / 3, 0.1, 0.175),
         by_hand=True,
     ),
-    Fires("just above a twentieth", gpu_metrics({**DOUBLE, fp64_share: 0.051})),
-    DoesNotFire("just below", gpu_metrics({**DOUBLE, fp64_share: 0.049})),
-    NotMeasured("no kernels", gpu_metrics({**DOUBLE, fp64_share: Missing("No kernels", "Record some.")})),
+    Fires("fp64 kernels just above the limit", gpu_metrics({**DOUBLE, fp64_share: 0.051})),
+    DoesNotFire("fp64 kernels just below the limit", gpu_metrics({**DOUBLE, fp64_share: 0.049})),
+    NotMeasured(
+        "kernels were not recorded", gpu_metrics({**DOUBLE, fp64_share: Missing("No kernels", "Record some.")})
+    ),
     NotMeasured("no GPU", cpu_metrics(phases={})),
     Fires(
         "a model in fp64 on a CPU",
@@ -37,6 +39,6 @@ CASES = [
         removed=(1 - 1 / 1.1, 1 - 1 / 1.7, 1 - 1 / 2.2),
         by_hand=True,
     ),
-    DoesNotFire("few of its parameters", on_a_cpu(0.49)),
+    DoesNotFire("just under half of the parameters in fp64, on a CPU", on_a_cpu(0.49)),
     NotMeasured("no model was seen", on_a_cpu(Missing("No model", "Train one."))),
 ]

@@ -29,7 +29,7 @@ def removed(attained):
 
 CASES = [
     Fires(
-        "large products on an H100",
+        "large matmuls on an H100",
         gpu_metrics(LARGE),
         code="rowwise",
         note="H100",
@@ -37,17 +37,17 @@ CASES = [
         removed=(removed(0.45), removed(0.6), removed(0.7)),
     ),
     Fires(
-        "scales of blocks on a B200",
+        "block scaling on a B200",
         gpu_metrics({**LARGE, device: a_gpu("NVIDIA B200", (10, 0))}),
         code="MXFP8BlockScaling",
     ),
     Fires("just above the limit", gpu_metrics({**LARGE, large_bf16_share: 0.301})),
-    DoesNotFire("just below it", gpu_metrics({**LARGE, large_bf16_share: 0.299})),
-    DoesNotFire("half of what the GPU does, but it idles", gpu_metrics({**LARGE, gpu_busy_fraction: 0.4})),
+    DoesNotFire("just below the limit", gpu_metrics({**LARGE, large_bf16_share: 0.299})),
+    DoesNotFire("70 % of GPU-busy time, but the GPU is mostly idle", gpu_metrics({**LARGE, gpu_busy_fraction: 0.4})),
     DoesNotFire("an A100 has no fp8", gpu_metrics({**LARGE, device: a_gpu()})),
     NotMeasured("a GPU whose peak rates are unknown", gpu_metrics({**LARGE, device: a_gpu("NVIDIA Next", (13, 0))})),
     NotMeasured(
-        "no shapes were recorded", gpu_metrics({**LARGE, large_bf16_share: Missing("No shapes", "Record some.")})
+        "shapes were not recorded", gpu_metrics({**LARGE, large_bf16_share: Missing("No shapes", "Record some.")})
     ),
     NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

@@ -40,15 +40,18 @@ CASES = [
     DoesNotFire("just below the limit", gpu_metrics(simt(0.199))),
     DoesNotFire("TF32 is allowed already", gpu_metrics({**simt(), flags: replace(FLAGS, matmul_precision="high")})),
     Fires(
-        "a GeForce attains all of its TF32 peak, and two thirds of the equal one of fp32",
+        "a GeForce reaches all of its TF32 peak, and two thirds of its equal fp32 peak",
         gpu_metrics({**simt(), device: a_gpu("NVIDIA GeForce RTX 4090", (8, 9)), achieved_matmul_flops: UNKNOWN}),
         state=State(phases={"forward": 0.03, "backward": 0.07}, matmul=0.1),
         removed=(1 - 0.65 / 0.8, 1 - 0.65 / 0.95, 1 - 0.65),
     ),
     DoesNotFire("a V100 has no TF32", gpu_metrics({**simt(), device: a_gpu("Tesla V100-SXM2-16GB", (7, 0))})),
     DoesNotFire("launch-bound", gpu_metrics({**simt(), launch_bound_index: 0.3})),
-    Fires("a GPU in no table, its rates derived", gpu_metrics({**simt(), device: NEW})),
-    NotMeasured("an unknown GPU", gpu_metrics({**simt(), device: a_gpu("NVIDIA Next", (8, 6))})),
-    NotMeasured("no kernels", gpu_metrics({**simt(), simt_fp32_gemm_share: Missing("No kernels", "Record some.")})),
+    Fires("a GPU that is in no table: its rates are derived", gpu_metrics({**simt(), device: NEW})),
+    NotMeasured("a GPU whose peak rates are unknown", gpu_metrics({**simt(), device: a_gpu("NVIDIA Next", (8, 6))})),
+    NotMeasured(
+        "kernels were not recorded",
+        gpu_metrics({**simt(), simt_fp32_gemm_share: Missing("No kernels", "Record some.")}),
+    ),
     NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

@@ -27,7 +27,7 @@ IDLE = {gpu_busy_fraction: 0.4, mem_headroom: 0.7}
 
 CASES = [
     Fires(
-        "two fifths of the step wait for gradients",
+        "exposed communication takes 40 % of the step",
         gpu_metrics(scaled(), phases=WAITING),
         code="--nproc-per-node=4",
         then="on 4 GPUs, each with twice as many samples per update, by accumulating gradients, instead of on 8: the "
@@ -37,43 +37,52 @@ CASES = [
         fault=False,
     ),
     Fires(
-        "two GPUs: one of them has nobody to wait for",
+        "two GPUs: on one GPU there is no communication",
         gpu_metrics({**scaled(), world_size: 2}),
         then="on one GPU with twice as many samples",
         cost=(0.4, 0.4, 0.4),
     ),
     Fires(
-        "an odd number of GPUs: the samples of five are shared out to two",
+        "an odd number of GPUs: two GPUs take the samples of five",
         gpu_metrics({**scaled(), world_size: 5}),
         then="on 2 GPUs, each with 2.5 times as many samples per update",
         code="2.5 times the samples per GPU and update",
     ),
     Fires("just above the limit", gpu_metrics(scaled(0.31))),
     DoesNotFire("just below the limit", gpu_metrics(scaled(0.29))),
-    DoesNotFire("most of it is waiting for a slow rank", gpu_metrics({**scaled(), straggler_wait: 0.011})),
-    DoesNotFire("eight jobs of a scheduler", gpu_metrics({**scaled(), flags: FLAGS})),
+    DoesNotFire(
+        "too much of the exposed communication is waiting for a slow rank",
+        gpu_metrics({**scaled(), straggler_wait: 0.011}),
+    ),
+    DoesNotFire("eight independent jobs", gpu_metrics({**scaled(), flags: FLAGS})),
     DoesNotFire("memory is short", gpu_metrics({**scaled(), memory_pressure: True})),
-    DoesNotFire("more memory is wanted", gpu_metrics(scaled(), goals=Goals(capacity=True))),
+    DoesNotFire("the goal is a larger model or batch", gpu_metrics(scaled(), goals=Goals(capacity=True))),
     Fires(
-        "sharded, and half of the GPUs hold twice as much each",
+        "sharded, and half of the GPUs have enough memory",
         gpu_metrics({**scaled(), flags: replace(FLAGS, fsdp=True), mem_headroom: 0.281}),
     ),
     DoesNotFire(
-        "sharded, and half of the GPUs do not hold it: 16 of 80 GB more",
+        "sharded, and half of the GPUs have too little memory: each would need 16 of 80 GB more",
         gpu_metrics({**scaled(), flags: replace(FLAGS, fsdp=True), mem_headroom: 0.279}),
     ),
     Fires(
-        "a GPU half idle and half empty",
+        "a GPU that is idle most of the time, with most of its memory free",
         gpu_metrics(IDLE),
         code="mig",
         then="busy for 40% of the time, and 30% of its memory",
         no_gain=True,
     ),
-    DoesNotFire("half idle, but full", gpu_metrics({**IDLE, mem_headroom: 0.49})),
-    DoesNotFire("half empty, but busy", gpu_metrics({**IDLE, gpu_busy_fraction: 0.51})),
-    DoesNotFire("idle for want of data", gpu_metrics(IDLE, phases={"data_wait": 0.3, "backward": 0.31})),
+    DoesNotFire(
+        "idle most of the time, but more than half of the memory is used", gpu_metrics({**IDLE, mem_headroom: 0.49})
+    ),
+    DoesNotFire(
+        "most of the memory is free, but the GPU is busy more than half of the time",
+        gpu_metrics({**IDLE, gpu_busy_fraction: 0.51}),
+    ),
+    DoesNotFire("idle because it waits for data", gpu_metrics(IDLE, phases={"data_wait": 0.3, "backward": 0.31})),
     NotMeasured(
-        "communication was not told apart", gpu_metrics({**scaled(), exposed_comm_fraction: Missing("No", "Yes.")})
+        "exposed communication was not measured",
+        gpu_metrics({**scaled(), exposed_comm_fraction: Missing("No", "Yes.")}),
     ),
     NotMeasured("no kernels were recorded", gpu_metrics({**IDLE, gpu_busy_fraction: Missing("No", "Yes.")})),
     NotMeasured("no GPU", cpu_metrics(phases={})),

@@ -22,7 +22,7 @@ def on_a_cpu():
 
 CASES = [
     Fires(
-        "four tenths of the step",
+        "attention takes 40 % of the step",
         gpu_metrics(WRITTEN, phases={"forward": 0.3, "backward": 0.5}),
         code="scaled_dot_product_attention(query, key, value",
         then="40% of the step goes into attention over 8192 tokens",
@@ -31,17 +31,21 @@ CASES = [
         removed=(0.4 * (1 - 1 / 1.5), 0.4 * 0.6, 0.4 * 0.8),
         memory=-2 * 10**9,
     ),
-    Fires("how much memory is not known", gpu_metrics({**WRITTEN, scores_bytes: NO})),
-    Fires("just above a tenth", gpu_metrics({**WRITTEN, materialized_attention_share: 0.101})),
-    DoesNotFire("just below", gpu_metrics({**WRITTEN, materialized_attention_share: 0.099})),
-    DoesNotFire("a sixth of what the GPU does, but it idles", gpu_metrics({**WRITTEN, gpu_busy_fraction: 0.2})),
-    DoesNotFire("attention in one kernel", gpu_metrics()),
-    Fires("on a CPU too", on_a_cpu(), then="40% of the step"),
+    Fires("memory use is unknown", gpu_metrics({**WRITTEN, scores_bytes: NO})),
+    Fires("attention takes just over 10 % of the step", gpu_metrics({**WRITTEN, materialized_attention_share: 0.101})),
     DoesNotFire(
-        "on a CPU, dropout of the scores would be written out all the same",
+        "attention takes just under 10 % of the step", gpu_metrics({**WRITTEN, materialized_attention_share: 0.099})
+    ),
+    DoesNotFire("40 % of GPU-busy time, but the GPU is mostly idle", gpu_metrics({**WRITTEN, gpu_busy_fraction: 0.2})),
+    DoesNotFire("attention is fused already", gpu_metrics()),
+    Fires("on a CPU", on_a_cpu(), then="40% of the step"),
+    DoesNotFire(
+        "on a CPU, with dropout of the scores, which would still be written to memory",
         cpu_metrics({**WRITTEN, on_cpu: True, scores_dropped_out: True}, phases={}),
     ),
-    Fires("on a GPU dropout does no harm", gpu_metrics({**WRITTEN, scores_dropped_out: True})),
+    Fires("on a GPU, with dropout of the scores", gpu_metrics({**WRITTEN, scores_dropped_out: True})),
     NotMeasured("shapes were not recorded", gpu_metrics({**WRITTEN, materialized_attention_share: NO})),
-    NotMeasured("nor on a CPU", cpu_metrics({materialized_attention_share: NO, on_cpu: True}, phases={})),
+    NotMeasured(
+        "shapes were not recorded, on a CPU", cpu_metrics({materialized_attention_share: NO, on_cpu: True}, phases={})
+    ),
 ]

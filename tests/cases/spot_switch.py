@@ -13,7 +13,7 @@ def offered(discount: float | None = 0.65, mtbf: float | None = 7200.0, price: f
 
 CASES = [
     Fires(
-        "two thirds off",
+        "a discount of 65 %",
         offered(price=2.5),
         code="signal.SIGTERM",
         then="39% of the cost (152 less for every 100 GPU-hours) in 1.12 times the time, saving every 8 min 43 s. Spot "
@@ -23,17 +23,17 @@ CASES = [
         fault=False,
     ),
     Fires(
-        "how long a restart takes is assumed if it was not declared",
+        "an undeclared restart time is assumed",
         given(SAVING, Goals(spot_discount=0.65, mtbf=7200.0)),
         then="A restart is assumed to take 5 min",
     ),
     Fires("just above the limit", offered(0.289)),
     DoesNotFire("just below the limit", offered(0.287)),
     DoesNotFire(
-        "long saves, many interruptions: E 1.83",
+        "long checkpoints, many interruptions: E 1.83",
         given({checkpoint_save_seconds: 60.0}, Goals(spot_discount=0.3, mtbf=1800.0, restart=600.0)),
     ),
-    DoesNotFire("it practically never ends", offered(0.99, mtbf=0.1)),
+    DoesNotFire("with so many interruptions, the run practically never ends", offered(0.99, mtbf=0.1)),
     NotMeasured("no discount was declared", offered(discount=None)),
     NotMeasured("interruptions were not declared", offered(mtbf=None)),
     NotMeasured("no checkpoint was saved", given({}, Goals(spot_discount=0.65, mtbf=7200.0))),

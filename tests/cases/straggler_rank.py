@@ -43,7 +43,7 @@ WAITS = State(phases={"forward": 0.03, "backward": 0.08, "other": 0.01})
 
 CASES = [
     Fires(
-        "rank 1 sleeps 60 ms a step: rank 0 waits in its backward pass",
+        "rank 1 sleeps 60 ms per step: rank 0 waits in its backward pass",
         works(0.06, 0.12),
         then="no measurement shows the cause on rank 1",
         code="host of rank 1",
@@ -53,22 +53,22 @@ CASES = [
         removed=(0.25, 0.40, 0.50),
     ),
     Fires(
-        "its own line sleeps",
+        "a line of the slow rank sleeps",
         works(0.06, 0.12, line=replace(NORMALIZE, kind="sleep")),
         then="66% of its step is normalize() in train.py:41, where time.sleep() waits",
         code="Take the sleep out",
     ),
     Fires(
-        "where its batches are larger, all of its lines take longer",
+        "the slow rank's batches are larger, so all of its lines take longer",
         works(0.06, 0.12, given=(Cause("batches", "rank 1 has 64 samples per batch, rank 0 16"),), line=NORMALIZE),
         then="Give every rank the same number of samples",
     ),
-    Fires("half as long again in each of ten steps", works(0.06, 0.12, steps=10)),
-    NotMeasured("in nine steps", works(0.06, 0.12, steps=9)),
-    NotMeasured("in nine of ten steps", works(0.06, 0.12, steps=10, share=0.9)),
-    NotMeasured("a third longer in each of 29 steps", works(0.06, 0.08, steps=29)),
+    Fires("twice as slow in each of ten steps", works(0.06, 0.12, steps=10)),
+    NotMeasured("twice as slow in each of nine steps", works(0.06, 0.12, steps=9)),
+    NotMeasured("twice as slow in nine of ten steps", works(0.06, 0.12, steps=10, share=0.9)),
+    NotMeasured("a third slower in each of 29 steps", works(0.06, 0.08, steps=29)),
     Fires(
-        "waits are a phase of their own",
+        "communication is a separate phase",
         works(0.06, 0.12),
         state=State(phases={"forward": 0.03, "backward": 0.02, "communication": 0.06, "other": 0.01}),
         removed=(0.25, 0.40, 0.50),
@@ -88,7 +88,7 @@ CASES = [
         removed=(0.25, 0.40, 0.50),
     ),
     Fires(
-        "one of four, from which the primary rank is no more behind than the median",
+        "one slow rank of four; the primary rank is slower than the median",
         works(0.07, 0.06, 0.065, 0.12),
         then="Rank 3",
         note="rank 3 120 ms, rank 2 65 ms; most of the difference is in work outside all phases. "
@@ -98,7 +98,7 @@ CASES = [
         removed=((0.055 - 0.005) * 0.5 / 0.12, (0.055 - 0.005) * 0.8 / 0.12, (0.055 - 0.005) / 0.12),
     ),
     Fires(
-        "its batches are larger",
+        "the slow rank's batches are larger",
         works(0.06, 0.12, phase="forward", given=(Cause("batches", "rank 1 has 64 samples per batch, rank 0 16"),)),
         then="rank 1 has 64 samples per batch, rank 0 16. Give every rank the same number of samples",
     ),
@@ -113,11 +113,11 @@ CASES = [
     ),
     Fires("just above the limit", works(0.1, 0.1081)),
     DoesNotFire("just below the limit", works(0.1, 0.1079)),
-    Fires("thirty steps", works(0.1, 0.2, steps=30)),
-    NotMeasured("too few steps", works(0.1, 0.14, steps=29)),
-    DoesNotFire("all but one are slow: there is nothing to catch up with", works(0.1, 0.2, 0.2, 0.2)),
-    DoesNotFire("the slowest rank is now this, now that", works(0.1, 0.12, share=0.63)),
-    Fires("the slowest in nearly all steps", works(0.1, 0.12, share=0.81)),
+    Fires("twice as slow in each of thirty steps", works(0.1, 0.2, steps=30)),
+    NotMeasured("40 % slower, but too few steps", works(0.1, 0.14, steps=29)),
+    DoesNotFire("all ranks but one are slow: the slowest is not slower than the median", works(0.1, 0.2, 0.2, 0.2)),
+    DoesNotFire("the slowest rank changes from step to step", works(0.1, 0.12, share=0.63)),
+    Fires("the same rank is slowest in most steps", works(0.1, 0.12, share=0.81)),
     DoesNotFire("one process", gpu_metrics()),
     NotMeasured("only one of the ranks was recorded", works(0.1, 0.2, skew=Missing("No", "Yes."))),
 ]

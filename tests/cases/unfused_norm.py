@@ -24,7 +24,7 @@ def normalizing(part, *, trained=True, own=False, least=1e9, busy=1.0):
 
 CASES = [
     Fires(
-        "in every layer of a language model",
+        "an unfused normalization in every layer of a language model",
         normalizing(0.1),
         code="rms_norm(",
         then="8 kernels move 8.38 GiB per step in forward passes; a fused kernel would move 954 MiB",
@@ -34,17 +34,17 @@ CASES = [
         by_hand=True,
     ),
     Fires(
-        "inference with torch's own, before it was fused",
+        "inference with torch's own normalization, in a version that does not fuse it",
         normalizing(0.1, trained=False, own=True),
         then="Update torch to 2.9",
         state=State(phases={"forward": 0.1}, membound=0.04),
         removed=(0.056, 0.072, 0.08),
     ),
     Fires("just above the limit", normalizing(0.0301)),
-    DoesNotFire("just below it", normalizing(0.0299)),
-    DoesNotFire("a twentieth of what the GPU does, but it idles", normalizing(0.05, busy=0.5)),
-    DoesNotFire("no bytes to save", normalizing(0.1, least=5e9)),
-    DoesNotFire("fused", gpu_metrics({unfused_norm: None, unfused_norm_share: 0.0})),
-    NotMeasured("no shapes", gpu_metrics({unfused_norm: Missing("No shapes", "Record some.")})),
+    DoesNotFire("just below the limit", normalizing(0.0299)),
+    DoesNotFire("5 % of GPU-busy time, but the GPU is idle half of the time", normalizing(0.05, busy=0.5)),
+    DoesNotFire("too few bytes to save", normalizing(0.1, least=5e9)),
+    DoesNotFire("fused already", gpu_metrics({unfused_norm: None, unfused_norm_share: 0.0})),
+    NotMeasured("shapes were not recorded", gpu_metrics({unfused_norm: Missing("No shapes", "Record some.")})),
     NotMeasured("no GPU", cpu_metrics(phases={})),
 ]

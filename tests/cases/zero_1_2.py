@@ -64,24 +64,22 @@ CASES = [
     ),
     Fires("just above the limit", gpu_metrics({**replicated(), mem_peak_allocated: 59 * GB})),
     DoesNotFire("just below the limit", gpu_metrics({**replicated(), mem_peak_allocated: 61 * GB})),
-    DoesNotFire("one rank has nobody to share with", gpu_metrics({**replicated(), world_size: 1})),
+    DoesNotFire("one rank", gpu_metrics({**replicated(), world_size: 1})),
     DoesNotFire("memory is not short", gpu_metrics({**replicated(), memory_pressure: False})),
-    DoesNotFire("eight jobs of a scheduler, each for itself", gpu_metrics({**replicated(), flags: FLAGS})),
+    DoesNotFire("eight independent jobs", gpu_metrics({**replicated(), flags: FLAGS})),
     DoesNotFire("FSDP already", gpu_metrics({**replicated(), flags: replace(FLAGS, fsdp=True)})),
     DoesNotFire("ZeRO already", gpu_metrics({**replicated(), flags: replace(FLAGS, zero_stage=1)})),
-    NotMeasured(
-        "the parts of memory were not measured", gpu_metrics({**replicated(), mem_optim: Missing("No", "Yes.")})
-    ),
+    NotMeasured("optimizer memory was not measured", gpu_metrics({**replicated(), mem_optim: Missing("No", "Yes.")})),
     NotMeasured("settings were not read", gpu_metrics({**replicated(), flags: Missing("No", "Yes.")})),
     NotMeasured(
-        "DeepSpeed of a stage that is not known",
+        "DeepSpeed with an unknown stage",
         gpu_metrics({**replicated(), flags: FLAGS, model: replace(MODEL, wrappers=("DeepSpeedEngine",))}),
     ),
     Fires(
-        "in the words of what drives the loop",
+        "the code uses the API of the framework that drives the loop",
         gpu_metrics({**replicated(), driver: "accelerate"}),
         code="FullyShardedDataParallelPlugin",
         absent=("zero_optimization", "fully_shard("),
     ),
-    NotMeasured("no allocator on CPU", cpu_metrics({world_size: 8}, phases={})),
+    NotMeasured("no GPU allocator on CPU", cpu_metrics({world_size: 8}, phases={})),
 ]

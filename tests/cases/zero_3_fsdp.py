@@ -55,7 +55,7 @@ def without_oom(headroom: float):
 
 CASES = [
     Fires(
-        "stage 2 would leave too little for what failed",
+        "stage 2 would leave too little memory for the failed allocation",
         gpu_metrics({**short(), exposed_comm_fraction: 0.1}, phases={"communication": 0.1, "forward": 0.22}),
         code=("fully_shard(block)", "fully_shard(model)", '"stage": 3', '"overlap_comm": true'),
         absent="reshard_after_forward=False",
@@ -67,7 +67,7 @@ CASES = [
         fault=True,
     ),
     Fires(
-        "communication was not told apart: no time is predicted",
+        "exposed communication was not measured: no time is predicted",
         gpu_metrics({**short(), exposed_comm_fraction: Missing("No", "Yes.")}),
         no_gain=True,
     ),
@@ -79,7 +79,7 @@ CASES = [
         intervention=Intervention(name="fsdp2", settings={"block": "Block"}, safety=Safety.NUMERICS),
     ),
     Fires(
-        "FSDP that keeps weights until the backward pass is done: between steps it holds a part of them",
+        "FSDP keeps weights until the end of the backward pass: between steps they are sharded",
         gpu_metrics(
             {
                 **short(),
@@ -92,7 +92,7 @@ CASES = [
         by_hand=True,
     ),
     Fires(
-        "hybrid: a copy in each of two groups of 8 of the 16 ranks, as much a rank as on 8",
+        "hybrid sharding in two groups of 8 ranks: each rank holds as much as with 8 ranks",
         gpu_metrics(
             {
                 **short(),
@@ -110,27 +110,30 @@ CASES = [
         memory=-round(8.9 * GB),
     ),
     Fires(
-        "what is missing is not in the states",
+        "sharding the states does not free enough memory",
         gpu_metrics({**short(), mem_headroom: -1.0}),
         then="Checkpointing or offloading must free the rest",
     ),
-    DoesNotFire("the weights are no matter", gpu_metrics({**short(), mem_params: 2 * GB, mem_headroom: -1.0})),
     DoesNotFire(
-        "embeddings that are gathered all the time", gpu_metrics({**short(), model: replace(SIX_BILLION, blocks=8)})
+        "sharding the weights frees too little memory", gpu_metrics({**short(), mem_params: 2 * GB, mem_headroom: -1.0})
+    ),
+    DoesNotFire(
+        "weights outside the blocks, such as embeddings, are always gathered",
+        gpu_metrics({**short(), model: replace(SIX_BILLION, blocks=8)}),
     ),
     DoesNotFire("one rank", gpu_metrics({**short(), world_size: 1})),
     DoesNotFire("memory is not short", gpu_metrics({**short(), memory_pressure: False})),
-    DoesNotFire("eight jobs of a scheduler, each for itself", gpu_metrics({**short(), flags: FLAGS})),
+    DoesNotFire("eight independent jobs", gpu_metrics({**short(), flags: FLAGS})),
     DoesNotFire("stage 3 already", gpu_metrics({**short(), flags: replace(FLAGS, fsdp=True, zero_stage=3)})),
-    NotMeasured("FSDP of a stage that is not known", gpu_metrics({**short(), flags: replace(FLAGS, fsdp=True)})),
+    NotMeasured("FSDP with an unknown stage", gpu_metrics({**short(), flags: replace(FLAGS, fsdp=True)})),
     NotMeasured(
-        "DeepSpeed of a stage that is not known",
+        "DeepSpeed with an unknown stage",
         gpu_metrics({**short(), flags: FLAGS, model: replace(SIX_BILLION, wrappers=("DeepSpeedEngine",))}),
     ),
     NotMeasured(
-        "DeepSpeed that keeps gradients to itself",
+        "DeepSpeed, which hides the memory of the gradients",
         gpu_metrics({**short(), flags: replace(FLAGS, zero_stage=2), mem_grads: 0}),
     ),
     NotMeasured("no blocks to wrap", gpu_metrics({**short(), model: replace(SIX_BILLION, blocks=0, block=None)})),
-    NotMeasured("no allocator on CPU", cpu_metrics({world_size: 8}, phases={})),
+    NotMeasured("no GPU allocator on CPU", cpu_metrics({world_size: 8}, phases={})),
 ]

@@ -40,7 +40,7 @@ def on_the_host(changes: dict[Metric, object] | None = None, **phases: float):
 
 CASES = [
     Fires(
-        "G18: the weights are gathered twice for nothing",
+        "G18: the weights are gathered twice unnecessarily",
         sharded(),
         code=("reshard_after_forward=False", '"stage": 2', "SHARD_GRAD_OP"),
         then="82% of GPU memory instead of 80%",
@@ -50,7 +50,7 @@ CASES = [
         fault=False,
     ),
     Fires(
-        "hybrid: a copy in each of two groups of 8 of the 16 ranks, as much a rank as on 8",
+        "hybrid sharding in two groups of 8 ranks: each rank holds as much as with 8 ranks",
         sharded({world_size: 16, model: replace(MODEL, data_parallel=16, shards=8)}),
         code=("fully_shard(block, mesh=mesh, reshard_after_forward=False)",),
         then="82% of GPU memory instead of 80%",
@@ -58,38 +58,40 @@ CASES = [
     ),
     Fires("just above the limit", sharded({exposed_comm_fraction: 0.051})),
     DoesNotFire("just below the limit", sharded({exposed_comm_fraction: 0.049})),
-    DoesNotFire("all but 4 % is waiting for a slow rank", sharded({straggler_wait: 0.026})),
-    Fires("just room enough", sharded({mem_headroom: 0.167})),
-    DoesNotFire("just not room enough", sharded({mem_headroom: 0.166})),
-    DoesNotFire("a larger model is wanted", sharded(goals=Goals(capacity=True))),
-    DoesNotFire("a larger batch is wanted", sharded(goals=Goals(target_batch=64))),
-    DoesNotFire("memory is short as it is", sharded({memory_pressure: True})),
+    DoesNotFire(
+        "without waiting for a slow rank, communication takes 4 % of the step", sharded({straggler_wait: 0.026})
+    ),
+    Fires("just enough memory", sharded({mem_headroom: 0.167})),
+    DoesNotFire("just too little memory", sharded({mem_headroom: 0.166})),
+    DoesNotFire("the goal is a larger model or batch", sharded(goals=Goals(capacity=True))),
+    DoesNotFire("a target batch size is declared", sharded(goals=Goals(target_batch=64))),
+    DoesNotFire("memory is short already", sharded({memory_pressure: True})),
     DoesNotFire("stage 2", sharded({flags: replace(FLAGS, fsdp=True, zero_stage=2)})),
     DoesNotFire("plain data parallel training", sharded({flags: replace(FLAGS, ddp=True)})),
     DoesNotFire("one rank", sharded({world_size: 1})),
-    NotMeasured("FSDP of a stage that is not known", sharded({flags: replace(FLAGS, fsdp=True)})),
+    NotMeasured("FSDP with an unknown stage", sharded({flags: replace(FLAGS, fsdp=True)})),
     NotMeasured(
-        "DeepSpeed of a stage that is not known",
+        "DeepSpeed with an unknown stage",
         sharded({flags: FLAGS, model: replace(MODEL, wrappers=("DeepSpeedEngine",))}),
     ),
-    NotMeasured("DeepSpeed that keeps the weights to itself", sharded({mem_params: 0})),
+    NotMeasured("DeepSpeed, which hides the memory of the weights", sharded({mem_params: 0})),
     NotMeasured(
-        "DeepSpeed that shards all but small weights",
+        "DeepSpeed, which does not shard small weights",
         sharded({flags: replace(FLAGS, zero_stage=3), model: replace(MODEL, wrappers=("DeepSpeedEngine",))}),
     ),
-    NotMeasured("communication was not told apart", sharded({exposed_comm_fraction: Missing("No", "Yes.")})),
+    NotMeasured("exposed communication was not measured", sharded({exposed_comm_fraction: Missing("No", "Yes.")})),
     Fires(
-        "the update on the host takes most of the step, and would fit the GPU",
+        "the update on the host takes most of the step, and would fit on the GPU",
         on_the_host(),
         code=("offload_optimizer", "CPUOffloadPolicy"),
         memory=16 * GB,
         state=State(phases={"forward": 0.2, "backward": 0.4, "optimizer": 0.4}),
         removed=(0.28, 0.36, 0.4),
     ),
-    DoesNotFire("it would not fit the GPU", on_the_host({mem_headroom: 0.34})),
-    DoesNotFire("a quick update", on_the_host(optimizer=0.04)),
+    DoesNotFire("the update would not fit on the GPU", on_the_host({mem_headroom: 0.34})),
+    DoesNotFire("a fast update on the host", on_the_host(optimizer=0.04)),
     DoesNotFire(
-        "weights that are trained on the host, beside a model on the GPU",
+        "weights trained on the host, with a model on the GPU",
         on_the_host({model: replace(MODEL, devices={"cpu": GB, "cuda:0": GB})}),
     ),
     Fires(

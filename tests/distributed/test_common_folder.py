@@ -27,14 +27,14 @@ for _ in range(400):
     optimizer.step()
     optimizer.zero_grad()
 dist.barrier()
-del model, optimizer  # they hold the group, whose threads else outlive Python: torch then ends by SIGABRT now and then
+del model, optimizer  # they hold the group; its threads would outlive Python: torch then occasionally ends with SIGABRT
 dist.destroy_process_group()
 """
 )
 
 
 def check(folder):
-    assert not list(folder.glob("recording*.json")), "nobody records any more"
+    assert not list(folder.glob("recording*.json")), "no process is recording anymore"
     profile = load(folder)
     assert [(rank.process.rank, len(rank.steps)) for rank in profile.ranks] == [(0, 400), (1, 400)]
     assert [problem for problem in profile.problems if problem.source == "ranks"] == []

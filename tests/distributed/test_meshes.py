@@ -23,7 +23,7 @@ dist.init_process_group("gloo")
 atexit.register(dist.destroy_process_group)
 mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
 half = dist.new_subgroups_by_enumeration([[0, 1], [2, 3]])[0]
-told = {
+models = {
     "plain": net(),
     "ddp": torch.nn.parallel.DistributedDataParallel(net()),
     "ddp-of-a-half": torch.nn.parallel.DistributedDataParallel(net(), process_group=half),
@@ -32,12 +32,12 @@ told = {
     "fsdp-and-tensor-parallel": fully_shard(tensor_parallel(mesh["tp"]), mesh=mesh["dp"]),
     "hybrid": fully_shard(net(), mesh=mesh),
 }
-found = {name: list(ranks.sharing(model).values()) for name, model in told.items()}
-if dist.get_rank() == 0: print("told: " + json.dumps(found), flush=True)
+found = {name: list(ranks.sharing(model).values()) for name, model in models.items()}
+if dist.get_rank() == 0: print("found: " + json.dumps(found), flush=True)
 assert ranks.numbers()["rank"] == dist.get_rank() and ranks.numbers()["world_size"] == 4
 dist.barrier()
 sys.stdout.flush()
-os._exit(0)  # after so many groups gloo's threads now and then abort the interpreter's end
+os._exit(0)  # with this many groups, gloo's threads occasionally abort interpreter shutdown
 """
 
 
@@ -47,8 +47,8 @@ def test_number_of_data_parallel_ranks_is_recorded(script, start):
         env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
     ).finish()
     assert ran.status == 0, ran.err.decode()
-    (line,) = (line for line in ran.out.decode().splitlines() if line.startswith("told: "))
-    assert json.loads(line[6:]) == {
+    (line,) = (line for line in ran.out.decode().splitlines() if line.startswith("found: "))
+    assert json.loads(line[7:]) == {
         "plain": [None, None],
         "ddp": [4, 1],
         "ddp-of-a-half": [2, 1],

@@ -45,7 +45,7 @@ dist.destroy_process_group()
 @pytest.mark.slow
 @pytest.mark.skipif(
     sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2 or not Path("/proc/self/schedstat").exists(),
-    reason="needs two cores and a kernel that keeps statistics of its scheduler",
+    reason="needs two cores and a kernel with scheduler statistics",
 )
 def test_rank_starved_of_cpu_is_named_with_host_cause(script, start_profiled, report):
     words = ("torchrun", "--standalone", "--nproc-per-node", "2", script(RANKS))

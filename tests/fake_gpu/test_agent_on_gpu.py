@@ -63,7 +63,7 @@ for _ in range(40):
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-    loss.item()  # else the host may end within the first pause of the marks
+    loss.item()  # otherwise the host may end within the first pause of the marks
 """
 
 

@@ -116,7 +116,7 @@ def copied(top):
 
 
 @pytest.fixture(scope="module")
-def whole(cut_off):
+def undamaged(cut_off):
     """Yield a run folder that was recorded to its end."""
     with copied(cut_off) as place:
         finish_orphan(place / "run")
@@ -178,11 +178,11 @@ def damage(draw):
     return apply
 
 
-def test_undamaged_recording_is_complete(cut_off, whole):
+def test_undamaged_recording_is_complete(cut_off, undamaged):
     with copied(cut_off) as place:
         assert len(read(find(place / "run")[0]).steps) < STEPS
-    assert not (whole / NOTE).exists()
-    result = reported(whole)
+    assert not (undamaged / NOTE).exists()
+    result = reported(undamaged)
     assert STEPS - 1 <= result["steps"]["count"] <= STEPS
     assert result["run"]["command"] == ["train.py", "--lr", "1"]
 
@@ -193,8 +193,8 @@ def test_undamaged_recording_is_complete(cut_off, whole):
     "all rows that SQLite can still read, from both ends of each table",
     "that the recording is damaged, and what could be read",
 )
-def test_damaged_store_is_reported_as_far_as_readable(whole):
-    (path,) = find(whole)
+def test_damaged_store_is_reported_as_far_as_readable(undamaged):
+    (path,) = find(undamaged)
     content = path.read_bytes()
     outcomes = set()
 
@@ -261,7 +261,7 @@ def test_note_in_run_folder_is_not_trusted(cut_off, note):
 # ---- messages of the command ----
 
 
-def says(capsys, *words):
+def run_command_line(capsys, *words):
     """Return exit status and stderr of a command line."""
     status = main([str(word) for word in words])
     captured = capsys.readouterr()
@@ -295,7 +295,7 @@ def test_file_that_is_not_a_recording_is_reported(tmp_path, capsys, make, messag
     path = tmp_path / "run-node.db"
     make(path)
     content = path.read_bytes()
-    status, err = says(capsys, "report", tmp_path)
+    status, err = run_command_line(capsys, "report", tmp_path)
     assert status == 1
     assert message in err
     assert path.read_bytes() == content
@@ -309,14 +309,14 @@ def test_file_that_is_not_a_recording_is_reported(tmp_path, capsys, make, messag
 )
 def test_folder_without_a_recording_is_refused_unchanged(tmp_path, capsys):
     (tmp_path / "train.py").write_text("import torch")
-    status, err = says(capsys, "report", tmp_path)
+    status, err = run_command_line(capsys, "report", tmp_path)
     assert status == 1
     assert str(tmp_path) in err
-    status, err = says(capsys, "report", tmp_path / "train.py")
+    status, err = run_command_line(capsys, "report", tmp_path / "train.py")
     assert status == 1
     assert str(tmp_path / "train.py") in err
     (tmp_path / "report.md").touch()
-    status, err = says(capsys, "report", tmp_path / "report.md")
+    status, err = run_command_line(capsys, "report", tmp_path / "report.md")
     assert status == 2
     assert str(tmp_path / "report.md") in err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.md", "train.py"]
@@ -332,8 +332,8 @@ def altered(folder, *statements):
 
 
 @pytest.fixture
-def run_folder(whole, tmp_path):
-    return Path(shutil.copytree(whole, tmp_path / "run"))
+def run_folder(undamaged, tmp_path):
+    return Path(shutil.copytree(undamaged, tmp_path / "run"))
 
 
 @pytest.mark.fault(
@@ -354,7 +354,7 @@ def test_newer_schema_is_refused_with_upgrade_command(run_folder, capsys, versio
     rename = "UPDATE runs SET version = x'ff'" if version is None else f"UPDATE runs SET version = '{version}'"
     path = altered(run_folder, rename, f"PRAGMA user_version = {SCHEMA_VERSION + 3}")
     content = path.read_bytes()
-    status, err = says(capsys, "report", run_folder)
+    status, err = run_command_line(capsys, "report", run_folder)
     assert status == 1
     assert f"(schema {SCHEMA_VERSION + 3})" in err
     assert f"schema {SCHEMA_VERSION}." in err
@@ -381,7 +381,7 @@ def test_older_schema_is_read_unchanged(run_folder, capsys):
         "DROP TABLE sketches",
     )
     content = path.read_bytes()
-    status, _ = says(capsys, "report", run_folder)
+    status, _ = run_command_line(capsys, "report", run_folder)
     assert status == 0
     result = json.loads((run_folder / "result.json").read_text())
     assert result["steps"]["count"] >= STEPS - 1
@@ -396,7 +396,7 @@ def test_damage_is_mentioned_in_every_report_format(run_folder, capsys):
         (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'host_samples'").fetchone()
     content[(page - 1) * 4096 : (page - 1) * 4096 + 64] = bytes(64)
     path.write_bytes(content)
-    status, err = says(capsys, "report", run_folder)
+    status, err = run_command_line(capsys, "report", run_folder)
     assert status == 0
     assert "is damaged" in err
     assert "is damaged" in (run_folder / "report.md").read_text()

@@ -11,7 +11,7 @@ spec.loader.exec_module(matrix)
 
 
 def test_the_page_is_current():
-    assert matrix.PAGE.read_text() == matrix.page(matrix.ROOT / "tests"), "renew it: python tests/faults/matrix.py"
+    assert matrix.PAGE.read_text() == matrix.page(matrix.ROOT / "tests"), "update it: python tests/faults/matrix.py"
 
 
 def test_marks_are_found_on_tests_and_on_parameters_in_order():

@@ -80,10 +80,10 @@ def test_second_run_in_an_active_folder_is_recorded_next_to_it(training, start_p
     first, second = (each.finish() for each in running)
 
     assert (first.status, first.out, first.err) == (0, second.out, b"")
-    said = " ".join(second.err.decode().split())
-    assert said.startswith("profile-train: ")
+    message = " ".join(second.err.decode().split())
+    assert message.startswith("profile-train: ")
     (beside,) = [path for path in tmp_path.glob("run-*") if path.is_dir()]
-    assert str(beside) in said
+    assert str(beside) in message
     for ran in (first, replace(second, folder=beside)):
         assert check_report(ran)["ended"] == "completed"
         assert len(ran.steps) == 12

@@ -81,7 +81,7 @@ def disk(tmp_path):
     path.mkdir()
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", path], capture_output=True, text=True)
     if done.returncode:
-        pytest.skip(f"needs to mount a filesystem, which takes root: {done.stderr.strip()}")
+        pytest.skip(f"needs to mount a filesystem, which requires root: {done.stderr.strip()}")
     yield Disk(path)
     subprocess.run(["umount", "--lazy", path], check=True)
 
@@ -90,7 +90,7 @@ def disk(tmp_path):
 def apart(start):
     """Return a function that runs a command line in its own mount namespace, after the shell commands `changes`."""
     if subprocess.run(["unshare", "--mount", "--uts", "true"], capture_output=True).returncode:
-        pytest.skip("needs a namespace of its own, which takes root")
+        pytest.skip("needs its own namespace, which requires root")
 
     def run(changes, *words, folder=None, **how):
         return start(
@@ -104,7 +104,7 @@ def apart(start):
 def refusing(tmp_path_factory):
     """Return the environment in which `REFUSE_MMAP` and `REFUSE_LOCKS` name folders of a limited filesystem."""
     if sys.platform != "linux" or not shutil.which("gcc"):
-        pytest.skip("needs Linux and gcc to build a filesystem that refuses")
+        pytest.skip("needs Linux and gcc to build a filesystem that refuses writes")
     library = tmp_path_factory.mktemp("refusing") / "refusing.so"
     source = Path(__file__).with_name("refusing_files.c")
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)

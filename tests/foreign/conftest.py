@@ -11,7 +11,7 @@ from programs import NUMPY_TORCH, Ran
 
 from profiler.schema import PHASES
 
-TOLD = "told: "
+REPORTED = "reported: "
 """Prefix of a program's lines that must be the same in both runs; what a framework prints contains times."""
 
 BEGIN = f"""
@@ -28,7 +28,7 @@ class Rows(TensorDataset):
 
 def tell(*values):
     # In one write: ranks share the terminal.
-    sys.stdout.write({TOLD!r} + json.dumps(values) + "\\n")
+    sys.stdout.write({REPORTED!r} + json.dumps(values) + "\\n")
     sys.stdout.flush()
 
 def total(model):
@@ -109,7 +109,7 @@ def judge(script, start, start_profiled, report, tmp_path):
 
 def own_lines(ran):
     """Return the lines that must be the same; for several ranks, in any order."""
-    return sorted(line for line in ran.out.decode().splitlines() if line.startswith(TOLD))
+    return sorted(line for line in ran.out.decode().splitlines() if line.startswith(REPORTED))
 
 
 def undated(lines):

@@ -139,7 +139,7 @@ def run(tmp_path, ways, attached, refused=False):
     return (here / "out").read_text().splitlines(), Ran(0, b"", b"", here / "run")
 
 
-@pytest.mark.skipif(os.uname().machine != "x86_64", reason="elsewhere it takes gdb")
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="needs gdb on other processors")
 def test_attaching_to_a_compiled_program_does_not_change_it(tmp_path):
     """Losses, graphs, graph breaks and compilations after each of the three parts: before, attached, after."""
     ways = ("inductor", "aot_eager", "blocks", "function", "broken")
@@ -153,7 +153,7 @@ def test_attaching_to_a_compiled_program_does_not_change_it(tmp_path):
     assert all(step.backward > 0 and step.optimizer > 0 for step in steps[1:])
 
 
-@pytest.mark.skipif(os.uname().machine != "x86_64", reason="elsewhere it takes gdb")
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="needs gdb on other processors")
 @pytest.mark.parametrize("how", ["optimizer", "step"])
 def test_attaching_to_a_compiled_step_is_refused(tmp_path, how):
     """It is valid as long as optimizers have no hooks, and would not call any."""

@@ -185,16 +185,16 @@ def test_transformers_callback_logs_live_values_to_three_trackers(run, tmp_path)
     stops = """
     from transformers import TrainerCallback
     from wandb.sdk.wandb_run import Run
-    told, log = [], Run.log
+    sent, log = [], Run.log
     def logged(self, values, *more, **how):
         log(self, values, *more, **how)
-        if "profile_train/live/step_time_s" in values: told.append(values["train/global_step"])
+        if "profile_train/live/step_time_s" in values: sent.append(values["train/global_step"])
     Run.log = logged
     class Enough(TrainerCallback):
         def on_step_end(self, args, state, control, **_): control.should_training_stop = len(points) >= 3
     trainer.add_callback(Enough())
     trainer.train()
-    assert told == points, (told, points)
+    assert sent == points, (sent, points)
 """
     endless = program.replace("num_train_epochs=2", "max_steps=10**6, disable_tqdm=True")
     for old, new in (

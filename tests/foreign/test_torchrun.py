@@ -135,14 +135,14 @@ for name, model in {
     fact = facts.optimizer(optimizer, 1, None)
     whole = 2 * 4 * sum(parameter.numel() for parameter in net().parameters())
     found = name, facts.zero_stage([facts.sharding(model)], [fact]), round(fact["state_bytes"] / whole, 1)
-    if dist.get_rank() == 0: print("told: " + json.dumps(found), flush=True)
+    if dist.get_rank() == 0: print("found: " + json.dumps(found), flush=True)
     described = facts.model(model, 1)
     assert described["name"] == "Sequential"
     assert described.get("block") == (None if name == "FULL_SHARD-of-one-unit" else "Block")
 dist.barrier()
 dist.barrier()
 sys.stdout.flush()
-os._exit(0)  # after so many groups gloo's threads now and then abort the interpreter's end
+os._exit(0)  # with this many groups, gloo's threads occasionally abort interpreter shutdown
 """
 
 
@@ -153,8 +153,8 @@ def test_sharding_stage_and_optimizer_state_share_are_recorded(script, start):
         env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
     ).finish()
     assert ran.status == 0, ran.err.decode()
-    lines = [line for line in ran.out.decode().splitlines() if line.startswith("told: ")]
-    assert {name: found for name, *found in (json.loads(line[6:]) for line in lines)} == {
+    lines = [line for line in ran.out.decode().splitlines() if line.startswith("found: ")]
+    assert {name: found for name, *found in (json.loads(line[7:]) for line in lines)} == {
         "plain": [None, 1.0],
         "ddp": [None, 1.0],
         "replicate": [None, 1.0],

@@ -138,12 +138,12 @@ def test_other_python_versions_started_by_the_program_are_unchanged(script, tmp_
     found = [*Path.home().glob(f".pyenv/versions/{version}.*/bin/python"), shutil.which(f"python{version}")]
     python = next(filter(None, found), None)
     if python is None:
-        pytest.skip(f"there is no Python {version} here")
+        pytest.skip(f"Python {version} is not installed")
     script("import sys; sys.stdout.write('%s\\n' % __name__)", "site/sitecustomize.py")
     program = script("import sys; sys.stdout.write('%s %s %s' % (sys.path, sys.argv, 'sitecustomize' in sys.modules))")
     for path in (tmp_path / "none", tmp_path / "site"):
         paths = {"plain": f"{path}", "profiled": f"{WAY_IN}{os.pathsep}{path}"}
-        said = {
+        done = {
             name: subprocess.run(
                 [python, "-B", program],
                 env={"PYTHONPATH": value, "PROFILE_TRAIN_AGENT": '{"rings": "/nowhere"}'},
@@ -152,8 +152,8 @@ def test_other_python_versions_started_by_the_program_are_unchanged(script, tmp_
             )
             for name, value in paths.items()
         }
-        assert said["plain"].stdout == said["profiled"].stdout
-        assert said["plain"].stderr == said["profiled"].stderr == b""
+        assert done["plain"].stdout == done["profiled"].stdout
+        assert done["plain"].stderr == done["profiled"].stderr == b""
 
 
 @pytest.mark.parametrize("version", ["3.9", "3.10", "3.12", "3.13", "3.14"])
@@ -163,7 +163,7 @@ def test_all_agent_modules_can_be_imported(version):
     found = [*Path.home().glob(f".pyenv/versions/{version}.*/bin/python"), shutil.which(f"python{version}")]
     python = next(filter(None, found), None)
     if python is None:
-        pytest.skip(f"there is no Python {version} here")
+        pytest.skip(f"Python {version} is not installed")
     names = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for path in sorted((ROOT / "profiler" / "agent").rglob("*.py"))

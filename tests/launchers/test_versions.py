@@ -12,7 +12,7 @@ import pytest
 from programs import ROOT
 
 PYTHONS = [path for path in os.environ.get("PROFILE_TRAIN_PYTHONS", "").split(os.pathsep) if path]
-needs_pythons = pytest.mark.skipif(not PYTHONS, reason="PROFILE_TRAIN_PYTHONS names no other Python")
+needs_pythons = pytest.mark.skipif(not PYTHONS, reason="PROFILE_TRAIN_PYTHONS lists no other Python")
 each_python = pytest.mark.parametrize("python", PYTHONS or ["none"])
 
 LOOPS = """

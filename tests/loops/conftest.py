@@ -90,10 +90,10 @@ def parts():
         assert ran.status == 0
         assert not ran.err or (ran.folder / "report.md").exists()  # stderr is then the report's summary
         check(ran.steps)
-        said = [SimpleNamespace(**json.loads(line)) for line in ran.out.decode().splitlines()]
-        assert sum(done.steps for done in said) == len(steps)
+        parts_done = [SimpleNamespace(**json.loads(line)) for line in ran.out.decode().splitlines()]
+        assert sum(done.steps for done in parts_done) == len(steps)
         found = {}
-        for done in said:
+        for done in parts_done:
             found[done.part] = Part(done, steps[: done.steps])
             del steps[: done.steps]
         return found

@@ -38,7 +38,7 @@ if __name__ == "__main__":
     losses = []
     for epoch in range(4):
         for batch in DataLoader(Slow(12), 4): losses.append(update(model, optimizer, batch))
-    tell("made anew", steps=12, batches=12, epochs=4, losses=losses)
+    tell("recreated", steps=12, batches=12, epochs=4, losses=losses)
 
     training, validation = DataLoader(Slow(12), 4), DataLoader(Slow(9), 3)
     for epoch in range(3):
@@ -78,13 +78,13 @@ def test_every_kind_of_loader_is_recorded(loop, run_both, parts):
         name: part.done.batches for name, part in found.items()
     }
     assert all(step.data_wait is None for step in found["without"].steps)
-    for name in ("stream", "endless", "zipped", "made anew"):
+    for name in ("stream", "endless", "zipped", "recreated"):
         for step in found[name].steps:
             assert step.data_wait >= 4 * SLEEP
             assert step.forward >= SLEEP
             assert step.micro_steps == 1
     assert all(not part.tagged(TAG_EVALUATION) for name, part in found.items() if "validated" not in name)
-    assert found["made anew"].tagged(TAG_EPOCH_START) == [0, 3, 6, 9]
+    assert found["recreated"].tagged(TAG_EPOCH_START) == [0, 3, 6, 9]
     validated = found["validated"]
     assert validated.tagged(TAG_EVALUATION) == [3, 6, 9]
     assert validated.total("evaluation") >= validated.done.evaluated

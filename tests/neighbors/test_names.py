@@ -64,9 +64,9 @@ def test_pth_files_and_sitecustomize_still_run(script, start, start_profiled, tm
     venv.create(tmp_path / "env", symlinks=True)
     (site,) = (tmp_path / "env").glob("lib/python*/site-packages")
     (site / "torch.pth").write_text(str(Path(find_spec("torch").origin).parents[1]))
-    (site / "mine.pth").write_text("import builtins; builtins.told = ['pth']\n")
-    (site / "sitecustomize.py").write_text("import sys; told += ['sitecustomize', __name__, __file__, sys.path[:]]")
-    program = script(TORCH + TRAIN + "import sitecustomize, sys; print(told, sitecustomize.__spec__.origin, sys.path)")
+    (site / "mine.pth").write_text("import builtins; builtins.seen = ['pth']\n")
+    (site / "sitecustomize.py").write_text("import sys; seen += ['sitecustomize', __name__, __file__, sys.path[:]]")
+    program = script(TORCH + TRAIN + "import sitecustomize, sys; print(seen, sitecustomize.__spec__.origin, sys.path)")
     python = tmp_path / "env" / "bin" / "python"
     plain, profiled = start(python, program).finish(), start_profiled(python, program).finish()
 
@@ -84,7 +84,7 @@ def test_pth_files_and_sitecustomize_still_run(script, start, start_profiled, tm
         "import torch.lib\nraise ValueError('torn')",
         "1 / 0",
     ],
-    ids=["another thing", "one that raises", "a library missing", "a module missing", "an error"],
+    ids=["another module", "attributes raise", "missing library", "missing submodule", "error on import"],
 )
 def test_fake_or_broken_torch_behaves_unchanged(script, run_both, module):
     script(module, "torch/__init__.py")

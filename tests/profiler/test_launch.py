@@ -142,8 +142,8 @@ def test_command_that_cannot_run_gives_message_and_leaves_no_files(script, run_p
 
 
 def test_the_sitecustomize_of_the_user_is_run(script, run_both, tmp_path):
-    script("import builtins, sys; builtins.told = (__name__, __file__, sys.path[:], sys.argv)", "site/sitecustomize.py")
-    program = script("import sitecustomize, sys; print(told, sitecustomize, sys.path)")
+    script("import builtins, sys; builtins.seen = (__name__, __file__, sys.path[:], sys.argv)", "site/sitecustomize.py")
+    program = script("import sitecustomize, sys; print(seen, sitecustomize, sys.path)")
     plain, profiled = run_both(program, env={"PYTHONPATH": str(tmp_path / "site")})
 
     assert plain.out.startswith(b"('sitecustomize', ")

@@ -155,8 +155,8 @@ def test_a_tracker_that_fails_does_not_end_the_training(live, reader, capsys):
     for step in range(1, 15):
         live.tell(step, fails)
 
-    (said,) = capsys.readouterr().err.splitlines()
-    assert said.endswith(f": {reason}")
+    (message,) = capsys.readouterr().err.splitlines()
+    assert message.endswith(f": {reason}")
     assert reader.process.poll() is not None
 
 
@@ -215,8 +215,8 @@ def test_real_training_gets_live_metrics(script, start):
                 optimizer.zero_grad()
                 time.sleep(0.005)
                 step += 1
-                if told := live.newest(step):
-                    points.append((step, told))
+                if values := live.newest(step):
+                    points.append((step, values))
             reader = live._reader.pid
         print(json.dumps([points, step, reader]))
         """

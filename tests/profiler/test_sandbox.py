@@ -141,7 +141,7 @@ NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 MEMBER = ("setpriv", "--reuid=65531", "--regid=65531", f"--groups={GROUP}")
 AS_USER = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("setpriv") or not Path("/usr/bin/python3").exists(),
-    reason="needs root, to become somebody else, and a Python that everybody may run",
+    reason="needs root, to switch to another user, and a Python that everyone may run",
 )
 
 
@@ -212,7 +212,7 @@ def test_processes_outside_are_out_of_reach(folders):
     with subprocess.Popen(["sleep", "1000"]) as outside:
         command = [sys.executable, "-c", SIGNALS, ROOT, str(outside.pid), *folders]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            said = [process.stdout.readline().split() for _ in range(4)]
+            lines = [process.stdout.readline().split() for _ in range(4)]
             process.terminate()
             assert process.wait(PATIENCE) == 7
             assert process.stdout.read() == "", "what was left running has ended and closed it"
@@ -220,10 +220,10 @@ def test_processes_outside_are_out_of_reach(folders):
         assert os.getpriority(os.PRIO_PROCESS, outside.pid) == os.getpriority(os.PRIO_PROCESS, 0)
         outside.kill()
 
-    assert said[0] == ["ProcessLookupError"] * 2
-    assert said[1][0] == "FileNotFoundError"
-    assert said[1][1] in ("OSError", "PermissionError")
-    assert said[2:] == [["True"], ["ready", "False"]]
+    assert lines[0] == ["ProcessLookupError"] * 2
+    assert lines[1][0] == "FileNotFoundError"
+    assert lines[1][1] in ("OSError", "PermissionError")
+    assert lines[2:] == [["True"], ["ready", "False"]]
 
 
 @pytest.mark.process
@@ -247,7 +247,7 @@ def run_as(who, code, project, kept, scratch, *before):
         env={"HOME": "/", "PATH": os.environ["PATH"]},
     )
     if done.returncode and subprocess.run([*who, "unshare", "--user", "--mount", "true"], check=False).returncode:
-        pytest.skip("users have no namespaces here")
+        pytest.skip("unprivileged users cannot create namespaces here")
     return done
 
 
@@ -280,7 +280,7 @@ MOUNTS = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && echo -n
 
 
 @AS_USER
-@pytest.mark.skipif(not shutil.which("unshare"), reason="mounts in a namespace of its own")
+@pytest.mark.skipif(not shutil.which("unshare"), reason="needs unshare, to mount in its own namespace")
 @pytest.mark.process
 def test_nested_mount_works_for_root_and_is_refused_by_name_for_users(folders):
     project, kept, scratch = folders

@@ -172,7 +172,7 @@ torch.manual_seed(0)
 
 class Collate:
     def __call__(self, samples): return torch.stack(samples)
-    def __getattr__(self, name): raise RuntimeError(f"{name} is nobody's business")
+    def __getattr__(self, name): raise RuntimeError(f"{name} is private")
 
 class Model(nn.Module):
     def __init__(self):
@@ -181,7 +181,7 @@ class Model(nn.Module):
         self.unused = nn.LazyLinear(2)
     def forward(self, x): return self.layer(x)
     def parameters(self, which): return self.layer.parameters()
-    def modules(self): raise RuntimeError("modules are nobody's business")
+    def modules(self): raise RuntimeError("modules are private")
 
 model = Model()
 optimizer = torch.optim.SGD(model.parameters("all"), lr=0.1)

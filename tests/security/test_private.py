@@ -201,7 +201,7 @@ def test_ring_folders_are_recognized_by_name_and_mode(tmp_path, name, mode, ours
     assert place.are_rings(rings, tmp_path) is ours
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="giving a folder away takes root")
+@pytest.mark.skipif(os.geteuid() != 0, reason="changing a folder's owner requires root")
 def test_folder_of_another_user_is_not_used(tmp_path):
     theirs = tmp_path / "profile-train-x"
     theirs.mkdir(mode=0o700)

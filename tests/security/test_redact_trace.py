@@ -147,7 +147,7 @@ def test_large_window_is_redacted_with_little_memory(tmp_path, monkeypatch):
     assert TOKEN.encode() not in path.read_bytes()
 
 
-@pytest.mark.skipif(not PATHS, reason="PROFILE_TRAIN_TRACES names no folder with traces")
+@pytest.mark.skipif(not PATHS, reason="PROFILE_TRAIN_TRACES is not a folder with traces")
 def test_real_traces_do_not_change(tmp_path):
     """Some contain an environment that their writer added, with a token: only the token is hidden."""
     for source in PATHS:

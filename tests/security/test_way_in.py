@@ -69,7 +69,7 @@ def test_files_in_the_program_folder_do_not_shadow_ours(script, run_profiled, tm
     assert (profiled.folder / "report.html").exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can switch to another user")
 def test_program_that_drops_privileges_keeps_training(script, run_both):
     """From then on it cannot read its rings' folder, and possibly not the standard library."""
     # What torch would import for the first step, from folders that no other user may read.
@@ -87,7 +87,7 @@ def test_child_process_of_another_user_runs_unchanged(script, run_both):
     """It inherits our variables, and may read neither our installation nor the rings."""
     child = "setpriv --reuid 65534 --regid 65534 --clear-groups /usr/bin/env python3 -S -c"
     if subprocess.run([*child.split(), "pass"], capture_output=True, timeout=PATIENCE, check=False).returncode:
-        pytest.skip("no Python that everybody may run")
+        pytest.skip("no Python that every user may run")
     program = f"""
         import subprocess
         code = "import os, sys; print(os.getuid(), 'sitecustomize' in sys.modules)"

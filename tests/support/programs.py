@@ -32,7 +32,7 @@ import gc, importlib, sys, types, warnings
 gc.disable()
 
 class Later(types.ModuleType):
-    # Imported at its first use, and by the first use of the compiler; older torches use some while they are imported.
+    # Imported on first use, or when the compiler is first used; older torches use some of these during their import.
     def __getattr__(self, name):
         if name.startswith("__") and name != "__path__":
             raise AttributeError(name)
@@ -55,10 +55,10 @@ for name, kind in LATER.items():
 if "numpy" not in sys.modules:
     sys.modules["numpy"] = None
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # torch misses numpy, once
+    warnings.simplefilter("ignore")  # torch warns once that numpy is missing
     import torch
     torch.tensor([0.0])
-if hasattr(torch._C, "_set_generator_metaclass"):  # no Generator can be made before it; torch._prims does it, slowly
+if hasattr(torch._C, "_set_generator_metaclass"):  # needed to create a Generator; torch._prims does it too, slowly
     try:
         from torch._custom_class_base import CustomClassBaseMeta
     except ImportError:  # before torch 2.15
@@ -104,7 +104,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
 def train(steps=12, pause=0.005):
     for step in range(steps):
-        if step == steps - 1: time.sleep(0.025)  # what was done until then is flushed
+        if step == steps - 1: time.sleep(0.025)  # earlier work is flushed
         loss = model(torch.randn(2, 4)).square().mean()
         loss.backward()
         optimizer.step()
@@ -121,7 +121,7 @@ import atexit
 @atexit.register
 def end_group():
     import torch.distributed
-    # A model holds the group, whose threads else outlive Python: torch then ends by SIGABRT now and then.
+    # The model holds the group; its threads would outlive Python, and torch then occasionally ends with SIGABRT.
     for name in ("model", "optimizer", "scheduler"):
         globals().pop(name, None)
     if torch.distributed.is_initialized():

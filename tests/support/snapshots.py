@@ -14,7 +14,9 @@ def same(name: str, text: str) -> None:
     path = FOLDER / name
     if os.environ.get("PROFILE_TRAIN_SNAPSHOTS") == "write":
         path.write_text(text, encoding="utf-8")
-    assert text.splitlines() == path.read_text(encoding="utf-8").splitlines(), "if this is meant: make snapshots"
+    assert text.splitlines() == path.read_text(encoding="utf-8").splitlines(), (
+        "if the change is intended, run `make snapshots`"
+    )
 
 
 def scenes(texts: dict[str, str]) -> str:

@@ -13,7 +13,7 @@ def real():
     def find(name: str) -> Path:
         path = Path(FOLDER) / f"{name}.json.gz"
         if not FOLDER or not path.is_file():
-            pytest.skip(f"needs {name}.json.gz in the folder that PROFILE_TRAIN_TRACES names")
+            pytest.skip(f"needs {name}.json.gz in the folder PROFILE_TRAIN_TRACES")
         return path
 
     return find

@@ -31,7 +31,7 @@ ADVICE = {
 """What an expert would advise on a trace, in order, from its kernels and gaps. The other traces show the start of a
 program, a few kernels or nothing to change."""
 
-pytestmark = pytest.mark.skipif(not PATHS, reason="PROFILE_TRAIN_TRACES names no folder with traces")
+pytestmark = pytest.mark.skipif(not PATHS, reason="PROFILE_TRAIN_TRACES is not a folder with traces")
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)

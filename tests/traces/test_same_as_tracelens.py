@@ -54,7 +54,9 @@ NORMALIZATION_BYTES = 0.03
 
 pytestmark = [
     pytest.mark.compare,
-    pytest.mark.skipif(not NAMES, reason="PROFILE_TRAIN_TRACELENS and PROFILE_TRAIN_TRACES name no tables and traces"),
+    pytest.mark.skipif(
+        not NAMES, reason="PROFILE_TRAIN_TRACELENS and PROFILE_TRAIN_TRACES are not folders with tables and traces"
+    ),
 ]
 
 

@@ -9,10 +9,12 @@ import torch
 from common import Pace, digest, say
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("--layers", type=int, nargs="*", default=[12, 40, 160], help="a pace for each: some 2, 5 and 20 ms")
-parser.add_argument("--seconds", type=float, default=2.0, help="of each pace, at the first pace's guess of a step")
-parser.add_argument("--steps", type=int, default=0, help="of each pace, in place of --seconds")
-parser.add_argument("--least", type=float, default=0.0, help="seconds of each pace, at least")
+parser.add_argument(
+    "--layers", type=int, nargs="*", default=[12, 40, 160], help="one step length each: about 2, 5, 20 ms"
+)
+parser.add_argument("--seconds", type=float, default=2.0, help="seconds per step length, with an estimated step time")
+parser.add_argument("--steps", type=int, default=0, help="steps per step length, instead of --seconds")
+parser.add_argument("--least", type=float, default=0.0, help="least seconds per step length")
 parser.add_argument("--micro", type=int, default=1)
 parser.add_argument("--large", type=int, default=64, help="width of the layers")
 parser.add_argument("--batch", type=int, default=16)

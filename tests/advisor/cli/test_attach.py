@@ -25,7 +25,7 @@ def may_trace():
     )
 
 
-attaches = pytest.mark.skipif(not may_trace(), reason="this machine lets nobody attach to a process")
+attaches = pytest.mark.skipif(not may_trace(), reason="this machine does not allow attaching to a process")
 
 
 @pytest.fixture

@@ -350,5 +350,5 @@ def test_plan_takes_goals_from_the_configuration(here, capsys):
 
     assert planned("--micro-batch", "4")["memory"]["accumulation"]["target_batch"] == 512
     assert planned("--micro-batch", "4", "--target-batch", "64")["memory"]["accumulation"]["target_batch"] == 64
-    assert planned()["checkpoint_interval"] is None, "nobody asked for it"
+    assert planned()["checkpoint_interval"] is None, "it was not requested"
     assert planned("--save-cost", "20s")["checkpoint_interval"] is not None

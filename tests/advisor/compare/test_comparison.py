@@ -182,12 +182,12 @@ ALONE, CROWDED, LEAVING = busy(4.0, 5.0), busy(4.0, 16.0), busy(4.0, 13.0)
         pytest.param(CROWDED, ALONE, 0.07, ChangeVerdict.UNCLEAR, id="the faster run was not disturbed"),
         pytest.param(CROWDED, CROWDED, 0.15, ChangeVerdict.UNCLEAR, id="slower, both disturbed"),
         pytest.param(CROWDED, CROWDED, 0.07, ChangeVerdict.UNCLEAR, id="faster, both disturbed"),
-        pytest.param(CROWDED, CROWDED, 0.1, ChangeVerdict.UNCLEAR, id="alike, both disturbed"),
-        pytest.param(CROWDED, ALONE, 0.15, ChangeVerdict.WORSE, id="slower though alone"),
-        pytest.param(ALONE, CROWDED, 0.07, ChangeVerdict.BETTER, id="faster though disturbed"),
+        pytest.param(CROWDED, CROWDED, 0.1, ChangeVerdict.UNCLEAR, id="equal, both disturbed"),
+        pytest.param(CROWDED, ALONE, 0.15, ChangeVerdict.WORSE, id="slower although undisturbed"),
+        pytest.param(ALONE, CROWDED, 0.07, ChangeVerdict.BETTER, id="faster although disturbed"),
         pytest.param(CROWDED, CROWDED, 0.5, ChangeVerdict.WORSE, id="slower than the disturbance explains"),
         pytest.param(CROWDED, CROWDED, 0.02, ChangeVerdict.BETTER, id="faster than the disturbance explains"),
-        pytest.param(ALONE, LEAVING, 0.15, ChangeVerdict.WORSE, id="others left cores"),
+        pytest.param(ALONE, LEAVING, 0.15, ChangeVerdict.WORSE, id="other programs left cores free"),
     ],
 )
 def test_busy_machine_excuses_only_time_others_could_have_taken(before, after, mean, expected):

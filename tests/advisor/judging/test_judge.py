@@ -558,7 +558,7 @@ WAITS = {"data_wait": 0.4, "h2d": 0.0, "forward": 0.2, "backward": 0.3, "optimiz
         (2, 0.5, UNTIMED, 0.0, 0.1),
         (2, 0.49, UNTIMED, 0.04, 0.0),
     ],
-    ids=["in turns", "workers set the pace", "jitter", "untimed workers set the pace", "untimed jitter"],
+    ids=["no workers", "workers set the pace", "jitter", "untimed workers set the pace", "untimed jitter"],
 )
 def test_data_wait_is_split_into_load_and_supply(workers: int, empty: float, busy: object, load: float, supply: float):
     changes = {

@@ -90,7 +90,7 @@ def test_writing():
     assert m[writes_per_step] == 2.0
 
 
-@pytest.mark.parametrize(("leading_up", "share"), [(0.6, 0.2), (1.5, 0.4)], ids=["timed", "no more than the remainder"])
+@pytest.mark.parametrize(("leading_up", "share"), [(0.6, 0.2), (1.5, 0.4)], ids=["timed", "limited to the phase other"])
 def test_time_leading_up_to_logging(leading_up, share):
     output = OutputFact(seconds=0.3, leading_up=leading_up, steps=30)
 

@@ -54,11 +54,11 @@ def test_known_training_loader_is_preferred_to_unknown():
 
 def test_counts_loaders_recreated_in_same_place():
     here, there = Place(file="train.py", line=7), Place(file="train.py", line=8)
-    anew = tuple(LoaderFact(id=n, place=here, training=True) for n in range(3))
+    recreated = tuple(LoaderFact(id=n, place=here, training=True) for n in range(3))
     validation = (LoaderFact(id=8, place=here, training=False), LoaderFact(id=9, place=there, training=True))
 
-    assert of(facts=(*anew, *validation))[loaders_made] == 3
-    assert of(facts=(TRAINING, LoaderFact(id=2, training=True)))[loaders_made] == 1, "nobody knows where"
+    assert of(facts=(*recreated, *validation))[loaders_made] == 3
+    assert of(facts=(TRAINING, LoaderFact(id=2, training=True)))[loaders_made] == 1, "its place is unknown"
 
 
 def test_without_a_loader_there_is_a_remedy():

@@ -55,7 +55,15 @@ def test_nodes_with_cores():
         {"nodes": {0: "0-7", 2: "8-15"}},
         {"devices": (), "models": (ModelFact(id=1, devices={"cpu": 1}),)},
     ],
-    ids=["no cores", "no list", "damaged", "no node", "no GPU", "its node has no cores", "on the CPU"],
+    ids=[
+        "no cores",
+        "not a list of cores",
+        "too large a core number",
+        "no node",
+        "no GPU",
+        "node without cores",
+        "on the CPU",
+    ],
 )
 def test_near_cores_is_missing_for_unknown_topology(changes):
     with pytest.raises(Missing):

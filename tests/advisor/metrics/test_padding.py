@@ -5,7 +5,7 @@ from advisor.metrics.base import Missing
 from advisor.metrics.padding import FEWEST, padding, padding_beyond_longest, padding_waste
 from profiler.schema import LoaderFact, PaddingFact
 
-TOLD = PaddingFact(id=2, told_by="batch[0]", batches=FEWEST, real=400, longest=1000, padded=1600)
+RECOGNIZED = PaddingFact(id=2, told_by="batch[0]", batches=FEWEST, real=400, longest=1000, padded=1600)
 
 
 def of(*facts):
@@ -16,9 +16,9 @@ def of(*facts):
 def test_padding_is_of_training_loader():
     validation = PaddingFact(id=1, told_by="batch[0]", batches=9, real=1, longest=1, padded=1)
 
-    m = of(validation, TOLD)
+    m = of(validation, RECOGNIZED)
 
-    assert m[padding] is TOLD
+    assert m[padding] is RECOGNIZED
     assert m[padding_waste] == 0.75
     assert m[padding_beyond_longest] == pytest.approx(0.375)
 
@@ -32,7 +32,7 @@ def test_padding_is_of_training_loader():
         (PaddingFact(id=2, told_by="batch[0]", batches=FEWEST - 1, real=1, padded=2),),
         (PaddingFact(id=2, told_by="batch[0]", batches=FEWEST),),
     ],
-    ids=["none", "another loader's", "contradicted", "too few batches", "empty"],
+    ids=["none", "of another loader", "no padding recognized", "too few batches", "no tokens"],
 )
 def test_padding_waste_is_missing_if_unknown(facts):
     with pytest.raises(Missing):

@@ -77,7 +77,11 @@ def test_compute_fraction_is_forward_backward_and_optimizer():
     assert of()[compute_fraction] == pytest.approx(0.9)
 
 
-@pytest.mark.parametrize("seconds", [{}, {2: 0.1}, {1: 0.0, 2: 0.1}], ids=["nothing", "not now's", "no time"])
+@pytest.mark.parametrize(
+    "seconds",
+    [{}, {2: 0.1}, {1: 0.0, 2: 0.1}],
+    ids=["no timings", "no timing of the current number", "a timing of zero"],
+)
 def test_thread_gain_is_missing_without_usable_probe(seconds):
     with pytest.raises(Missing):
         of(threads=ThreadsFact(seconds=seconds))[thread_gain]

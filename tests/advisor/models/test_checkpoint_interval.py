@@ -32,7 +32,7 @@ def test_young_interval_of_typical_clusters(save: float, hours: float, minutes: 
 @pytest.mark.parametrize(
     ("save", "between_failures", "restart", "interval", "inflated", "discount", "cost", "break_even"),
     [(20, 7200, 300, 523, 1.124, 0.65, 0.394, 0.11), (60, 1800, 600, 426, 1.828, 0.3, 1.28, 0.453)],
-    ids=["cheap", "dear"],
+    ids=["spot instances are cheaper", "spot instances are more expensive"],
 )
 def test_spot(save, between_failures, restart, interval, inflated, discount, cost, break_even):
     tau = daly(save, between_failures)

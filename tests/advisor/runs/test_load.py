@@ -118,7 +118,7 @@ def test_workers_and_their_batches_belong_to_their_rank(tmp_path):
 @pytest.mark.parametrize(
     "between",
     [[], [process(9, parent=10)], [process(9, parent=9)]],
-    ids=["unseen forkserver", "forkserver that imported torch", "a parent of itself"],
+    ids=["forkserver not recorded", "forkserver that imported torch", "process that is its own parent"],
 )
 def test_forkserver_workers_belong_to_ancestor_or_only_rank(tmp_path, between):
     (rank,) = load(record(tmp_path, process(10), step(10), *between, worker(11, parent=9), batch(11))).ranks
@@ -134,7 +134,7 @@ def test_orphan_workers_are_not_assigned_with_several_ranks(tmp_path):
 @pytest.mark.parametrize(
     ("place", "worked_for"),
     [({"rank": 1, "world_size": 2}, 20), ({"rank": 1}, None), ({"rank": 2, "world_size": 3}, None)],
-    ids=["by the launcher's word", "which a spawned rank does not hand on", "of another job"],
+    ids=["rank set by the launcher", "spawned rank without a world size", "rank of another job"],
 )
 def test_workers_of_unseen_forkserver_are_assigned_by_rank_number(tmp_path, place, worked_for):
     ranks = [process(pid, rank=number, world_size=2) for number, pid in enumerate((10, 20))]

@@ -147,7 +147,7 @@ def test_trace_without_step_marks_is_used_as_a_whole(tmp_path):
     assert report.traces[0].fact.steps is None
 
 
-@pytest.mark.parametrize("about", [{}, {"deviceProperties": []}], ids=["with the GPU's name", "without"])
+@pytest.mark.parametrize("about", [{}, {"deviceProperties": []}], ids=["with the GPU's name", "without the GPU's name"])
 def test_no_rule_asks_for_gpu_if_trace_has_gpu_work(tmp_path, about):
     made = loop()
     made.about.update(about)

@@ -50,7 +50,7 @@ def test_every_goal_of_the_dataclass_can_be_declared():
         ("epoch,val_acc\n1,0.5\n2, 0.625\n3,0.75\n", ":val_acc"),
         ("step,loss,val_acc\n1,9,\n2,8,0.5\n3,7,0.625\n4,6,\n5,5,0.75\n", ":val_acc"),
     ],
-    ids=["a number a line", "with a header", "a column", "a column with gaps"],
+    ids=["one number per line", "one number per line with a header", "a column", "a column with gaps"],
 )
 def test_validations_are_read_from_lines_or_a_column(tmp_path, text, column):
     path = tmp_path / "metrics.csv"

@@ -38,14 +38,14 @@ for step in range(100):
     optimizer.step()
     optimizer.zero_grad()
     if step == 20:
-        told = dict(calls)
+        in_training = dict(calls)
         calls.clear()
         other = copy.deepcopy(model)
         with torch.no_grad():
             other.head.weight.zero_()
             other.head.bias.fill_(7.0)
             result = other(torch.ones(1, 8)).item()
-        print("seen:", json.dumps([told, dict(calls), result]), flush=True)
+        print("seen:", json.dumps([in_training, dict(calls), result]), flush=True)
 """
 )
 

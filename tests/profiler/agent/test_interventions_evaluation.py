@@ -36,9 +36,9 @@ for step in range(100):
         out = result["out"][0]
         out.mul_(2)
         copy.deepcopy(model)(inputs)
-        told = [seen, type(result).__name__, out.requires_grad, result["mask"].dtype == torch.bool]
+        values = [seen, type(result).__name__, out.requires_grad, result["mask"].dtype == torch.bool]
         model.train()
-        if step == 19: print("seen:", json.dumps(told), flush=True)
+        if step == 19: print("seen:", json.dumps(values), flush=True)
 """
 )
 CHANGE = ("evaluation", {})

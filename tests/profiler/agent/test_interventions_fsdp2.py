@@ -40,8 +40,8 @@ for step in range(100):
             return getattr(tensor, "_local_tensor", tensor).numel()
         states = [held(value) for state in optimizer.state.values() for value in state.values()]
         names = sorted({type(module).__name__ for module in model.modules()})
-        told = json.dumps([sum(map(held, model.parameters())), sum(states), names])
-        print(f"seen: {told}\\n", end="", flush=True)  # in one piece: the other rank writes too
+        line = json.dumps([sum(map(held, model.parameters())), sum(states), names])
+        print(f"seen: {line}\\n", end="", flush=True)  # in one piece: the other rank writes too
 """
 )
 OPTIMIZER = """

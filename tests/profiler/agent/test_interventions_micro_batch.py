@@ -29,7 +29,7 @@ data = TensorDataset(torch.randn(50, 8), torch.randn(50, 1))
 loader = DataLoader(data, batch_size=12)
 other = DataLoader(data, batch_size=12)
 
-def told():
+def report():
     print("seen:", json.dumps([sizes[:9], model.layers[0].weight.tolist(), scheduler.get_last_lr()[0]]), flush=True)
 
 next(iter(loader))
@@ -38,7 +38,7 @@ while True:
         loss = torch.nn.functional.mse_loss(model(features), targets)
         UPDATE
         if len(updates) == 20:
-            told()
+            report()
 """
 )
 LINE = LOOP.splitlines().index("loader = DataLoader(data, batch_size=12)") + 1

@@ -37,8 +37,8 @@ for step in range(100):
     optimizer.step()
     optimizer.zero_grad()
     if step == 20:
-        told = json.dumps([reduced - before, net[0].weight.sum().item()])
-        print(f"seen: {told}\\n", end="", flush=True)  # in one piece: the other rank writes too
+        line = json.dumps([reduced - before, net[0].weight.sum().item()])
+        print(f"seen: {line}\\n", end="", flush=True)  # in one piece: the other rank writes too
 """
 )
 ALONE = "import os\nos.environ.update(RANK='0', WORLD_SIZE='1', MASTER_ADDR='127.0.0.1', MASTER_PORT='0')\n"

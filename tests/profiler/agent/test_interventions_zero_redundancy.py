@@ -29,8 +29,8 @@ for step in range(100):
     if step == 20:
         kept = getattr(optimizer, "optim", optimizer).state.values()
         held = sum(value.numel() for state in kept for value in state.values())
-        told = json.dumps([held, net[2].weight.sum().item()])
-        print(f"seen: {told}\\n", end="", flush=True)  # in one piece: the other rank writes too
+        line = json.dumps([held, net[2].weight.sum().item()])
+        print(f"seen: {line}\\n", end="", flush=True)  # in one piece: the other rank writes too
 """
 )
 ALONE = "import os\nos.environ.update(RANK='0', WORLD_SIZE='1', MASTER_ADDR='127.0.0.1', MASTER_PORT='0')\n"

@@ -35,8 +35,8 @@ class Watched:
         """Return the fact of a loader with these batches, all of which are inspected."""
         for batch in batches:
             self.paddings.look(1, batch, rows, 0)
-        for tell in self.agent.on_tick:
-            tell()
+        for callback in self.agent.on_tick:
+            callback()
         assert not self.problems
         return self.facts.get(1)
 
@@ -76,14 +76,14 @@ TELLS = {
     "a mask whose ones are real tokens": ({"x": tokens(), "mask": mask()}, "['mask']"),
     "a mask whose ones are padding": ({"x": tokens(), "mask": mask() == 0}, "['mask']"),
     "a padding mask alone": ({"key_padding_mask": mask() == 0}, "['key_padding_mask']"),
-    "a padding mask the other way round": ({"x": tokens(), "pad_mask": mask() == 1}, "['pad_mask']"),
+    "an inverted padding mask": ({"x": tokens(), "pad_mask": mask() == 1}, "['pad_mask']"),
     "tokens": ({"input_ids": tokens()}, "['input_ids']"),
     "tokens in a tuple": ((tokens(), torch.zeros(4)), "[0]"),
-    "tokens of another padding": ((tokens(pad=50256), torch.zeros(4)), "[0]"),
+    "tokens with another padding value": ((tokens(pad=50256), torch.zeros(4)), "[0]"),
     "tokens padded on the left": ((tokens(left=True), torch.zeros(4)), "[0]"),
     "tokens of 32 bits, from numpy": ([tokens().int().numpy()], "[0]"),
     "tokens in a named tuple": (Batch(tokens(), torch.zeros(4)), ".tokens"),
-    "what transformers make": (UserDict(input_ids=tokens(), labels=tokens(pad=-100)), "['input_ids']"),
+    "a batch of transformers": (UserDict(input_ids=tokens(), labels=tokens(pad=-100)), "['input_ids']"),
     "something nested": ([{"text": (tokens(),)}], "[0]['text'][0]"),
     "frames of zeros": ((FRAMES * mask()[:, :, None], torch.zeros(4)), "[0]"),
 }
@@ -98,8 +98,8 @@ SQUARE = tokens([*range(1, 21)], 20)
 NOTHING = {
     "features": torch.randn(4, ROOM),
     "random integers": torch.randint(0, 1000, (4, ROOM), generator=torch.Generator().manual_seed(0)),
-    "black pixels at the ends of rows, and elsewhere": torch.tensor([[3, 0, 9, 0, 7, 6, 5, 4, 8, 0, 0]] * 4),
-    "levels that are reached": mask(),
+    "black pixels at the end of rows and elsewhere": torch.tensor([[3, 0, 9, 0, 7, 6, 5, 4, 8, 0, 0]] * 4),
+    "ones, then zeros": mask(),
     "flags": {"flags": mask()},
     "a causal mask": {"mask": torch.ones(20, 20).tril()},
     "a causal mask beside tokens": {"x": SQUARE, "src_mask": torch.ones(20, 20).tril()},
@@ -107,18 +107,18 @@ NOTHING = {
     "images cut off at the same line": torch.nn.functional.pad(torch.rand(4, 12, 12), (0, 0, 0, 8)),
     "a mask of some tokens": {"mask": torch.tensor([[0, 1, 0, 0, 1, 0, 1, 1, 0, 1]] * 4)},
     "a mask that could be either": {"mask": mask()},
-    "a padding mask alone, the other way round": {"pad_mask": mask([10, 16, 12, 15])},
-    "what the loss leaves out": {"loss_mask": mask(), "labels": tokens(pad=-100)},
+    "an inverted padding mask alone": {"pad_mask": mask([10, 16, 12, 15])},
+    "a mask of the loss": {"loss_mask": mask(), "labels": tokens(pad=-100)},
     "two values at the ends": torch.cat([tokens(pad=1), tokens(pad=2)]),
     "packed sequences": torch.cat([tokens(room=17), tokens()], 1),
     "rows of seven": tokens([3, 4, 5, 6], 7),
     "time first": tokens(room=ROOM).T.contiguous(),
-    "a row of nothing but padding": tokens([0, 3, 4, 12]),
-    "more than is read in a moment": torch.zeros(2, MOST_ELEMENTS, dtype=torch.long),
-    "16-bit floats numpy does not know": torch.randn(4, ROOM, 3, dtype=torch.bfloat16),
+    "a row of only padding": tokens([0, 3, 4, 12]),
+    "more elements than are read": torch.zeros(2, MOST_ELEMENTS, dtype=torch.long),
+    "16-bit floats that numpy does not support": torch.randn(4, ROOM, 3, dtype=torch.bfloat16),
     "another device": torch.empty(4, ROOM, device="meta"),
     "sparse": torch.eye(16).to_sparse(),
-    "of a graph": torch.randn(4, ROOM, 3, requires_grad=True),
+    "a tensor with gradients": torch.randn(4, ROOM, 3, requires_grad=True),
     "nested": torch.nested.nested_tensor([torch.ones(9), torch.ones(12)], layout=torch.jagged),
     "words": [["a"] * 9] * 4,
     "nothing": None,
@@ -189,8 +189,8 @@ def test_padding_checks_take_one_500th_of_the_time(monkeypatch):
         now = begin + 10**6
         if begin >= watched.paddings.due:
             watched.paddings.look(1, tokens(), 4, begin)
-        for tell in watched.agent.on_tick:
-            tell()
+        for callback in watched.agent.on_tick:
+            callback()
         return watched.facts[1]["batches"]
 
     assert [batches_after(ms) for ms in (0, 1, 2, 499, 502, 999, 1000)] == [1, 2, 2, 2, 3, 3, 4]

@@ -152,7 +152,7 @@ def started(tmp_path):
 def asked(request):
     """Skip unless slow tests were requested: these take minutes on a busy machine."""
     if "slow" not in request.config.option.markexpr:
-        pytest.skip("it takes long: pytest -m slow")
+        pytest.skip("slow test: run pytest -m slow")
 
 
 @pytest.fixture
@@ -160,4 +160,4 @@ def may_trace():
     """Skip where the machine does not allow attaching to a process."""
     scope = Path("/proc/sys/kernel/yama/ptrace_scope")
     if os.uname().machine != "x86_64" or (scope.exists() and scope.read_text().strip() not in "01"):
-        pytest.skip("this machine lets nobody attach to a process")
+        pytest.skip("this machine does not allow attaching to a process")

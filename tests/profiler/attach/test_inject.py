@@ -192,9 +192,9 @@ def test_timeout_in_native_code_leaves_nothing_behind():
         injector.ask(END, 0.2)
     injector.close()
 
-    said, _ = program.communicate()
+    output, _ = program.communicate()
     assert program.returncode == 0
-    assert b"profile_train" not in said
+    assert b"profile_train" not in output
 
 
 @pytest.mark.process
@@ -211,8 +211,8 @@ def test_remote_call_that_never_returns_is_aborted(monkeypatch):
     with pytest.raises(TimeoutError), ptrace.Thread(program.pid) as thread:
         thread.call(found["mmap"] + offset)
 
-    said, _ = program.communicate()
-    assert (program.returncode, said.strip()) == (0, b"done")
+    output, _ = program.communicate()
+    assert (program.returncode, output.strip()) == (0, b"done")
 
 
 @pytest.mark.slow

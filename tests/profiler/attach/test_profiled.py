@@ -42,7 +42,7 @@ with profile(activities=[ProfilerActivity.CPU], with_stack=True) as trace:
     step()
     open(os.path.join(folder, "profiles"), "w").close()
     until("asked")
-    # What memory has become free is taken: names that lay in it would read as these.
+    # Fill the freed memory: names that were stored there would read as these.
     taken = [chr(0x100 + size % 50) * size for size in range(1, 200) for _ in range(200)]
     taken += [("<wrong %d>" % number).ljust(size) for size in range(8, 120) for number in range(100)]
 trace.export_chrome_trace(os.path.join(folder, "trace.json"))

@@ -137,7 +137,7 @@ def test_only_one_holder_has_the_lock_at_a_time(tmp_path):
     (tmp_path / ".reporting").mkdir()
     os.utime(tmp_path / ".reporting", (0, 0))
     with place.turn(tmp_path, "reporting", patience=0.0) as ours:
-        assert ours, "whoever left it is long gone"
+        assert ours, "the process that left it ended long ago"
 
 
 HOLDS = """

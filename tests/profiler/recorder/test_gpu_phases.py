@@ -238,8 +238,8 @@ def test_gpu_with_a_gap_in_its_marks_is_not_used(times):
 
 
 def test_step_can_end_at_a_boundary_set_by_the_program(times):
-    said = [*marks(0), a_mark(0.0095, ring.MARK_STEP, 3_000_000)]
-    (step,) = times.join([a_step(0)], said, final=True)
+    reached = [*marks(0), a_mark(0.0095, ring.MARK_STEP, 3_000_000)]
+    (step,) = times.join([a_step(0)], reached, final=True)
     assert step.duration == pytest.approx(0.050)
 
 

@@ -185,11 +185,11 @@ def test_ranks_are_sampled_in_turn_with_the_first_every_other_time(tmp_path, mon
 
 def test_missing_py_spy_is_reported_once(tmp_path, monkeypatch):
     monkeypatch.setattr(sampler, "executable", lambda: None)
-    said = []
-    taken = StackSampler(tmp_path, lambda: 0.0, lambda source, message: said.append((source, message)))
+    problems = []
+    taken = StackSampler(tmp_path, lambda: 0.0, lambda source, message: problems.append((source, message)))
     for _ in range(3):
         taken.poll([os.getpid()], lambda pid: [])
-    assert [source for source, _ in said] == ["stacks"]
+    assert [source for source, _ in problems] == ["stacks"]
 
 
 @pytest.mark.parametrize(("scope", "calls"), [("1\n", 1), ("0\n", 0), ("2\n", 0), (None, 0)])
@@ -266,6 +266,6 @@ def test_no_sampler_outlives_a_killed_recorder(script, start_profiled):
 
 
 def test_py_spy_failure_reason_is_its_error_line_not_backtrace():
-    said = "Error: No python processes found\nStack backtrace:\n   0: <E as anyhow::StdError>::ext_context\n"
+    output = "Error: No python processes found\nStack backtrace:\n   0: <E as anyhow::StdError>::ext_context\n"
 
-    assert "No python processes found" in sampler._reason(said)
+    assert "No python processes found" in sampler._reason(output)
