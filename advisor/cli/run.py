@@ -70,7 +70,9 @@ def run(
     if words[0].startswith("-") and not words[0].startswith("-m"):
         import difflib
 
-        near = difflib.get_close_matches(words[0], _own_options())
+        if words[0] in (ours := _own_options()):
+            raise click.UsageError(f"Give options such as {words[0]} before `--`, and the program after it.")
+        near = difflib.get_close_matches(words[0], ours)
         raise click.NoSuchOption(words[0], possibilities=near, ctx=click.get_current_context())
     if verify and no_report:
         raise click.UsageError("--verify tries the advice of the report: remove --no-report.")

@@ -83,7 +83,7 @@ def _conclude(report: Report) -> Conclusion:
 
 
 def _computes(report: Report) -> bool:
-    """Return whether a trace mostly computes and no phase shows it, as without a backward pass."""
+    """Return whether a trace mostly computes although it has no forward phase, such as inference."""
     seen = any(phase.name == "forward" and phase.share is not None for phase in report.phases)
     computing = [part.share for one in report.traces for part in one.parts if part.name == "compute"]
     return report.imported and not seen and bool(computing) and min(computing) >= MOST

@@ -58,7 +58,7 @@ class OneStep:
 
 
 def one_step(profile: Profile) -> OneStep | None:
-    """Return the steps of the first rank: those of its longest window, else the recorded ones; None without any."""
+    """Return the steps of the first rank: those in a trace or window, else the recorded ones; None without any."""
     if not profile.ranks:
         return None
     rank = profile.ranks[0]

@@ -16,7 +16,7 @@ from advisor.models.state import Effect
 from advisor.rules._phases import remove_exposed
 from advisor.rules._spelling import spelling
 from advisor.rules.base import Advice, Area, Confidence, Evidence, Intervention, Rule, Safety, evidence, measure
-from advisor.units import seconds
+from advisor.units import seconds, share
 
 RULE = Rule("Reduce gradients once for each update", Area.DISTRIBUTED, Confidence.PHASE_REMOVAL)
 
@@ -72,16 +72,16 @@ def _gain(m: Metrics) -> tuple[str, Effect | None]:
     if exposed is None:
         return "The cost of reducing gradients was not measured: no gain is predicted.", None
     needless, shares = 1 - 1 / m[communication.reductions_per_step], PARTLY
-    basis = f"Of {seconds(exposed)} per step in exposed reductions, {needless:.3g} are not needed: "
+    basis = f"{share(needless)} of the {seconds(exposed)} per step in exposed reductions is not needed: "
     if m.get(gpu.device) is None and total is not None and 0 < exposed < total:
         shares = (PARTLY[0], 1.0, total / exposed)
         basis += (
-            f"50 or 100 % of these are saved. In the best case the same fraction of all {seconds(total)} is saved, "
+            f"50 or 100 % of this is saved. In the best case the same fraction of all {seconds(total)} is saved, "
             "because hidden reductions use cores that the backward pass needs."
         )
     else:
         basis += (
-            "50, 80 or 100 % of these are saved. It may be less than all because ranks still wait for the slowest one "
+            "50, 80 or 100 % of this is saved. It may be less than all because ranks still wait for the slowest one "
             "once per update."
         )
     return basis, remove_exposed("communication", exposed * needless, shares, within=("backward",))

@@ -61,7 +61,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then compute head and loss together, one chunk of tokens at a time."""
     return Advice(
         then=f"Compute head and loss together: the logits of {m[matmul.logits].rows} tokens over "
-        f"{m[matmul.vocabulary]} words take {size(m[matmul.logits_bytes])}, and the loss takes "
+        f"a vocabulary of {m[matmul.vocabulary]} take {size(m[matmul.logits_bytes])}, and the loss takes "
         f"{share(m[gpu.cross_entropy_share])} of the GPU's time.",
         changes=(python(CODE),),
         basis="Saves 10, 20 or 40 % of the time of the loss and the preceding matmul, and 80 % of the logits' memory.",

@@ -24,7 +24,7 @@ CASES = [
         "the loss over a vocabulary of 128256 takes 10 % of the step",
         gpu_metrics(LLAMA, phases={"forward": 0.3, "backward": 0.5}),
         code="LigerFusedLinearCrossEntropyLoss",
-        then="8192 tokens over 128256 words take 5.87 GiB",
+        then="8192 tokens over a vocabulary of 128256 take 5.87 GiB",
         state=State(phases={"forward": 0.03, "backward": 0.05, "other": 0.02}),
         removed=(0.03, 0.06, 0.12),
         memory=-round(0.8 * 6.304e9),

@@ -19,6 +19,7 @@ MISTAKES = (
     "gone",
     "-m",
     "run",
+    "run -- --out train.py",
     "--goal speed train.py",
     "--config bad.toml train.py",
     "--config misspelled.toml train.py",
