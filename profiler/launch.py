@@ -26,7 +26,7 @@ from typing import NoReturn
 from profiler.errors import ProfilerError
 from profiler.options import DEFAULTS, RecordingOptions
 from profiler.printable import say
-from profiler.recorder import folder as place
+from profiler.recorder import folder as run_folder
 from profiler.recorder.job import Job
 from profiler.recorder.job import job as the_job
 from profiler.signals import AWAITED, PASSED_ON, Signals, exit_code
@@ -130,7 +130,7 @@ def python() -> str:
 
 def begin(
     out: Path | None, name: str, job: Job | None, options: RecordingOptions, **more: object
-) -> tuple[place.Seat, Path, dict[str, object]]:
+) -> tuple[run_folder.Seat, Path, dict[str, object]]:
     """Return the place of a recording, the folder of its rings, and the agent's settings.
 
     `more` may hold `trial`, the changes and the number of steps (agent/trial.py); `tracer`, the process that samples
@@ -139,14 +139,14 @@ def begin(
     Raises:
         ProfilerError: there is no place for it; nothing is left behind.
     """
-    seat = place.join(out, name, job)
+    seat = run_folder.join(out, name, job)
     folder = seat.folder.absolute()  # the program may change its working directory
     rings = None
     try:
-        rings = place.make_rings(folder, seat.part)
-        windows = str(place.make_windows(folder, seat.part)) if options.windows else None
+        rings = run_folder.make_rings(folder, seat.part)
+        windows = str(run_folder.make_windows(folder, seat.part)) if options.windows else None
     except ProfilerError:
-        place.leave(seat, rings)
+        run_folder.leave(seat, rings)
         raise
     if warning := seat.warning:
         say(warning)
@@ -250,7 +250,7 @@ class Child:
             self._stopped_at = now if os.WIFSTOPPED(status) else None
             if os.WIFSTOPPED(status) and self._witness is not None and signal.SIGCONT not in signal.sigpending():
                 self._witness.stop_us()
-                if signal.sigtimedwait([signal.SIGCONT], 0) is not None and place.state(self.pid) == "T":
+                if signal.sigtimedwait([signal.SIGCONT], 0) is not None and run_folder.state(self.pid) == "T":
                     os.kill(self.pid, signal.SIGCONT)
             if os.WIFEXITED(status) or os.WIFSIGNALED(status):
                 self.status = status
@@ -342,7 +342,7 @@ class Witness:
                 info = signals.next(0.5)
                 if info is not None:
                     os.write(saying, bytes([info.si_signo]))
-                if self._following[0] and place.state(us) == "T" != place.state(program):
+                if self._following[0] and run_folder.state(us) == "T" != run_folder.state(program):
                     os.kill(us, signal.SIGCONT)
         finally:
             os._exit(0)
@@ -422,7 +422,7 @@ def record(
     try:
         child = Child(argv, {**os.environ, **variables(settings)})
     except ProfilerError as error:
-        place.leave(seat, rings)
+        run_folder.leave(seat, rings)
         if isinstance(error, NotRecorded):
             return _run_only(argv, error)
         raise
@@ -431,7 +431,7 @@ def record(
     except Exception as error:  # noqa: BLE001 - the program is running: wait for it whatever happens
         notes.append(f"The recording stopped: {error}")
     status = child.finish()
-    if notice := place.settle(seat.earlier, completed=exit_code(status) == 0):
+    if notice := run_folder.settle(seat.earlier, completed=exit_code(status) == 0):
         notes.append(notice)
     if exit_code(status) == 1 and argv[0] == python() and not _has_torch(argv[0]):
         notes.append(
@@ -486,7 +486,7 @@ def _hold_standard_streams() -> None:
 
 def _watch(
     child: Child,
-    seat: place.Seat,
+    seat: run_folder.Seat,
     rings: Path,
     words: tuple[str, ...],
     origin: int,

@@ -179,7 +179,7 @@ class Batch:
     loader: int
     start: float
     duration: float
-    """Seconds from the request to the collated batch: t_w."""
+    """Seconds from the request to the collated batch: batch_time."""
     count: int = 1
     cpu: float
     """CPU demand of the thread, in seconds. This is the time that it ran, plus, for batches of at least some
@@ -428,7 +428,7 @@ class Sketch:
 
     pid: int
     quantity: str
-    """Name of the quantity: "duration", a phase's name, or "batch" (t_w)."""
+    """Name of the quantity: "duration", a phase's name, or "batch" (batch_time)."""
     zeros: int
     bins: dict[int, int]
 

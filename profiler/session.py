@@ -20,7 +20,7 @@ from profiler.child import python, set_variables
 from profiler.errors import ProfilerError
 from profiler.options import RecordingOptions
 from profiler.printable import say
-from profiler.recorder import folder as place
+from profiler.recorder import folder as run_folder
 from profiler.recorder.job import Job
 
 _INJECTED = "_profile_train_agent.start"
@@ -156,7 +156,7 @@ class profile:
                 start_new_session=True,  # Ctrl-C ends the program; the recorder sees that and finishes
             )
         except (OSError, ProfilerError) as error:
-            place.leave(seat, rings)
+            run_folder.leave(seat, rings)
             if isinstance(error, ProfilerError):
                 raise
             raise ProfilerError(f"The recorder could not be started: {error}.", "End other processes.") from error
@@ -190,7 +190,7 @@ class profile:
         except subprocess.TimeoutExpired:
             say(f"The recording is still being written into {self.folder}.")
             return
-        if notice := place.settle(self._earlier, completed=outcome == b"completed"):
+        if notice := run_folder.settle(self._earlier, completed=outcome == b"completed"):
             say(notice)
         if self.report:
             make_report(self.folder, summary=self.summary)

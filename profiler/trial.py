@@ -27,7 +27,7 @@ from profiler.child import python, set_variables
 from profiler.errors import ProfilerError
 from profiler.launch import record
 from profiler.options import RecordingOptions
-from profiler.recorder import folder as place
+from profiler.recorder import folder as run_folder
 
 # The trackers' own switches that keep a trial's data on this machine, in the sandbox.
 _OFFLINE = {
@@ -154,8 +154,8 @@ def _remove_notes(out: Path) -> None:
 
     It was in its own namespace, so its last heartbeat would count for a minute.
     """
-    for note in place.notes(out):
-        place.remove_note(out, note.part)
+    for note in run_folder.notes(out):
+        run_folder.remove_note(out, note.part)
 
 
 @contextlib.contextmanager

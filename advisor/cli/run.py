@@ -162,18 +162,18 @@ def _in_turn(folder: Path, make_report: Callable[[], Report]) -> Report | None:
 
     The last recorder to end makes the report that includes it. Returns None if another recorder makes the report.
     """
-    from profiler.recorder import folder as place
+    from profiler.recorder import folder as run_folder
 
-    if not place.is_shared(folder):
+    if not run_folder.is_shared(folder):
         return make_report()
     while True:
-        others = place.notes(folder)
-        with place.turn(folder, "reporting", patience=0.0) as ours:
+        others = run_folder.notes(folder)
+        with run_folder.lock(folder, "reporting", patience=0.0) as ours:
             if not ours:
                 say(f"another recorder of this job makes the report of {folder}, and renews it with this recording.")
                 return None
             report = make_report()
-        if place.notes(folder) == others:
+        if run_folder.notes(folder) == others:
             return report
 
 

@@ -114,7 +114,7 @@ def untested(predicted: Triple) -> Triple:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
+class TrialResult:
     """The outcome of a rule's advice on one run."""
 
     rule: str
@@ -134,12 +134,12 @@ class Tried:
 class Calibration:
     """All trials so far, of all programs on this machine."""
 
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[TrialResult, ...] = ()
     """The last trial of each rule on each program, with the model's own prediction, before any rescaling."""
     numbers: Mapping[str, int] = field(default_factory=dict)
     """Number of all trials by rule, including repeated ones."""
 
-    def of(self, rule: str) -> list[Tried]:
+    def of(self, rule: str) -> list[TrialResult]:
         """Return the trials of a rule's advice, oldest first."""
         return [each for each in self.tried if each.rule == rule]
 

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from advisor.judging.calibration import Calibration, Tried
+from advisor.judging.calibration import Calibration, TrialResult
 from advisor.models.effects import Triple
 from profiler.errors import ProfilerError
 
@@ -86,7 +86,7 @@ def append(file: Path, entry: Mapping[str, Any]) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Line(Tried):
+class _Line(TrialResult):
     schema: Literal["profile-train/calibration@1"]
     case: str
     removed: Triple | None  # required: only an explicit null means not measured

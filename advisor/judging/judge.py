@@ -16,7 +16,7 @@ from traceback import walk_tb
 from typing import NamedTuple
 
 from advisor.judging.baseline import baseline
-from advisor.judging.calibration import Calibration, Tried
+from advisor.judging.calibration import Calibration, TrialResult
 from advisor.metrics.base import Metrics, Missing, Need, if_measured
 from advisor.metrics.gpu import device, traced_kernels
 from advisor.metrics.host import core_use
@@ -127,7 +127,7 @@ def judge(
     rules: Sequence[Rule] | None = None,
     *,
     past: Calibration | None = None,
-    tried: Mapping[str, Tried] | None = None,
+    tried: Mapping[str, TrialResult] | None = None,
 ) -> Judgment:
     """Run every rule on the metrics and plan the advice; an error in one rule does not stop the others.
 
@@ -198,7 +198,7 @@ def _sentence(rule: Rule) -> str:
     return f"{inside}." if inside != text else f"{text[:1].lower()}{text[1:]}."
 
 
-def _without_superseded(examined: list[RuleVerdict], tried: Mapping[str, Tried]) -> list[RuleVerdict]:
+def _without_superseded(examined: list[RuleVerdict], tried: Mapping[str, TrialResult]) -> list[RuleVerdict]:
     """Return the verdicts, without the findings of rules that another fired rule supersedes.
 
     A rule does not silence others if it is superseded itself, or if a trial refuted it: then only the advice that it
@@ -225,7 +225,12 @@ class _Plan:
     """The findings in order, and the state of the step as they are followed."""
 
     def __init__(
-        self, metrics: Metrics, start: State | None, fired: list[Finding], past: Calibration, tried: Mapping[str, Tried]
+        self,
+        metrics: Metrics,
+        start: State | None,
+        fired: list[Finding],
+        past: Calibration,
+        tried: Mapping[str, TrialResult],
     ) -> None:
         self.findings: list[Finding] = []
         self.verdicts: dict[str, RuleVerdict] = {}

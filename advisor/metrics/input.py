@@ -72,13 +72,13 @@ def loaders_made(m: Metrics) -> int:
 
 
 @metric("s", "time to prepare a batch")
-def t_w(m: Metrics) -> float:
+def batch_time(m: Metrics) -> float:
     """Mean seconds that one worker (or, without workers, the training process) needs to prepare a batch."""
     return _per_batch(m, "duration")
 
 
 @metric("s", "time to prepare a slow batch (99th percentile)")
-def t_w_p99(m: Metrics) -> float:
+def batch_time_p99(m: Metrics) -> float:
     """Time to prepare a batch, 99th percentile over all workers, in seconds."""
     sketches = [sketch for sketch in m[primary_rank].sketches if sketch.quantity == "batch"]
     return quantile_of_run(measured(_batches(m), "duration"), sketches, 0.99)
@@ -86,23 +86,23 @@ def t_w_p99(m: Metrics) -> float:
 
 @metric("1", "share of collation in batch preparation")
 def collate_share(m: Metrics) -> float:
-    """Share of `t_w` (the time to prepare a batch) spent on collation."""
-    return _per_batch(m, "collate") / m[t_w]
+    """Share of `batch_time` (the time to prepare a batch) spent on collation."""
+    return _per_batch(m, "collate") / m[batch_time]
 
 
 @metric("1", "CPU use during batch preparation")
-def u_w(m: Metrics) -> float:
-    """Share of `t_w` (the time to prepare a batch) in which the worker ran or waited for a core.
+def worker_cpu_share(m: Metrics) -> float:
+    """Share of `batch_time` (the time to prepare a batch) in which the worker ran or waited for a core.
 
     Near 1, a worker computes; near 0, it waits for storage or sleeps.
     """
-    return _per_batch(m, "cpu") / m[t_w]
+    return _per_batch(m, "cpu") / m[batch_time]
 
 
 @metric("count", "cores the workers could use")
 def worker_demand(m: Metrics) -> float:
     """Cores that the workers would use if all of them prepared batches at the same time."""
-    return m[loader].num_workers * m[u_w]
+    return m[loader].num_workers * m[worker_cpu_share]
 
 
 @metric("count", "cores used by the training process itself")
@@ -110,10 +110,10 @@ def compute_threads(m: Metrics) -> float:
     """Cores that the training process uses while it neither prepares nor waits for batches."""
     used = m[process_cpu] / m[local_ranks] * m[step_time_mean]
     if not m[loader].num_workers:
-        used -= m[batches_per_step] * m[t_w] * m[u_w]
-    if m[t_g] <= 0:
+        used -= m[batches_per_step] * m[batch_time] * m[worker_cpu_share]
+    if m[step_time_without_wait] <= 0:
         raise Missing("The steps only wait for data", "Let the run train on its batches.")
-    return min(max(used / m[t_g], 0.0), m[cores_per_rank])
+    return min(max(used / m[step_time_without_wait], 0.0), m[cores_per_rank])
 
 
 @metric("count", "files opened per sample")
@@ -133,7 +133,7 @@ def files_per_sample(m: Metrics) -> float:
 
 
 @metric("s", "step time without waiting for data")
-def t_g(m: Metrics) -> float:
+def step_time_without_wait(m: Metrics) -> float:
     """Seconds that the step would take if batches were always ready: step time minus data wait."""
     return m[step_time_mean] * (1.0 - m[data_wait_fraction])
 
@@ -198,7 +198,7 @@ def worker_efficiency(m: Metrics) -> float:
     """
     remedy = "Nothing to do: the training process prepares the batches itself."
     workers = known(m[loader].num_workers or None, "The loader has no workers", remedy)
-    return m[t_w] * m[batches_per_step] / (workers * m[step_time_mean])
+    return m[batch_time] * m[batches_per_step] / (workers * m[step_time_mean])
 
 
 @metric("B", "size of a batch")

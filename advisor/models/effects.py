@@ -151,7 +151,7 @@ def remove_wait(shares: Triple) -> Effect:
 
 
 def faster_batches(share: float, removed: Triple, *, reading: bool = False) -> Effect:
-    """Return the effect of a faster stage of batch preparation: t_w (1 - share x removed).
+    """Return the effect of a faster stage of batch preparation: batch_time (1 - share x removed).
 
     `share` is the stage's share of a worker's time per batch. With `reading`, the time removed is waiting for storage,
     and the CPU work per batch stays.
@@ -162,8 +162,10 @@ def faster_batches(share: float, removed: Triple, *, reading: bool = False) -> E
         left = 1 - share * gone
         workers = state.workers
         if workers is not None:
-            busy = min(1.0, workers.u_w / left if left > 0 else 1.0) if reading else workers.u_w
-            faster = replace(workers, t_w=workers.t_w * left, u_w=busy)
+            busy = (
+                min(1.0, workers.worker_cpu_share / left if left > 0 else 1.0) if reading else workers.worker_cpu_share
+            )
+            faster = replace(workers, batch_time=workers.batch_time * left, worker_cpu_share=busy)
             # With contention, W* for faster batches may be one worker too few; then the workers stay as they are.
             compute = state.compute
             workers = faster if faster.supply(compute) <= workers.supply(compute) else workers

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 # workers compute.
 CONTENTION = (1.5, 1.15, 1.0)
 
-# One batch prepared ahead hides the usual spread of t_w.
+# One batch prepared ahead hides the usual spread of batch_time.
 SPARE_WORKERS = 1
 
 # Above four workers per core, queues and processes cost more than another worker saves (assumption).
@@ -41,47 +41,51 @@ PREFETCH_LIMITS = (2, 8)
 ROUNDING = 1e-9
 
 
-def contention(workers: int, cores: float, u_w: float = 1.0) -> tuple[float, float, float]:
+def contention(workers: int, cores: float, worker_cpu_share: float = 1.0) -> tuple[float, float, float]:
     """Return kappa, the slowdown of workers that run side by side, for the low, expected and high gain.
 
     The worst value is expected once workers and training outnumber the cores. Workers that mostly sleep count by their
     CPU share. The low gain assumes contention even then, because they may share storage.
     """
     low, expected, high = CONTENTION
-    return (low, low if workers * u_w + 1 > cores else high + (expected - high) * min(1.0, u_w), high)
+    return (
+        low,
+        low if workers * worker_cpu_share + 1 > cores else high + (expected - high) * min(1.0, worker_cpu_share),
+        high,
+    )
 
 
 def supply(
-    t_w: float,
+    batch_time: float,
     workers: int,
     *,
-    t_g: float,
-    u_w: float,
+    step_time_without_wait: float,
+    worker_cpu_share: float,
     cores: float,
     threads: float = 0.0,
     contention: float = 1.0,
 ) -> float:
     """Return the seconds per batch that `workers` >= 1 can deliver.
 
-    `threads` is the number of cores the training process keeps busy during its `t_g`.
+    `threads` is the number of cores the training process keeps busy during its `step_time_without_wait`.
 
     Raises:
         ValueError: there are no workers or no cores, or a number is negative.
     """
-    if workers < 1 or cores <= 0 or min(t_w, t_g, u_w, threads) < 0:
+    if workers < 1 or cores <= 0 or min(batch_time, step_time_without_wait, worker_cpu_share, threads) < 0:
         raise ValueError(f"{workers} workers on {cores} cores deliver nothing")
-    shared = (t_w * u_w + t_g * threads) / cores
-    return max(contention * t_w / workers, shared)
+    shared = (batch_time * worker_cpu_share + step_time_without_wait * threads) / cores
+    return max(contention * batch_time / workers, shared)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workers:
     """DataLoader workers, with their number chosen to match the rest of the step."""
 
-    t_w: float
+    batch_time: float
     """Seconds that one worker takes to prepare a batch."""
-    u_w: float
-    """CPU seconds per second of `t_w`."""
+    worker_cpu_share: float
+    """CPU seconds per second of `batch_time`."""
     cores: int
     """C_avail, the cores that the workers of this rank may use."""
     host_cores: int
@@ -99,36 +103,40 @@ class Workers:
         These are enough workers to keep up, plus one spare, within the cores.
         """
         most = WORKERS_PER_CORE * self.host_cores
-        t_g = compute / self.batches
-        wanted = math.ceil(self.t_w / t_g - ROUNDING) + SPARE_WORKERS if t_g > 0 else most
-        affordable = math.floor(self.cores / max(self.u_w, LEAST_CPU_SHARE) + ROUNDING)
+        step_time_without_wait = compute / self.batches
+        wanted = (
+            math.ceil(self.batch_time / step_time_without_wait - ROUNDING) + SPARE_WORKERS
+            if step_time_without_wait > 0
+            else most
+        )
+        affordable = math.floor(self.cores / max(self.worker_cpu_share, LEAST_CPU_SHARE) + ROUNDING)
         return max(1, min(wanted, affordable, most))
 
     def supply(self, compute: float) -> float:
         """Return the seconds that W* workers take for the batches of one step."""
         return self.batches * supply(
-            self.t_w,
+            self.batch_time,
             self.number(compute),
-            t_g=compute / self.batches,
-            u_w=self.u_w,
+            step_time_without_wait=compute / self.batches,
+            worker_cpu_share=self.worker_cpu_share,
             cores=self.host_cores,
             threads=self.compute_threads,
             contention=self.contention,
         )
 
 
-def prefetch_factor(t_w_p99: float, t_g: float, workers: int) -> int:
+def prefetch_factor(batch_time_p99: float, step_time_without_wait: float, workers: int) -> int:
     """Return P*, the batches each worker prefetches so that the queue outlasts one slow batch.
 
     Raises:
-        ValueError: there are no workers, or `t_w_p99` is negative.
+        ValueError: there are no workers, or `batch_time_p99` is negative.
     """
-    if workers < 1 or t_w_p99 < 0:
-        raise ValueError(f"no queue of {workers} workers outlasts {t_w_p99} s")
+    if workers < 1 or batch_time_p99 < 0:
+        raise ValueError(f"no queue of {workers} workers outlasts {batch_time_p99} s")
     least, most = PREFETCH_LIMITS
-    if t_g <= 0:
+    if step_time_without_wait <= 0:
         return most
-    return min(most, max(least, math.ceil((t_w_p99 / t_g + 1) / workers - ROUNDING)))
+    return min(most, max(least, math.ceil((batch_time_p99 / step_time_without_wait + 1) / workers - ROUNDING)))
 
 
 def transfer_time(batch_bytes: float, tensors: int = FEW_TENSORS) -> float:

@@ -79,7 +79,7 @@ class State:
             between={name: factor * seconds for name, seconds in self.between.items()},
             load=factor * self.load,
             supply=factor * self.supply,
-            workers=replace(self.workers, t_w=factor * self.workers.t_w) if self.workers else None,
+            workers=replace(self.workers, batch_time=factor * self.workers.batch_time) if self.workers else None,
             launch=factor * self.launch,
             matmul=factor * self.matmul,
             membound=factor * self.membound,

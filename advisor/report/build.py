@@ -35,7 +35,7 @@ from advisor.report.report import (
 from advisor.report.timeline import charts
 from advisor.runs.environment import environment
 from advisor.runs.profile import Profile
-from advisor.runs.traces import Traced, traced
+from advisor.runs.traces import TraceSummary, traced
 from advisor.verify import kept
 from advisor.verify.kept import Verified
 from profiler.schema import BETWEEN, RegionFact
@@ -106,7 +106,7 @@ def build_report(
     return replace(report, next=next_step(report, profile.runs[0].started_at if profile.runs else None))
 
 
-def _run_of_traces(traces: Sequence[Traced]) -> RunInfo:
+def _run_of_traces(traces: Sequence[TraceSummary]) -> RunInfo:
     """Return the run that imported traces are a part of."""
     return RunInfo(
         command=tuple(each.fact.file for each in traces),

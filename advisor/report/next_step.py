@@ -5,7 +5,7 @@ from advisor.patches.patch import patch
 from advisor.patches.source import NoPatch
 from advisor.report.conclusion import conclude
 from advisor.report.report import NextStep, Report
-from advisor.report.wording import counsel
+from advisor.report.wording import guidance
 from advisor.rules.base import Safety
 
 RECORD_AGAIN = "Record more steps, after warm-up."
@@ -15,7 +15,7 @@ def next_step(report: Report, since: float | None) -> NextStep:
     """Return what to do; a file that has changed after `since`, a Unix time, gets no patch."""
     found = conclude(report)
     item = report.recommended(found.rule)
-    what = counsel(report) or RECORD_AGAIN
+    what = guidance(report) or RECORD_AGAIN
     if item is None:
         if found.kind == "nothing":
             return NextStep(do="stop", what=what)

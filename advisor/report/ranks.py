@@ -38,7 +38,7 @@ STOPPED = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
+class OutlierRank:
     """A rank that stands out."""
 
     rank: int
@@ -94,7 +94,7 @@ class Ranks:
     """Seconds of own work in a rank's median step: least, percentiles, most; empty if not measured."""
     typical: tuple[tuple[str, int], ...] = ()
     """The slowest, the median and the fastest rank."""
-    named: tuple[Named, ...] = ()
+    named: tuple[OutlierRank, ...] = ()
     more: int = 0
     """Number of ranks that also stand out but are not named."""
 
@@ -184,7 +184,7 @@ def _typical(work: Sequence[OwnWork]) -> tuple[tuple[str, int], ...]:
     return tuple((name, ordered[place]) for name, place in at.items()) if ordered else ()
 
 
-def _apart(work: Sequence[OwnWork]) -> Iterable[Named]:
+def _apart(work: Sequence[OwnWork]) -> Iterable[OutlierRank]:
     """Yield the ranks far from the others, the farthest first."""
     if len(work) < 2:
         return
@@ -200,10 +200,10 @@ def _apart(work: Sequence[OwnWork]) -> Iterable[Named]:
             phase = max(more, key=lambda name: sign * more[name], default="")
             where = f", mostly in {phase.replace('_', ' ')}" if phase else ""
             than = f"{share(abs(each.median / middle - 1))} {'slower' if sign > 0 else 'faster'} than the median rank"
-            yield Named(rank=each.rank, seconds=each.median, why=f"{than}{where}")
+            yield OutlierRank(rank=each.rank, seconds=each.median, why=f"{than}{where}")
 
 
-def _troubled(found: Sequence[Rank]) -> Iterable[Named]:
+def _troubled(found: Sequence[Rank]) -> Iterable[OutlierRank]:
     last = sorted(rank.steps[-1].index for rank in found if rank.steps)
     usual = last[len(last) // 2] if last else 0
     for rank in found:
@@ -215,4 +215,4 @@ def _troubled(found: Sequence[Rank]) -> Iterable[Named]:
             *([f"its last step is {index:,}"] if index is not None and index < STOPPED * usual else []),
         ]
         if troubles:
-            yield Named(rank=process.rank, seconds=None, why="; ".join(troubles))
+            yield OutlierRank(rank=process.rank, seconds=None, why="; ".join(troubles))

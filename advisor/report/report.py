@@ -18,7 +18,7 @@ from advisor.report.quantities import Quantity
 from advisor.report.ranks import Ranks
 from advisor.report.timeline import Chart
 from advisor.runs.environment import Environment
-from advisor.runs.traces import Traced
+from advisor.runs.traces import TraceSummary
 from advisor.units import seconds
 from advisor.verify.kept import Verified
 from profiler.schema import NO_DRIVER, PHASES, Outcome, RegionFact
@@ -239,7 +239,7 @@ class Report:
     """Who used the machine's cores; None if not measured, and for traces."""
     applied: tuple[Verified, ...] = ()
     """Changes that were applied in this run, in the order in which they were tried."""
-    traces: tuple[Traced, ...] = ()
+    traces: tuple[TraceSummary, ...] = ()
     """One for each rank that has any: an imported trace, or a profiler window with GPU work."""
     imported: bool = False
     """Whether the report is about traces that torch.profiler wrote without profile-train."""

@@ -159,7 +159,7 @@ def _ranks(report: Report) -> str:
     return f" on {report.run.ranks:,} ranks" if report.run.ranks > 1 else ""
 
 
-def counsel(report: Report) -> str:
+def guidance(report: Report) -> str:
     """Return what to do first, in a sentence."""
     if report.imported and report.steps and report.steps.mean is None:
         return ""
@@ -208,7 +208,7 @@ def _other(report: Report) -> str:
     return "outside the model, its loader and its optimizer" if report.loader_watched else _INSIDE_UNWATCHED
 
 
-def prospect(report: Report) -> str:
+def forecast(report: Report) -> str:
     """Return a sentence with the step time now and after the plan; empty if the plan makes nothing faster."""
     if not report.before or not report.after or report.after.expected >= report.before:
         return ""

@@ -53,15 +53,20 @@ def gain(m: Metrics, effect: Effect) -> float:
 def right_workers(m: Metrics, scenario: Scenario = Scenario.EXPECTED) -> Workers:
     """Return the model of DataLoader workers for this run, at the CPU contention of the scenario."""
     workers = Workers(
-        t_w=m[input.t_w],
-        u_w=m[input.u_w],
+        batch_time=m[input.batch_time],
+        worker_cpu_share=m[input.worker_cpu_share],
         cores=m[host.cores_available],
         host_cores=max(1, math.floor(m[host.cores_per_rank])),
         batches=m[step.batches_per_step],
         compute_threads=m[input.compute_threads],
     )
     return replace(
-        workers, contention=scenario.of(contention(workers.number(m[input.t_g]), m[host.cores_per_rank], m[input.u_w]))
+        workers,
+        contention=scenario.of(
+            contention(
+                workers.number(m[input.step_time_without_wait]), m[host.cores_per_rank], m[input.worker_cpu_share]
+            )
+        ),
     )
 
 
@@ -76,12 +81,12 @@ def hand_over(m: Metrics) -> float:
 
 def right_number(m: Metrics) -> int:
     """Return W*, the number of workers that keeps up with the step, within the available cores."""
-    return right_workers(m).number(m[input.t_g])
+    return right_workers(m).number(m[input.step_time_without_wait])
 
 
 def time_with_workers(m: Metrics, handing: float = 0.0) -> float:
     """Return the step's seconds with W* workers, if transferring batches adds `handing` seconds to it."""
-    compute = m[input.t_g] + handing + (m.get(input.wait_without_preparing) or 0.0)
+    compute = m[input.step_time_without_wait] + handing + (m.get(input.wait_without_preparing) or 0.0)
     return max(compute, right_workers(m).supply(compute))
 
 

@@ -80,8 +80,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then preprocess once and keep the result."""
     return Advice(
         then=f"Preprocess offline, or cache each sample when it is first made: "
-        f"{share(m[preprocessing.preprocess_share])} of the {seconds(m[input.t_w])} per batch is preprocessing that is "
-        "the same in every epoch.",
+        f"{share(m[preprocessing.preprocess_share])} of the {seconds(m[input.batch_time])} per batch is preprocessing "
+        "that is the same in every epoch.",
         changes=(python(CODE, m[input.loader].place),),
         basis="Caching saves 60, 90 or 100 % of the preprocessing time; the step's wait shrinks accordingly.",
         effect=faster_batches(m[preprocessing.preprocess_share], REMOVED),

@@ -66,8 +66,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
     # torch creates one tensor per list position
     pieces = "" if number is None else f", into {number} tensor{'s' if number != 1 else ''}"
     return Advice(
-        then=f"Vectorize {_name(m)}: {share(m[input.collate_share])} of the {seconds(m[input.t_w])} per batch is "
-        f"collation{pieces}. Return arrays from the data set, or the whole batch at once.",
+        then=f"Vectorize {_name(m)}: {share(m[input.collate_share])} of the {seconds(m[input.batch_time])} per batch "
+        f"is collation{pieces}. Return arrays from the data set, or the whole batch at once.",
         changes=tuple(python(code, m[input.loader].place) for code in codes),
         basis="Vectorizing saves 50, 80 or 95 % of the collation time; the step's wait shrinks accordingly.",
         effect=_effect(m),

@@ -69,7 +69,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then store the samples in shards, which are read in large pieces."""
     return Advice(
         then=f"Keep the samples in shards (WebDataset, TFRecord, Parquet, HDF5, a memory map), on a local disk if you "
-        f"can: {found.note}, and a batch takes {seconds(m[input.t_w])}.",
+        f"can: {found.note}, and a batch takes {seconds(m[input.batch_time])}.",
         changes=(python(CODE, m[input.loader].place),),
         basis="Reading becomes 1.5, 3 or 8 times as fast. Files were only counted, so reading is assumed to take 50, "
         "80 or 100 % of a batch's time.",

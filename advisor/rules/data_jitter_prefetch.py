@@ -47,9 +47,9 @@ def when(m: Metrics) -> Evidence | None:
     number = m[input.loader].num_workers
     if not number:
         return None
-    wait, mean = measure(m, step.data_wait_fraction, ">=", MIN_WAIT), m[input.t_w]
-    found = evidence(wait, measure(m, input.t_w_p99, ">", m[MIN_RATIO] * mean))
-    if not found or mean / number >= m[input.t_g] / m[step.batches_per_step]:
+    wait, mean = measure(m, step.data_wait_fraction, ">=", MIN_WAIT), m[input.batch_time]
+    found = evidence(wait, measure(m, input.batch_time_p99, ">", m[MIN_RATIO] * mean))
+    if not found or mean / number >= m[input.step_time_without_wait] / m[step.batches_per_step]:
         return None
     prefetch, _, _, hidden = _queue(m)
     sure = SURE * hidden
@@ -64,8 +64,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
     prefetch, better, lasts, hidden = _queue(m)
     changes, intervention = set_loader(m, prefetch_factor=better)
     return Advice(
-        then=f"Raise prefetch_factor from {prefetch} to {better}: a slow batch takes {seconds(m[input.t_w_p99])}, the "
-        f"mean is {seconds(m[input.t_w])}, and the queue lasts {seconds(lasts)}. Find out why single samples are slow.",
+        then=f"Raise prefetch_factor from {prefetch} to {better}: a slow batch takes "
+        f"{seconds(m[input.batch_time_p99])}, the mean is {seconds(m[input.batch_time])}, and the queue lasts "
+        f"{seconds(lasts)}. Find out why single samples are slow.",
         changes=changes,
         basis=f"The longer queue hides {share(hidden)} of the longest stalls: the waiting shrinks by half of that "
         "share (cautious), by that share (expected) or to zero (best case: all shorter stalls are hidden completely).",
@@ -81,7 +82,11 @@ def _queue(m: Metrics) -> tuple[int, int, float, float]:
     """Return prefetch_factor and a better one, the seconds that the present queue feeds the step while a batch is late,
     and the share of such a stall that the longer queue hides.
     """
-    fact, late, pace = m[input.loader], m[input.t_w_p99], m[input.t_g] / m[step.batches_per_step]
+    fact, late, pace = (
+        m[input.loader],
+        m[input.batch_time_p99],
+        m[input.step_time_without_wait] / m[step.batches_per_step],
+    )
     prefetch = fact.prefetch_factor or PREFETCH
     better = max(prefetch, prefetch_factor(late, pace, fact.num_workers))
     lasts, longer = ((fact.num_workers * number - 1) * pace for number in (prefetch, better))

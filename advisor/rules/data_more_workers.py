@@ -1,8 +1,8 @@
 """The DataLoader workers cannot keep up with the step.
 
-Together they deliver one batch every t_w / workers seconds. If that is longer than the step, every worker is busy all
-the time, and loading sets the pace of the step. Still, few fetches may find the queue empty: N equally fast workers
-deliver N batches at the same time, so only one fetch in N waits.
+Together they deliver one batch every batch_time / workers seconds. If that is longer than the step, every worker is
+busy all the time, and loading sets the pace of the step. Still, few fetches may find the queue empty: N equally fast
+workers deliver N batches at the same time, so only one fetch in N waits.
 
 Wrong when: the workers wait for storage or a server that is already at its limit. More workers then only share that
 limit; make the data smaller or move it closer. To check, compare the time per batch with one worker and with several.
@@ -51,8 +51,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
     fact, number = m[input.loader], right_number(m)
     changes, intervention = set_loader(m, num_workers=number, persistent_workers=True)
     return Advice(
-        then=f"Raise num_workers from {fact.num_workers} to {number}: one worker needs {seconds(m[input.t_w])} per "
-        f"batch and the step waits {share(m[step.data_wait_fraction])} of its time. This alone makes a step about "
+        then=f"Raise num_workers from {fact.num_workers} to {number}: one worker needs {seconds(m[input.batch_time])} "
+        f"per batch and the step waits {share(m[step.data_wait_fraction])} of its time. This alone makes a step about "
         f"{seconds(time_with_workers(m))}.",
         changes=changes,
         basis=f"The slower of two: the step without waiting, and {number} parallel workers slowed down by a factor of "

@@ -50,7 +50,7 @@ def when(m: Metrics) -> Evidence | None:
     found = evidence(
         measure(m, step.data_wait_fraction, ">=", MIN_WAIT),
         measure(m, input.worker_efficiency, ">=", MIN_EFFICIENCY),
-        measure(m, input.u_w, ">=", MIN_CPU),
+        measure(m, input.worker_cpu_share, ">=", MIN_CPU),
         note=f"{m[input.loader].dataset} is read with num_workers={m[input.loader].num_workers}: no core is left",
     )
     if not found or right_number(m) > m[input.loader].num_workers:

@@ -75,7 +75,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 def _start_up(m: Metrics) -> float:
     """Return the share (0 to 1) of an epoch's start that is not spent preparing its first batch."""
     start = m[input.epoch_start_seconds]
-    return max(0.0, 1 - m[input.t_w] / start) if start > 0 else 0.0
+    return max(0.0, 1 - m[input.batch_time] / start) if start > 0 else 0.0
 
 
 def _settling(m: Metrics) -> float:

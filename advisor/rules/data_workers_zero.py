@@ -51,7 +51,7 @@ def when(m: Metrics) -> Evidence | None:
         return None
     found = evidence(
         wait,
-        measure(m, input.t_w, ">", m[MIN_HAND_OVERS] * hand_over(m)),
+        measure(m, input.batch_time, ">", m[MIN_HAND_OVERS] * hand_over(m)),
         note=f"{fact.dataset} is read with num_workers=0",
     )
     return found if found and time_with_workers(m) <= (1 - m[MIN_GAIN]) * m[step.step_time_mean] else None
@@ -68,9 +68,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
             "the warning."
         )
     return Advice(
-        then=f"Give the DataLoader {count(number, 'worker')}: preparing a batch takes {seconds(m[input.t_w])} and the "
-        f"step waits {share(m[step.data_wait_fraction])} of its time for it. This alone makes a step about "
-        f"{seconds(time_with_workers(m, added_hand_over(m)))}.{warning}",
+        then=f"Give the DataLoader {count(number, 'worker')}: preparing a batch takes "
+        f"{seconds(m[input.batch_time])} and the step waits {share(m[step.data_wait_fraction])} of its time "
+        f"for it. This alone makes a step about {seconds(time_with_workers(m, added_hand_over(m)))}.{warning}",
         changes=changes,
         basis=f"The slower of two: the step without waiting, and {count(number, 'worker')} in parallel, slowed down by "
         f"a factor of 1, 1.15 or 1.5. Cores left for workers: {m[host.cores_available]}.",

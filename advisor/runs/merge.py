@@ -10,7 +10,7 @@ from pathlib import Path
 
 from advisor.runs.nodes import rank_numbers
 from profiler.errors import ProfilerError
-from profiler.recorder import folder as place
+from profiler.recorder import folder as run_folder
 from profiler.recorder.job import common
 from profiler.recorder.record import finish_orphan
 from profiler.store import Tables, find, read
@@ -46,7 +46,9 @@ def merge(folders: Sequence[Path], out: Path) -> list[RecorderFile]:
     try:
         for part, name in zip(parts, _names(parts), strict=True):
             _copy(part.path, temporary / name)
-        (temporary / place.JOB).write_text(next((run.job for part in parts for run in part.node.runs if run.job), ""))
+        (temporary / run_folder.JOB).write_text(
+            next((run.job for part in parts for run in part.node.runs if run.job), "")
+        )
         os.replace(temporary, out)
     except OSError as error:
         raise ProfilerError(
@@ -60,7 +62,7 @@ def merge(folders: Sequence[Path], out: Path) -> list[RecorderFile]:
 
 def _parts(folder: Path) -> list[RecorderFile]:
     paths = find(folder)
-    if place.is_running(folder):
+    if run_folder.is_running(folder):
         raise ProfilerError(f"{folder} is still being recorded.", "Wait until the recording ends, then merge it.")
     finish_orphan(folder)
     nodes = [read(path) for path in paths]

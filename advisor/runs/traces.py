@@ -71,7 +71,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traced:
+class TraceSummary:
     """What one trace shows, whether imported or our own window. Missing values are None or empty."""
 
     rank: int
@@ -189,7 +189,7 @@ def _rank(number: int, found: Analysis, files: int, known: tuple[Exchange, ...])
     )
 
 
-def traced(rank: Rank) -> Traced | None:
+def traced(rank: Rank) -> TraceSummary | None:
     """Return what the trace of a rank shows; None if it has none.
 
     If there are several windows, it is the longest, preferably one that did not record shapes.
@@ -202,7 +202,7 @@ def traced(rank: Rank) -> Traced | None:
     tensor = sum(kernel.total for kernel in kernels if kernel.tensor_cores)
     idle = sum(seconds for name, seconds in fact.parts.items() if name.startswith("idle_"))
     whole = sum(fact.parts.values())
-    return Traced(
+    return TraceSummary(
         rank=rank.process.rank,
         fact=fact,
         parts=_parts(fact.parts, whole) if whole else (),

@@ -9,7 +9,7 @@ from typing import Final, Literal
 import msgspec
 
 from advisor import atomic_write
-from advisor.judging.calibration import Tried
+from advisor.judging.calibration import TrialResult
 from profiler import ours
 from profiler.errors import ProfilerError
 
@@ -18,7 +18,7 @@ SCHEMA: Final = "profile-train/verified@1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verified(Tried):
+class Verified(TrialResult):
     """One rule's advice as predicted and as measured on a run."""
 
     seconds: tuple[float, float] | None = None
@@ -38,7 +38,7 @@ class Verified(Tried):
     """Whether the recording next to it was made with the change."""
 
     def __post_init__(self) -> None:
-        Tried.__post_init__(self)  # super() without arguments fails with slots=True
+        TrialResult.__post_init__(self)  # super() without arguments fails with slots=True
         fit = all(abs(number) < 2**63 for number in (self.steps, self.processes, self.memory or 0))  # in 64-bit columns
         if not fit or (self.seconds is not None and min(self.seconds) <= 0):
             raise ValueError(f"the trial of {self.rule!r} contains impossible values")

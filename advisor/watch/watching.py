@@ -13,7 +13,7 @@ from advisor.runs.profile import Profile
 from advisor.settings.own_rules import RuleSet
 from advisor.watch.snapshot import Advised, Snapshot, advised, newest, snapshot
 from profiler.errors import ProfilerError
-from profiler.recorder import folder as place
+from profiler.recorder import folder as run_folder
 from profiler.schema import Stack
 
 EVERY = 1.0
@@ -26,7 +26,7 @@ JUDGED_EVERY = 10.0
 """Least seconds between two judgments."""
 
 
-def latest(runs: Path = Path(place.DEFAULT)) -> Path:
+def latest(runs: Path = Path(run_folder.DEFAULT)) -> Path:
     """Return the run that was written to last, preferring those that are still running.
 
     Raises:
@@ -35,7 +35,7 @@ def latest(runs: Path = Path(place.DEFAULT)) -> Path:
     found = [folder for folder in runs.glob("*") if any(folder.glob("run-*.db"))] if runs.is_dir() else []
     if not found:
         raise ProfilerError(f"There is no run in {runs}.", "Start one, or name its folder: profile-train watch RUN")
-    return max(found, key=lambda folder: (place.is_running(folder), _written(folder)))
+    return max(found, key=lambda folder: (run_folder.is_running(folder), _written(folder)))
 
 
 def _written(folder: Path) -> float:

@@ -22,7 +22,7 @@ from typing import Any
 
 from profiler.attach import elf, gdb, ptrace
 from profiler.errors import ProfilerError
-from profiler.recorder import folder as place
+from profiler.recorder import folder as run_folder
 
 AGENT = Path(__file__).absolute().parents[1] / "agent"
 
@@ -165,7 +165,7 @@ class Injector:
         while True:
             answer = self._post(order)
             while not answer.exists():
-                if place.state(self.pid) in ("", "Z", "X"):
+                if run_folder.state(self.pid) in ("", "Z", "X"):
                     raise ProcessLookupError("it has ended")
                 pause(0.002)
             self._waiting = False

@@ -15,7 +15,7 @@ from profiler.attach.inject import LONG, PATIENCE, Injector
 from profiler.errors import ProfilerError
 from profiler.options import RecordingOptions
 from profiler.printable import say
-from profiler.recorder import folder as place
+from profiler.recorder import folder as run_folder
 from profiler.recorder.record import Recorder, new_run
 
 _END = {"act": "end"}
@@ -143,7 +143,7 @@ def record(wanted: Wanted) -> tuple[Path, tuple[str, ...]]:
             recorder = Recorder(seat.folder, rings, run, pid, wanted, origin=origin)
         except BaseException:
             _unhook(hooked)
-            place.leave(seat, rings)
+            run_folder.leave(seat, rings)
             raise
         ended = False
         try:
@@ -154,7 +154,7 @@ def record(wanted: Wanted) -> tuple[Path, tuple[str, ...]]:
         finally:
             notes += _unhook(hooked)
         recorder.finish(None if ended and not wanted.outside else "attached")
-        place.settle(seat.earlier, completed=True)
+        run_folder.settle(seat.earlier, completed=True)
     return seat.folder, tuple(notes)
 
 
@@ -186,8 +186,8 @@ def _begin(wanted: Wanted, settings: dict[str, object], hooked: list[Injector], 
 
 def _watch(recorder: Recorder, wanted: Wanted, asked: list[int]) -> bool:
     """Record until an end condition is met; return True if the program ended before."""
-    since = place.started(wanted.pid)
-    while place.is_alive(wanted.pid, since):
+    since = run_folder.started(wanted.pid)
+    while run_folder.is_alive(wanted.pid, since):
         due = recorder.poll()
         enough = wanted.steps is not None and recorder.steps >= wanted.steps
         left = float("inf") if wanted.seconds is None else wanted.seconds - recorder.now

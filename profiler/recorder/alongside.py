@@ -10,7 +10,7 @@ from pathlib import Path
 from profiler.errors import ProfilerError
 from profiler.options import RecordingOptions
 from profiler.printable import say
-from profiler.recorder import folder as place
+from profiler.recorder import folder as run_folder
 from profiler.recorder.record import Recorder, new_run
 from profiler.schema import Outcome
 
@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> None:
     folder, rings, program, origin, how, part, job, *command = arguments
     options = RecordingOptions(**json.loads(how))
     pid = int(program)
-    begun = place.started(pid)
+    begun = run_folder.started(pid)
     with contextlib.suppress(OSError):
         os.nice(5)
     try:
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> None:
                 outcome = _SAID.get(os.read(sys.stdin.fileno(), 64))
                 break
             # Workers forked by the program hold the pipe, too: it may stay open after the program has ended.
-            if not place.is_alive(pid, begun):
+            if not run_folder.is_alive(pid, begun):
                 break
         recorder.finish(outcome, 0 if outcome == "completed" else 1 if outcome == "failed" else None)
     except ProfilerError as error:

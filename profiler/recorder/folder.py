@@ -71,15 +71,15 @@ class RecordingNote:
     """The run folder's path and inode; a copy of it differs in both."""
     part: str = ""
     """Suffix of this recorder's files in a folder shared by a job; empty if it has the folder to itself."""
-    where: str | None = field(default_factory=lambda: here())
-    """The machine on which the PIDs are valid, as `here` returns it; None: this one."""
+    where: str | None = field(default_factory=lambda: machine_id())
+    """The machine on which the PIDs are valid, as `machine_id` returns it; None: this one."""
     job: str | None = None
     """The `Job.id`."""
 
     @property
     def is_elsewhere(self) -> bool:
         """Return whether the recorder is on another machine, or in another container of this one."""
-        return self.where not in (None, here())
+        return self.where not in (None, machine_id())
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def _seat(wanted: Path, job: Job | None, *, chosen: bool) -> Seat:
         if made and (job is None or not (chosen or shared)):
             return Seat(candidate)
         if made or chosen or shared:
-            with turn(candidate, "joining"):
+            with lock(candidate, "joining"):
                 seat = _seat_in(candidate, job, chosen=chosen or not _holds_run(candidate))
                 if seat is not None:
                     kept = () if made else (path.name for path in candidate.iterdir())
@@ -230,7 +230,7 @@ def _recordings(folder: Path) -> list[Path]:
 
 
 @contextlib.contextmanager
-def turn(folder: Path, name: str, patience: float = 10.0) -> Iterator[bool]:
+def lock(folder: Path, name: str, patience: float = 10.0) -> Iterator[bool]:
     """Hold a named lock in the folder, shared with processes on any machine.
 
     The holder has a lock folder there that contains its mark. It was prepared under another name and then moved, which
@@ -238,24 +238,24 @@ def turn(folder: Path, name: str, patience: float = 10.0) -> Iterator[bool]:
 
     Yields False if another process held the lock for `patience` seconds; else True, also if nothing can be written.
     """
-    lock, ready = folder / f".{name}", None
+    target, ready = folder / f".{name}", None
     try:
         ready = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=folder))
-        private.write(ready / ready.name, json.dumps([here(), os.getpid(), started(os.getpid())]))
-        ours = _took(ready, lock, patience)
+        private.write(ready / ready.name, json.dumps([machine_id(), os.getpid(), started(os.getpid())]))
+        ours = _took(ready, target, patience)
     except OSError:
         ours = True
     try:
         yield ours
     finally:
         if ready is not None:
-            for held in (lock, ready):
+            for held in (target, ready):
                 with contextlib.suppress(OSError):
                     (held / ready.name).unlink(missing_ok=True)
                     held.rmdir()
 
 
-def _took(ready: Path, lock: Path, patience: float) -> bool:
+def _took(ready: Path, target: Path, patience: float) -> bool:
     """Take the lock by moving the prepared folder; return whether that succeeded in time.
 
     Raises:
@@ -264,13 +264,13 @@ def _took(ready: Path, lock: Path, patience: float) -> bool:
     deadline = time.monotonic() + patience
     while True:
         try:
-            ready.rename(lock)
+            ready.rename(target)
             return True
         except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) and not lock.is_dir():
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) and not target.is_dir():
                 raise
         late = time.monotonic() >= deadline
-        if _vacated(lock, late=late):
+        if _vacated(target, late=late):
             continue
         if late:
             return False
@@ -303,7 +303,7 @@ def _is_left_behind(mark: Path, *, late: bool) -> bool:
     except (ValueError, RecursionError):
         holder = None
     match holder:
-        case [str(where), int(pid), float(since)] if where == here():
+        case [str(where), int(pid), float(since)] if where == machine_id():
             return not is_alive(pid, since)
     return late and _now(mark.parent.parent) - mark.stat().st_mtime > STALE
 
@@ -544,7 +544,7 @@ def remove_note(folder: Path, part: str = "") -> None:
             (folder / _note_name(part)).unlink()
 
 
-def beat(folder: Path, part: str = "") -> None:
+def heartbeat(folder: Path, part: str = "") -> None:
     """Update the heartbeat, for recorders that cannot see this machine's processes."""
     with contextlib.suppress(OSError):
         os.utime(folder / _note_name(part))
@@ -583,7 +583,7 @@ def notes(folder: Path) -> list[RecordingNote]:
     return [note for path, note in _notes(folder).items() if note and path.name == _note_name(note.part)]
 
 
-def here() -> str | None:
+def machine_id() -> str | None:
     """Return an identifier of this machine and container, by boot and PID namespace; None if unknown."""
     try:
         return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
@@ -626,7 +626,7 @@ def is_copy(folder: Path, note: RecordingNote) -> bool:
 
 
 @contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def exclusive(folder: Path) -> Iterator[None]:
     """Serialize finalization with a file lock; no-op if locking is unsupported."""
     try:
         lock = os.open(folder, os.O_RDONLY)

@@ -19,7 +19,7 @@ from profiler import __version__
 from profiler.agent.redact import known_secrets
 from profiler.errors import ProfilerError
 from profiler.options import RecordingOptions
-from profiler.recorder import folder as place
+from profiler.recorder import folder as run_folder
 from profiler.recorder.drain import Drain, EventSource
 from profiler.recorder.ending import Asked, code, sentence
 from profiler.recorder.gpu import GpuSampler
@@ -70,15 +70,15 @@ def finish_orphan(folder: Path) -> str | None:
     Returns a note for the user, or None if there was nothing to do. If the program is still training, everything is
     read but nothing is closed.
     """
-    with place.alone(folder):
-        messages = [_finish(folder, note) for note in place.notes(folder)]
+    with run_folder.exclusive(folder):
+        messages = [_finish(folder, note) for note in run_folder.notes(folder)]
     return " ".join(dict.fromkeys(each for each in messages if each)) or None
 
 
-def _finish(folder: Path, note: place.RecordingNote) -> str | None:
-    if place.is_copy(folder, note):
+def _finish(folder: Path, note: run_folder.RecordingNote) -> str | None:
+    if run_folder.is_copy(folder, note):
         return "This folder was copied during the recording: it contains only the data written until then."
-    if place.is_live(folder, note):
+    if run_folder.is_live(folder, note):
         return None
     if note.is_elsewhere:
         return (
@@ -87,7 +87,7 @@ def _finish(folder: Path, note: place.RecordingNote) -> str | None:
         )
     rings = Path(note.rings)
     stored = _stored_here(folder, note.part)
-    if stored is None or not place.are_rings(rings, folder):
+    if stored is None or not run_folder.are_rings(rings, folder):
         return None
     run = stored.runs[-1]
     try:
@@ -95,7 +95,7 @@ def _finish(folder: Path, note: place.RecordingNote) -> str | None:
         recorder = Recorder(
             folder, rings, run, note.program, options, origin=note.origin, stored=stored, part=note.part
         )
-        if place.is_alive(note.program, note.program_started):
+        if run_folder.is_alive(note.program, note.program_started):
             recorder.suspend()
             return "The recorder of this run ended early; the program is still training. This is the data up to now."
         recorder.finish(None)
@@ -106,7 +106,7 @@ def _finish(folder: Path, note: place.RecordingNote) -> str | None:
 
 def _stored_here(folder: Path, part: str) -> Tables | None:
     """Return the tables that a recorder on this machine has stored, or None."""
-    for path in [place.store_of(folder, part)] if part else find(folder):
+    for path in [run_folder.store_of(folder, part)] if part else find(folder):
         with contextlib.suppress(ProfilerError):
             node = read(path)
             if any(run.host == socket.gethostname() for run in node.runs):
@@ -159,14 +159,16 @@ class Recorder:
         self._next_look = 0.0
         self._next_commit = 0.0
         self._next_sketch = SKETCH_EVERY
-        self._next_beat = place.BEAT
+        self._next_beat = run_folder.BEAT
         self._polled: float | None = None
         self._silent = 0.0
         self._stacks = self._sampler() if options.stacks else None
         self._errors = [fact.body for fact in stored.facts if fact.kind == "error"] if stored else []
-        began = place.started(program)
-        note = place.RecordingNote(str(rings), origin, program, began, home=place.home(folder), part=part, job=run.job)
-        place.write_note(folder, note)
+        began = run_folder.started(program)
+        note = run_folder.RecordingNote(
+            str(rings), origin, program, began, home=run_folder.home(folder), part=part, job=run.job
+        )
+        run_folder.write_note(folder, note)
         self._store.commit()
 
     @property
@@ -205,8 +207,8 @@ class Recorder:
                 self._store.add(*(one.process for one in self._drain.sources.values() if one.introduced))
             self._store.commit()
         if now >= self._next_beat:
-            self._next_beat = now + place.BEAT
-            place.beat(self.folder, self._part)
+            self._next_beat = now + run_folder.BEAT
+            run_folder.heartbeat(self.folder, self._part)
         return max(0.001, self._next_sample - self.now)
 
     def _notice_silence(self, now: float) -> None:
@@ -341,12 +343,12 @@ class Recorder:
             )
         for source in self._drain.sources.values():
             source.remove()
-        place.remove_rings(self._rings)
-        place.remove_note(self.folder, self._part)
+        run_folder.remove_rings(self._rings)
+        run_folder.remove_note(self.folder, self._part)
 
     def _windows(self) -> None:
-        folder = place.windows_of(self.folder, self._part)
-        written = list(folder.glob(place.WINDOWS))
+        folder = run_folder.windows_of(self.folder, self._part)
+        written = list(folder.glob(run_folder.WINDOWS))
         if not written and not any(source.windows for source in self._drain.sources.values()):
             return
         # Imported only now: they need NumPy, which would delay the program's start.

@@ -11,7 +11,7 @@ from advisor.metrics.gpu import host_stall_fraction, is_compiled, launch_bound_i
 from advisor.metrics.step import modeled_phases, step_time_uncertainty
 from advisor.publish import report_of
 from advisor.report.conclusion import conclude
-from advisor.report.wording import counsel
+from advisor.report.wording import guidance
 from advisor.rules.base import Severity
 from advisor.runs.traces import load
 from advisor.runs.traces import load as load_traces
@@ -171,7 +171,7 @@ def test_inconsistent_steps_reduce_advice_to_suggestion(judged):
 def test_report_on_trace_without_steps_starts_with_advice(tmp_path):
     report = report_of(load_traces([unmarked().write(tmp_path / "t.json")]))
 
-    assert report.advice[0].title.lower() in counsel(report).lower()
+    assert report.advice[0].title.lower() in guidance(report).lower()
     assert (report.steps, report.before) == (None, None)
 
 
@@ -197,7 +197,7 @@ def test_trace_of_few_kernels_suggests_recording_again(tmp_path):
     report = report_of(load_traces([trace.write(tmp_path / "t.json")]))
 
     assert report.advice[0].rule == "window-too-short"
-    assert counsel(report) == report.advice[0].finding.advice.then
+    assert guidance(report) == report.advice[0].finding.advice.then
 
 
 def test_gap_over_one_millisecond_is_host_stall(tmp_path):

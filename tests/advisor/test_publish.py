@@ -12,7 +12,7 @@ import pytest
 from golden_report import golden
 
 from advisor import publish as module
-from advisor.judging.calibration import Calibration, Tried
+from advisor.judging.calibration import Calibration, TrialResult
 from advisor.judging.verdict import Verdict
 from advisor.metrics.base import Goals
 from advisor.publish import publish
@@ -113,7 +113,9 @@ def test_trial_result_is_shown_with_its_advice(folder):
 
 
 def test_track_record_of_rule_is_shown_with_its_advice(folder):
-    tried = Tried(rule="goal-undefined", verdict=Verdict.PARTIAL, predicted=(0.1, 0.2, 0.3), removed=(0.01, 0.04, 0.07))
+    tried = TrialResult(
+        rule="goal-undefined", verdict=Verdict.PARTIAL, predicted=(0.1, 0.2, 0.3), removed=(0.01, 0.04, 0.07)
+    )
     publish(folder, past=Calibration((tried,)))
 
     result = json.loads((folder / "result.json").read_text())

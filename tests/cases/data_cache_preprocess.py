@@ -1,7 +1,7 @@
 from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.base import Missing
-from advisor.metrics.input import loader, t_w, workers_are_behind
+from advisor.metrics.input import batch_time, loader, workers_are_behind
 from advisor.metrics.preprocessing import epochs_begun, preprocess_share
 from advisor.metrics.step import data_wait_fraction
 from advisor.models.state import State
@@ -14,7 +14,7 @@ def decodes(wait=0.5, stage=0.8, epochs=3, behind=False):
     return given(
         {
             loader: LoaderFact(id=1, num_workers=2, dataset="Images", place=Place(file="train.py", line=9)),
-            t_w: 0.04,
+            batch_time: 0.04,
             data_wait_fraction: wait,
             preprocess_share: stage,
             epochs_begun: epochs,

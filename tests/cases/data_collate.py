@@ -2,9 +2,9 @@ from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.input import (
     batch_tensors,
+    batch_time,
     collate_share,
     loader,
-    t_w,
     wait_without_preparing,
     workers_are_behind,
 )
@@ -14,7 +14,7 @@ from profiler.schema import LoaderFact, Place
 
 LISTS = {
     loader: LoaderFact(id=1, num_workers=1, dataset="Rows", collate="collate", place=Place(file="train.py", line=9)),
-    t_w: 0.02,
+    batch_time: 0.02,
     collate_share: 0.8,
     data_wait_fraction: 0.6,
 }

@@ -1,7 +1,15 @@
 from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.host import cores_available, cores_per_rank
-from advisor.metrics.input import compute_threads, files_per_sample, loader, t_g, t_w, u_w, workers_are_behind
+from advisor.metrics.input import (
+    batch_time,
+    compute_threads,
+    files_per_sample,
+    loader,
+    step_time_without_wait,
+    worker_cpu_share,
+    workers_are_behind,
+)
 from advisor.metrics.step import batches_per_step, data_wait_fraction
 from advisor.models.state import State
 from profiler.schema import LoaderFact, Place
@@ -9,9 +17,9 @@ from profiler.schema import LoaderFact, Place
 SMALL_FILES = {
     loader: LoaderFact(id=1, num_workers=1, dataset="Pieces", place=Place(file="train.py", line=9)),
     files_per_sample: 64.0,
-    t_w: 0.036,
-    u_w: 0.95,
-    t_g: 0.005,
+    batch_time: 0.036,
+    worker_cpu_share: 0.95,
+    step_time_without_wait: 0.005,
     data_wait_fraction: 0.8,
     batches_per_step: 1.0,
     compute_threads: 1.0,
@@ -49,6 +57,6 @@ CASES = [
     DoesNotFire("there are cores for more workers", given({**SMALL_FILES, cores_available: 7, cores_per_rank: 8.0})),
     DoesNotFire("no workers", given({**SMALL_FILES, loader: LoaderFact(id=1)})),
     NotMeasured("file opens were not counted", without(files_per_sample)),
-    NotMeasured("batch preparation was not timed", without(t_w)),
+    NotMeasured("batch preparation was not timed", without(batch_time)),
     NotMeasured("data wait was not measured", without(data_wait_fraction)),
 ]

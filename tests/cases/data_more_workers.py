@@ -3,12 +3,12 @@ from harness import DoesNotFire, Fires, NotMeasured, given
 from advisor.metrics.host import cores_available, cores_per_rank
 from advisor.metrics.input import (
     batch_bytes,
+    batch_time,
     compute_threads,
     loader,
     queue_empty_fraction,
-    t_g,
-    t_w,
-    u_w,
+    step_time_without_wait,
+    worker_cpu_share,
     worker_efficiency,
 )
 from advisor.metrics.step import batches_per_step, data_wait_fraction, step_time_mean
@@ -18,9 +18,9 @@ from profiler.schema import LoaderFact, Place
 
 STARVED = {
     loader: LoaderFact(id=1, num_workers=1, batch_size=16, prefetch_factor=2, place=Place(file="train.py", line=31)),
-    t_w: 0.2,
-    u_w: 1.0,
-    t_g: 0.05,
+    batch_time: 0.2,
+    worker_cpu_share: 1.0,
+    step_time_without_wait: 0.05,
     batch_bytes: 1_000_000,
     compute_threads: 1.0,
     batches_per_step: 1.0,
@@ -48,7 +48,16 @@ CASES = [
     ),
     Fires(
         "a sleeping loader on two cores",
-        given({**STARVED, t_w: 0.087, t_g: 0.018, u_w: 0.05, cores_available: 1, cores_per_rank: 2.0}),
+        given(
+            {
+                **STARVED,
+                batch_time: 0.087,
+                step_time_without_wait: 0.018,
+                worker_cpu_share: 0.05,
+                cores_available: 1,
+                cores_per_rank: 2.0,
+            }
+        ),
         code="num_workers=6,",
     ),
     DoesNotFire("the workers already use all cores", given({**STARVED, cores_available: 1, cores_per_rank: 2.0})),
@@ -59,9 +68,9 @@ CASES = [
             {
                 **STARVED,
                 loader: LoaderFact(id=1, num_workers=4, batch_size=4),
-                t_w: 0.1,
-                u_w: 0.02,
-                t_g: 0.0103,
+                batch_time: 0.1,
+                worker_cpu_share: 0.02,
+                step_time_without_wait: 0.0103,
                 data_wait_fraction: 0.59,
                 step_time_mean: 0.025,
                 queue_empty_fraction: 0.25,
@@ -76,8 +85,10 @@ CASES = [
     DoesNotFire("enough workers", given({**STARVED, loader: LoaderFact(id=1, num_workers=5)})),
     DoesNotFire(
         "all cores compute: another worker would only take time from them",
-        given({**STARVED, t_w: 0.1, t_g: 0.1, step_time_mean: 0.105, compute_threads: 8.0}),
+        given({**STARVED, batch_time: 0.1, step_time_without_wait: 0.1, step_time_mean: 0.105, compute_threads: 8.0}),
     ),
     DoesNotFire("no workers: data-workers-zero applies", given({loader: LoaderFact(id=1)})),
-    NotMeasured("batch preparation was not timed", given({key: v for key, v in STARVED.items() if key is not t_w})),
+    NotMeasured(
+        "batch preparation was not timed", given({key: v for key, v in STARVED.items() if key is not batch_time})
+    ),
 ]

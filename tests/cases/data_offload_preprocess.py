@@ -2,7 +2,14 @@ from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.gpu import Device, device, gpu_busy_fraction
 from advisor.metrics.host import cores_available, cores_per_rank
-from advisor.metrics.input import compute_threads, loader, t_g, t_w, u_w, worker_efficiency
+from advisor.metrics.input import (
+    batch_time,
+    compute_threads,
+    loader,
+    step_time_without_wait,
+    worker_cpu_share,
+    worker_efficiency,
+)
 from advisor.metrics.step import batches_per_step, data_wait_fraction
 from advisor.models.state import State
 from profiler.schema import LoaderFact
@@ -12,9 +19,9 @@ NO_CORE_LEFT = {
     gpu_busy_fraction: 0.4,
     loader: LoaderFact(id=1, num_workers=7, dataset="Images"),
     worker_efficiency: 1.0,
-    t_w: 1.0,
-    u_w: 0.95,
-    t_g: 0.05,
+    batch_time: 1.0,
+    worker_cpu_share: 0.95,
+    step_time_without_wait: 0.05,
     data_wait_fraction: 0.5,
     batches_per_step: 1.0,
     compute_threads: 1.0,
@@ -50,10 +57,12 @@ CASES = [
         "worker efficiency just below the limit: the workers are idle at times",
         given({**NO_CORE_LEFT, worker_efficiency: 0.79}),
     ),
-    Fires("the workers' CPU share is high enough", given({**NO_CORE_LEFT, u_w: 0.88})),
-    DoesNotFire("the workers' CPU share is just too low: they wait for storage", given({**NO_CORE_LEFT, u_w: 0.79})),
+    Fires("the workers' CPU share is high enough", given({**NO_CORE_LEFT, worker_cpu_share: 0.88})),
+    DoesNotFire(
+        "the workers' CPU share is just too low: they wait for storage", given({**NO_CORE_LEFT, worker_cpu_share: 0.79})
+    ),
     DoesNotFire("there are cores for more workers", given({**NO_CORE_LEFT, cores_available: 15, cores_per_rank: 16.0})),
     NotMeasured("no GPU", without(device)),
     NotMeasured("worker efficiency is unknown", without(worker_efficiency)),
-    NotMeasured("the workers' CPU share was not measured", without(u_w)),
+    NotMeasured("the workers' CPU share was not measured", without(worker_cpu_share)),
 ]

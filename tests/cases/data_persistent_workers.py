@@ -1,7 +1,7 @@
 from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.between import epoch_gap_share, epoch_settling_share
-from advisor.metrics.input import epoch_restart_share, epoch_start_seconds, loader, loaders_made, t_w
+from advisor.metrics.input import batch_time, epoch_restart_share, epoch_start_seconds, loader, loaders_made
 from advisor.models.state import State
 from advisor.rules.base import Intervention, Safety
 from profiler.schema import LoaderFact, Place
@@ -10,7 +10,7 @@ RESTARTED = {
     loader: LoaderFact(id=1, num_workers=2, place=Place(file="train.py", line=31)),
     epoch_restart_share: 0.4,
     epoch_start_seconds: 0.125,
-    t_w: 0.025,
+    batch_time: 0.025,
 }
 SPAWNED = {**RESTARTED, loader: LoaderFact(id=1, num_workers=2, context="spawn")}
 
@@ -50,10 +50,10 @@ CASES = [
     ),
     Fires("just above 3 %, excluding the first batch", given({**RESTARTED, epoch_restart_share: 0.0376})),
     DoesNotFire("just below 3 %, excluding the first batch", given({**RESTARTED, epoch_restart_share: 0.0374})),
-    DoesNotFire("the epoch start is almost only the first batch", given({**RESTARTED, t_w: 0.124})),
+    DoesNotFire("the epoch start is almost only the first batch", given({**RESTARTED, batch_time: 0.124})),
     DoesNotFire(
         "workers are persistent already", given({loader: LoaderFact(id=1, num_workers=2, persistent_workers=True)})
     ),
     DoesNotFire("no workers", given({loader: LoaderFact(id=1)})),
-    NotMeasured("the run ended in its first epoch", given({loader: LoaderFact(id=1, num_workers=2), t_w: 0.02})),
+    NotMeasured("the run ended in its first epoch", given({loader: LoaderFact(id=1, num_workers=2), batch_time: 0.02})),
 ]

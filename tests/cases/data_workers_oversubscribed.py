@@ -5,12 +5,12 @@ from advisor.metrics.gpu import Device, device
 from advisor.metrics.host import cores_available, cores_per_rank, cpu_saturation, local_ranks, worker_cpu
 from advisor.metrics.input import (
     batch_bytes,
+    batch_time,
     compute_threads,
     loader,
     queue_empty_fraction,
-    t_g,
-    t_w,
-    u_w,
+    step_time_without_wait,
+    worker_cpu_share,
     worker_demand,
 )
 from advisor.metrics.step import batches_per_step
@@ -20,9 +20,9 @@ from profiler.schema import LoaderFact, Place
 
 CROWDED = {
     loader: LoaderFact(id=1, num_workers=16, place=Place(file="train.py", line=31)),
-    t_w: 0.016,
-    u_w: 0.5,
-    t_g: 0.022,
+    batch_time: 0.016,
+    worker_cpu_share: 0.5,
+    step_time_without_wait: 0.022,
     batch_bytes: 1_000_000,
     compute_threads: 1.0,
     batches_per_step: 1.0,

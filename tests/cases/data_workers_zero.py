@@ -1,7 +1,15 @@
 from harness import DoesNotFire, Fires, NotMeasured, given
 
 from advisor.metrics.host import cores_allowed, cores_available, cores_per_rank
-from advisor.metrics.input import batch_bytes, batch_tensors, compute_threads, loader, t_g, t_w, u_w
+from advisor.metrics.input import (
+    batch_bytes,
+    batch_tensors,
+    batch_time,
+    compute_threads,
+    loader,
+    step_time_without_wait,
+    worker_cpu_share,
+)
 from advisor.metrics.step import batches_per_step, data_wait_fraction, step_time_mean
 from advisor.models.state import State
 from advisor.rules.base import Intervention, Safety
@@ -15,9 +23,9 @@ def run(fact=SLEEPY, make=0.2, step=0.05, cpu=1.0, cores=8, threads=1.0, size=1_
     wait = changed.pop("wait", make / (make + step))
     return {
         loader: fact,
-        t_w: make,
-        u_w: cpu,
-        t_g: step,
+        batch_time: make,
+        worker_cpu_share: cpu,
+        step_time_without_wait: step,
         batch_bytes: size,
         compute_threads: threads,
         batches_per_step: 1.0,
@@ -116,7 +124,7 @@ CASES = [
         "batches are created on the GPU, which a forked worker cannot use",
         given(run(LoaderFact(id=1, batch_device="cuda:0"))),
     ),
-    NotMeasured("batch preparation was not timed", without(t_w)),
+    NotMeasured("batch preparation was not timed", without(batch_time)),
     NotMeasured("the bytes per batch are unknown", without(batch_bytes)),
     NotMeasured("no loader was seen", given({})),
 ]

@@ -10,7 +10,7 @@ import pytest
 from programs import ROOT, TORCH, Ran, alive, codes, wait_until
 
 from profiler.errors import ProfilerError
-from profiler.recorder import folder as place
+from profiler.recorder import folder as run_folder
 from profiler.recorder.record import new_run
 from profiler.session import profile
 from profiler.store import Writer
@@ -330,7 +330,7 @@ def test_block_without_disk_space_keeps_earlier_recording(tmp_path, monkeypatch)
     writer.close()
     (out / "rings").touch()  # a user's file, where the rings go if there is no other room
     before = {path.name: path.stat().st_ino for path in out.iterdir()}
-    monkeypatch.setattr(place.shutil, "disk_usage", lambda base: SimpleNamespace(free=0))
+    monkeypatch.setattr(run_folder.shutil, "disk_usage", lambda base: SimpleNamespace(free=0))
 
     with pytest.raises(ProfilerError, match="no room"), profile(out):
         pytest.fail("it was recorded")

@@ -16,7 +16,7 @@ import pytest
 from programs import PATIENCE, TORCH, Ran
 
 from profiler.errors import ProfilerError
-from profiler.recorder import folder as place
+from profiler.recorder import folder as run_folder
 from profiler.schema import TrialFact
 from profiler.trial import _MAIN, TrialProcess, _discard, _keep_log, _kept_offline, _locked, _scratch_folder, main, run
 
@@ -197,7 +197,7 @@ def test_trial_over_its_time_limit_is_ended(script, tmp_path):
 
     assert run(trial, 5.0) is None
     assert Path(f"{trial.out}.log").read_text() == "here\n"
-    assert not place.is_running(Path(trial.out)), "it can be tried again at once"
+    assert not run_folder.is_running(Path(trial.out)), "it can be tried again at once"
 
 
 @pytest.mark.process
@@ -241,14 +241,14 @@ def test_unused_scratch_folders_are_removed(tmp_path):
 
 def test_killed_trial_is_not_running(tmp_path, monkeypatch):
     """The recorder is in its own PID namespace: only its last sign of life shows whether it is alive."""
-    place.write_note(tmp_path, place.RecordingNote("", 0, 1, 0.0, 1, 0.0, where="another namespace"))
-    assert place.is_running(tmp_path)
+    run_folder.write_note(tmp_path, run_folder.RecordingNote("", 0, 1, 0.0, 1, 0.0, where="another namespace"))
+    assert run_folder.is_running(tmp_path)
     monkeypatch.setattr("profiler.trial._run", lambda *_: sys.exit(128 + signal.SIGKILL))
     monkeypatch.setattr("profiler.trial.end_children", lambda pid: None)
     trial = TrialProcess(words=("train.py",), cwd=str(tmp_path), out=str(tmp_path), steps=1)
     with pytest.raises(SystemExit):
         main(json.dumps(asdict(trial)), str(tmp_path / "scratch"))
-    assert not place.is_running(tmp_path)
+    assert not run_folder.is_running(tmp_path)
 
 
 def test_trial_log_contains_no_secrets(tmp_path):

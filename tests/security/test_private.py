@@ -17,7 +17,7 @@ from programs import PATIENCE, TORCH
 
 from profiler import private
 from profiler.errors import ProfilerError
-from profiler.recorder import folder as place
+from profiler.recorder import folder as run_folder
 from profiler.recorder.record import finish_orphan
 from profiler.schema import Run
 from profiler.store import Writer
@@ -115,26 +115,26 @@ def test_existing_folder_keeps_its_mode_but_files_in_it_are_private(script, run_
 
 
 def test_ring_folder_name_is_unpredictable_and_private(tmp_path):
-    first, second = place.make_rings(tmp_path), place.make_rings(tmp_path)
+    first, second = run_folder.make_rings(tmp_path), run_folder.make_rings(tmp_path)
     try:
         assert first != second
         assert modes(first) == {first.name: 0o700, "problems": 0o600}
     finally:
         for rings in (first, second):
-            place.remove_rings(rings)
+            run_folder.remove_rings(rings)
     assert not first.exists()
 
 
 @pytest.mark.parametrize("name", ["rings", "windows"])
 def test_symlink_in_place_of_our_folder_is_not_followed(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(place, "RINGS_ROOM", 1 << 62)  # room only in the run folder
+    monkeypatch.setattr(run_folder, "RINGS_ROOM", 1 << 62)  # room only in the run folder
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     run = tmp_path / "run"
     run.mkdir()
     (run / name).symlink_to(tmp_path / "elsewhere")
 
     with pytest.raises(ProfilerError):
-        (place.make_rings if name == "rings" else place.make_windows)(run)
+        (run_folder.make_rings if name == "rings" else run_folder.make_windows)(run)
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
@@ -143,15 +143,15 @@ def test_symlink_in_place_of_our_file_is_not_followed(tmp_path):
     victim.write_text("mine")
     run = tmp_path / "run"
     run.mkdir(mode=0o700)
-    for name in (f"{place.NOTE}.new", "run-node.db"):
+    for name in (f"{run_folder.NOTE}.new", "run-node.db"):
         (run / name).symlink_to(victim)
 
-    place.write_note(run, NOTE)
+    run_folder.write_note(run, NOTE)
     with pytest.raises(ProfilerError, match="symbolic links"):
         Writer(run, "node")
 
     assert victim.read_text() == "mine"
-    assert stat.S_IMODE((run / place.NOTE).lstat().st_mode) == 0o600
+    assert stat.S_IMODE((run / run_folder.NOTE).lstat().st_mode) == 0o600
 
 
 RUN = Run(
@@ -167,7 +167,7 @@ RUN = Run(
     python="3.11",
     version="0",
 )
-NOTE = place.RecordingNote(
+NOTE = run_folder.RecordingNote(
     rings="/nowhere", origin=0, recorder=2**22 + 1, recorder_started=1.0, program=2**22 + 2, program_started=1.0
 )
 
@@ -182,7 +182,7 @@ def test_foreign_run_folder_cannot_delete_files_in_other_folders(tmp_path, name)
     writer = Writer(run, RUN.host)
     writer.add(RUN)
     writer.close()
-    (run / place.NOTE).write_text(json.dumps(asdict(NOTE) | {"rings": str(victim), "home": None}))
+    (run / run_folder.NOTE).write_text(json.dumps(asdict(NOTE) | {"rings": str(victim), "home": None}))
 
     finish_orphan(run)
 
@@ -198,7 +198,7 @@ def test_ring_folders_are_recognized_by_name_and_mode(tmp_path, name, mode, ours
     rings.mkdir()
     rings.chmod(mode)
 
-    assert place.are_rings(rings, tmp_path) is ours
+    assert run_folder.are_rings(rings, tmp_path) is ours
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="changing a folder's owner requires root")

@@ -377,7 +377,7 @@ def _workers() -> Recommendation:
     empty = _metric(
         "queue_empty_fraction", "fetches that found no batch ready", "1", "Share of fetches that found no batch."
     )
-    making = _metric("t_w", "time to make a batch", "s", "Seconds per batch.")
+    making = _metric("batch_time", "time to make a batch", "s", "Seconds per batch.")
     advice = Advice(
         then="Give the loader 5 workers instead of 2: a batch takes 400 ms to make, a step 120 ms without its wait.",
         changes=(
@@ -390,7 +390,7 @@ def _workers() -> Recommendation:
                 differences=(CodeDifference("num_workers", "2", "5"),),
             ),
         ),
-        basis="A step takes as long as the slower of the loader (t_w / workers) and everything else.",
+        basis="A step takes as long as the slower of the loader (batch_time / workers) and everything else.",
         host_memory=3 * 450 * 1024**2,
         risk="Three more processes and their memory on the host.",
     )

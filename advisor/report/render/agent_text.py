@@ -9,7 +9,7 @@ from advisor.report.render import view
 from advisor.report.render.fenced import fenced
 from advisor.report.render.tried import outcome
 from advisor.report.report import Recommendation, Report
-from advisor.report.wording import busy, counsel, diagnosis, prospect, remarks
+from advisor.report.wording import busy, diagnosis, forecast, guidance, remarks
 from advisor.units import seconds, share, size
 
 LONGEST = 6000
@@ -71,14 +71,14 @@ def _summary(report: Report) -> Iterator[str]:
             yield f"  tried: {item.verified.verdict.value}. {outcome(item.verified)}"
     if len(report.advice) > MOST_ADVICE:
         yield f"  {len(report.advice) - MOST_ADVICE} more: section advice"
-    yield from filter(None, (prospect(report), remarks(report)))
+    yield from filter(None, (forecast(report), remarks(report)))
     for note in view.problems(report)[:MOST_PROBLEMS]:
         yield f"problem: {note.source}: {note.message}"
 
 
 def _next(report: Report) -> Iterator[str]:
     step = report.next
-    yield f"next: {step.do}{f' {step.rule}' if step.rule else ''}. {step.what or counsel(report)}"
+    yield f"next: {step.do}{f' {step.rule}' if step.rule else ''}. {step.what or guidance(report)}"
     if step.command:
         yield f"  command: {shlex.join(step.command)}"
     if step.patch:

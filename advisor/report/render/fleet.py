@@ -98,7 +98,7 @@ class FleetView:
         )
 
     @property
-    def counsel(self) -> str:
+    def guidance(self) -> str:
         """Return what to change first."""
         if not self._fleet.changes:
             return ""

@@ -16,7 +16,7 @@ from advisor.report.render.picked import picked
 from advisor.report.report import CONTRACT_PHASES, Recommendation, Report, StepTimes
 from advisor.report.wording import assumed
 from advisor.rules.base import Change
-from advisor.runs.traces import Traced
+from advisor.runs.traces import TraceSummary
 from advisor.verify.kept import Verified
 from profiler.schema import PHASES
 
@@ -193,7 +193,7 @@ def _one_step(found: OneStep) -> list[dict[str, Any]]:
     ]
 
 
-def _traced(one: Traced) -> dict[str, Any]:
+def _traced(one: TraceSummary) -> dict[str, Any]:
     return {
         **picked(one, "rank file=fact.file events=fact.events steps=fact.steps duration_s=fact.seconds"),
         "time": {part.name: part.share for part in one.parts} or None,

@@ -18,7 +18,7 @@ from advisor.report.render.compare_view import brief
 from advisor.report.render.section_text import show
 from advisor.report.render.tried import details, outcome
 from advisor.report.report import Recommendation, Report
-from advisor.report.wording import busy, counsel, diagnosis, inside_other, is_scattered, prospect, remarks
+from advisor.report.wording import busy, diagnosis, forecast, guidance, inside_other, is_scattered, remarks
 from advisor.units import seconds, share
 from profiler import ours
 from profiler.printable import printable
@@ -60,7 +60,7 @@ def _summarize(report: Report, folder: Path, console: Console, compared: Compari
     if said := busy(report):
         console.print(Text(printable(said), style="bold yellow"))
     console.print(Text(printable(diagnosis(report)), style="bold"))
-    if said := counsel(report):
+    if said := guidance(report):
         console.print(Text(printable(said)))
     if report.imported and view.traced_gpu(report):
         console.print()
@@ -82,7 +82,7 @@ def _summarize(report: Report, folder: Path, console: Console, compared: Compari
     if advice := _worth_a_line(report):
         console.print()
         _advice(report, advice, console)
-    if len(view.path(report)) > SEVERAL and (said := prospect(report)):
+    if len(view.path(report)) > SEVERAL and (said := forecast(report)):
         console.print()
         console.print(Text(printable(said)))
     if compared:

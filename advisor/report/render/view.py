@@ -10,7 +10,7 @@ from typing import NamedTuple
 from advisor.judging.judge import Finding
 from advisor.models.cost import SAVING_OF
 from advisor.report.code import LEAST_SAMPLES, NAMED, NAMED_LOW, HotPlace
-from advisor.report.ranks import FEW, Named
+from advisor.report.ranks import FEW, OutlierRank
 from advisor.report.render.section import BarPart
 from advisor.report.render.tried import outcome
 from advisor.report.report import LABELS, Note, Phase, Recommendation, Report
@@ -19,7 +19,7 @@ from advisor.rules.base import Change, Measurement
 from advisor.runs.environment import Scalar
 from advisor.runs.source import is_cell
 from advisor.runs.traces import PARTS as TRACED_PARTS
-from advisor.runs.traces import Traced
+from advisor.runs.traces import TraceSummary
 from advisor.units import count, digits, inline, money, quantity, seconds, share, size
 
 _OF_WINDOWS = {"h2d": "h2d_fraction", "communication": "exposed_comm_fraction", "sync": "sync_fraction"}
@@ -273,12 +273,12 @@ def traced_span(report: Report) -> str:
     return f"The trace marks {count(first.steps, 'whole step')}, {seconds(first.seconds)} from the first to the last."
 
 
-def traced_parts(one: Traced) -> list[BarPart]:
+def traced_parts(one: TraceSummary) -> list[BarPart]:
     """Return the parts of a trace's time, for a stacked bar."""
     return [BarPart(part.color, part.label, part.share, share(part.share)) for part in one.parts if part.seconds]
 
 
-def traced_facts(one: Traced) -> list[str]:
+def traced_facts(one: TraceSummary) -> list[str]:
     """Return the other facts of a trace, one sentence each; facts that it lacks are left out."""
     sentences = []
     if one.critical:
@@ -344,7 +344,7 @@ def ranks_text(report: Report) -> str:
     )
 
 
-def named(one: Named) -> str:
+def named(one: OutlierRank) -> str:
     """Return a rank that stands out, on one line."""
     return f"rank {one.rank}: {'' if one.seconds is None else seconds(one.seconds) + ', '}{one.why}"
 

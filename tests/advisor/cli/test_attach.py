@@ -134,8 +134,8 @@ def test_recorder_that_cannot_start_leaves_no_files(tmp_path, monkeypatch, capsy
         raise ProfilerError("The disk is full.", "Make room.")
 
     made = []
-    rings = recording.place.make_rings
-    monkeypatch.setattr(recording.place, "make_rings", lambda *words: made.append(rings(*words)) or made[-1])
+    rings = recording.run_folder.make_rings
+    monkeypatch.setattr(recording.run_folder, "make_rings", lambda *words: made.append(rings(*words)) or made[-1])
     monkeypatch.setattr(recording, "Recorder", full)
     program = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
     try:

@@ -10,7 +10,7 @@ from snapshots import same, scenes
 from advisor.judging.calibration import (
     Calibration,
     Record,
-    Tried,
+    TrialResult,
     rescaled,
     scale,
     untested,
@@ -88,7 +88,7 @@ def past(*observed, verdict=Verdict.CONFIRMED):
     """Return trials of a rule that was predicted to remove 10 to 40 %."""
     return Calibration(
         tuple(
-            Tried(rule=RULE, verdict=verdict, predicted=(0.1, 0.2, 0.4), removed=(each - 0.01, each, each + 0.01))
+            TrialResult(rule=RULE, verdict=verdict, predicted=(0.1, 0.2, 0.4), removed=(each - 0.01, each, each + 0.01))
             for each in observed
         )
     )
@@ -151,6 +151,6 @@ def test_confidence_is_the_mean_of_the_beta_distribution():
 def test_snapshot_of_stories():
     both = Calibration((*past(0.15, 0.35).tried, *past(-0.1, verdict=Verdict.HARMFUL).tried))
 
-    again = Calibration((Tried(rule=RULE, verdict=Verdict.FAILED, predicted=None),), {RULE: 3})
+    again = Calibration((TrialResult(rule=RULE, verdict=Verdict.FAILED, predicted=None),), {RULE: 3})
 
     same("stories.txt", scenes({"three programs": both.story(RULE), "one program": again.story(RULE)}))

@@ -7,7 +7,7 @@ from gpu_runs import FLAGS, LOADER, a_gpu, cpu_metrics, gpu_metrics
 from harness import given
 
 from advisor.judging.baseline import baseline
-from advisor.judging.calibration import Calibration, Tried
+from advisor.judging.calibration import Calibration, TrialResult
 from advisor.judging.judge import Estimate, Judgment, Outcome, judge
 from advisor.judging.verdict import Verdict
 from advisor.metrics.base import Goals, Missing, Threshold, metric
@@ -200,7 +200,7 @@ def test_gain_hidden_by_slow_loader_counts_once_loader_is_fixed():
         phases={"data_wait": 0.4, "h2d": 0.0, "forward": 0.2, "backward": 0.3, "optimizer": 0.1, "other": 0.0},
         time=0.2,
     )
-    right = Workers(t_w=0.4, u_w=0.5, cores=11, host_cores=12)
+    right = Workers(batch_time=0.4, worker_cpu_share=0.5, cores=11, host_cores=12)
     judgment = judge(
         metrics,
         [
@@ -512,7 +512,7 @@ def test_refuted_rule_no_longer_silences_rule_it_supersedes(verdict, heard):
             rule("b", removes("forward", 0.5, 0.5, 0.5), supersedes=("c",)),
             rule("c", removes("backward", 0.5, 0.5, 0.5)),
         ],
-        tried={"a": Tried(rule="a", verdict=verdict, predicted=None, removed=(-0.01, 0.0, 0.01))},
+        tried={"a": TrialResult(rule="a", verdict=verdict, predicted=None, removed=(-0.01, 0.0, 0.01))},
     )
     assert ids(judgment) == heard
 
@@ -610,9 +610,9 @@ HALF_OF_FORWARD = removes("forward", 0.4, 0.5, 0.6)
 """12, 15 and 18 % of the step."""
 
 
-def tried(verdict: Verdict, *removed: float, name: str = "tried") -> dict[str, Tried]:
+def tried(verdict: Verdict, *removed: float, name: str = "tried") -> dict[str, TrialResult]:
     low, expected, high = removed
-    return {name: Tried(rule=name, verdict=verdict, predicted=(0.12, 0.15, 0.18), removed=(low, expected, high))}
+    return {name: TrialResult(rule=name, verdict=verdict, predicted=(0.12, 0.15, 0.18), removed=(low, expected, high))}
 
 
 def test_confirmed_change_is_in_plan_as_measured():
@@ -648,7 +648,7 @@ def test_fault_stays_action_even_if_its_fix_is_harmful():
 
 @pytest.mark.parametrize("verdict", [Verdict.INCONCLUSIVE, Verdict.FAILED])
 def test_trial_without_result_keeps_prediction(verdict):
-    found = {"tried": Tried(rule="tried", verdict=verdict, predicted=None, removed=(-0.5, 0.0, 0.5))}
+    found = {"tried": TrialResult(rule="tried", verdict=verdict, predicted=None, removed=(-0.5, 0.0, 0.5))}
     (finding,) = judge(METRICS, [rule("tried", HALF_OF_FORWARD)], tried=found).findings
 
     assert shares(finding.alone) == pytest.approx((0.15 - 1.25 * 0.03, 0.15, 0.15 + 1.25 * 0.03))
@@ -663,7 +663,9 @@ def test_measured_gain_is_used_for_advice_without_prediction():
 
 
 def test_past_trials_of_rule_set_its_interval_and_confidence():
-    missed = Tried(rule="tried", verdict=Verdict.PARTIAL, predicted=(0.12, 0.15, 0.18), removed=(0.01, 0.02, 0.03))
+    missed = TrialResult(
+        rule="tried", verdict=Verdict.PARTIAL, predicted=(0.12, 0.15, 0.18), removed=(0.01, 0.02, 0.03)
+    )
     plain, known = (
         judge(METRICS, [rule("tried", HALF_OF_FORWARD)], past=Calibration(past)).findings[0] for past in ((), (missed,))
     )

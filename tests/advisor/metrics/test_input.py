@@ -8,6 +8,8 @@ from advisor.metrics.input import (
     _UNTIMED,
     batch_bytes,
     batch_tensors,
+    batch_time,
+    batch_time_p99,
     collate_share,
     compute_threads,
     epoch_restart_share,
@@ -17,11 +19,9 @@ from advisor.metrics.input import (
     loaders_made,
     queue_depth,
     queue_empty_fraction,
-    t_g,
-    t_w,
-    t_w_p99,
-    u_w,
+    step_time_without_wait,
     wait_without_preparing,
+    worker_cpu_share,
     worker_demand,
     worker_efficiency,
     workers_are_behind,
@@ -71,9 +71,9 @@ def test_without_a_loader_there_is_a_remedy():
 def test_time_and_cpu_of_a_batch():
     m = of(batches(*[0.1] * 20, *[0.3] * 20, collate=0.02, files=8.0))
 
-    assert m[t_w] == pytest.approx((10 * 0.1 + 20 * 0.3) / 30)  # from 1 s on, where steps are steady
-    assert m[u_w] == pytest.approx(0.5)
-    assert m[collate_share] == pytest.approx(0.02 / m[t_w])
+    assert m[batch_time] == pytest.approx((10 * 0.1 + 20 * 0.3) / 30)  # from 1 s on, where steps are steady
+    assert m[worker_cpu_share] == pytest.approx(0.5)
+    assert m[collate_share] == pytest.approx(0.02 / m[batch_time])
     assert m[files_per_sample] == pytest.approx(2.0)
     assert m[worker_demand] == pytest.approx(1.0)
 
@@ -88,16 +88,16 @@ def test_merged_batches_are_weighted_by_count():
     one = Batch(pid=2, loader=1, start=2.0, duration=0.1, cpu=0.1, collate=0.0, samples=1.0)
     three = replace(one, start=2.5, duration=0.5, count=3)
 
-    assert of((one, three))[t_w] == pytest.approx(0.4)
+    assert of((one, three))[batch_time] == pytest.approx(0.4)
 
 
 def test_other_loaders_batches_are_not_counted():
     with pytest.raises(Missing, match="not timed"):
-        of(batches(0.1, loader=7))[t_w]
+        of(batches(0.1, loader=7))[batch_time]
 
 
 def test_the_slowest_batches():
-    assert of(batches(*[0.1] * 39, 0.9))[t_w_p99] == 0.9
+    assert of(batches(*[0.1] * 39, 0.9))[batch_time_p99] == 0.9
 
 
 def test_p99_of_merged_batches_uses_sketches_of_all_workers():
@@ -107,11 +107,11 @@ def test_p99_of_merged_batches_uses_sketches_of_all_workers():
     sketches = (first.to_sketch(2, "batch"), second.to_sketch(3, "batch"))
     made = batches(*[0.1] * 40, count=5)
 
-    assert of(made, sketches=sketches)[t_w_p99] == pytest.approx(0.8, rel=0.01)
+    assert of(made, sketches=sketches)[batch_time_p99] == pytest.approx(0.8, rel=0.01)
 
 
 def test_the_step_without_its_wait():
-    assert of()[t_g] == pytest.approx(0.06)
+    assert of()[step_time_without_wait] == pytest.approx(0.06)
 
 
 def test_the_queue():

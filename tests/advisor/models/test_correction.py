@@ -82,7 +82,7 @@ def test_removed_share_is_at_most_99_percent():
     [
         State(phases={"forward": 0.1}, between={"evaluation": 0.05}, launch=0.3, matmul=0.01, membound=0.02),
         State(phases={"forward": 0.1}, load=0.2, supply=0.4, launch_idle=0.05),
-        State(phases={"forward": 0.1}, workers=Workers(t_w=0.6, u_w=1.0, cores=3, host_cores=4)),
+        State(phases={"forward": 0.1}, workers=Workers(batch_time=0.6, worker_cpu_share=1.0, cores=3, host_cores=4)),
     ],
 )
 def test_scaling_state_scales_every_part(state):

@@ -126,7 +126,7 @@ def test_faster_step_does_not_speed_up_h2d_copies():
 
 
 def test_skipped_share_of_run_removes_all_parts_of_step():
-    slow = Workers(t_w=0.4, u_w=1.0, cores=2, host_cores=3)
+    slow = Workers(batch_time=0.4, worker_cpu_share=1.0, cores=2, host_cores=3)
     state = State(phases={"forward": 0.1}, workers=slow, between={"evaluation": 0.1}, launch=0.05)
     assert times(remove_run((0.1, 0.2, 0.5)), state) == pytest.approx([state.time * left for left in (0.9, 0.8, 0.5)])
 
@@ -136,7 +136,7 @@ def test_skipped_share_of_run_removes_all_parts_of_step():
     [
         State(phases={"forward": 0.1}, load=0.1),
         State(phases={"forward": 0.1}, supply=0.2),
-        State(phases={"forward": 0.1}, workers=Workers(t_w=0.4, u_w=1.0, cores=2, host_cores=8)),
+        State(phases={"forward": 0.1}, workers=Workers(batch_time=0.4, worker_cpu_share=1.0, cores=2, host_cores=8)),
     ],
     ids=["no workers", "slow workers", "as many workers as there are cores"],
 )
@@ -151,14 +151,16 @@ def test_faster_loader_stage_without_workers():
 
 
 def test_faster_format_reduces_only_reading_time():
-    """t_w (1 - io_share (1 - 1/x)) for x = 1.5, 3, 8."""
+    """batch_time (1 - io_share (1 - 1/x)) for x = 1.5, 3, 8."""
     reading = faster_batches(0.6, shares_of((1.5, 3, 8)), reading=True)
     alone = State(phases={"forward": 0.1}, load=0.2)
     assert times(reading, alone) == pytest.approx([0.1 + 0.2 * left for left in (0.8, 0.6, 0.475)])
-    few = Workers(t_w=0.4, u_w=0.2, cores=1, host_cores=2)
+    few = Workers(batch_time=0.4, worker_cpu_share=0.2, cores=1, host_cores=2)
     after = expected(reading, State(phases={"forward": 0.01}, workers=few)).workers
     assert after is not None
-    assert after.t_w * after.u_w == pytest.approx(few.t_w * few.u_w), "the CPU work of a batch stays"
+    assert after.batch_time * after.worker_cpu_share == pytest.approx(few.batch_time * few.worker_cpu_share), (
+        "the CPU work of a batch stays"
+    )
 
 
 @pytest.mark.parametrize(
@@ -187,8 +189,8 @@ shares = st.tuples(*[st.floats(0, 1)] * 3).map(lambda values: tuple(sorted(value
 speedups = st.tuples(*[st.floats(1, 100)] * 3).map(lambda values: tuple(sorted(values)))
 workers = st.builds(
     Workers,
-    t_w=st.floats(1e-4, 1),
-    u_w=st.floats(0, 1),
+    batch_time=st.floats(1e-4, 1),
+    worker_cpu_share=st.floats(0, 1),
     cores=st.integers(1, 32),
     host_cores=st.integers(1, 32),
     batches=st.sampled_from([1.0, 4.0]),

@@ -56,7 +56,7 @@ def test_a_chain_of_loader_precision_and_optimizer():
     assert start.time == 0.200
     assert removed(start, half(start, Scenario.EXPECTED)) == 0
 
-    workers = Workers(t_w=0.400, u_w=0.8, cores=11, host_cores=12)
+    workers = Workers(batch_time=0.400, worker_cpu_share=0.8, cores=11, host_cores=12)
     supplied = replace(start, supply=0.0, workers=workers)
     assert workers.number(supplied.compute) == 5
     assert supplied.time == pytest.approx(0.120)
@@ -81,14 +81,16 @@ def test_a_chain_of_loader_precision_and_optimizer():
 
 
 def test_workers_for_a_step_of_several_batches():
-    one = Workers(t_w=0.2, u_w=0.1, cores=7, host_cores=8)
-    four = Workers(t_w=0.2, u_w=0.1, cores=7, host_cores=8, batches=4)
+    one = Workers(batch_time=0.2, worker_cpu_share=0.1, cores=7, host_cores=8)
+    four = Workers(batch_time=0.2, worker_cpu_share=0.1, cores=7, host_cores=8, batches=4)
     assert four.number(0.2) == one.number(0.05) == 5
     assert four.supply(0.2) == pytest.approx(4 * one.supply(0.05))
 
 
 def test_one_core_is_shared_by_all():
-    assert Workers(t_w=0.1, u_w=1, cores=1, host_cores=1, compute_threads=1).supply(0.1) == pytest.approx(0.2)
+    assert Workers(batch_time=0.1, worker_cpu_share=1, cores=1, host_cores=1, compute_threads=1).supply(
+        0.1
+    ) == pytest.approx(0.2)
 
 
 def test_the_host_cannot_launch_faster():

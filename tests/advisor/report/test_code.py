@@ -11,7 +11,7 @@ from stack_places import NORMALIZE
 from advisor.report.code import Code, Heat, HotLine, _heat, _trees, evidence
 from advisor.report.conclusion import conclude
 from advisor.report.render import html, markdown, result_json, view
-from advisor.report.wording import counsel, diagnosis, inside_other
+from advisor.report.wording import diagnosis, guidance, inside_other
 from advisor.runs.source import source
 from profiler.schema import Stack
 
@@ -121,7 +121,7 @@ def test_diagnosis_of_data_wait_ends_with_worker_line():
     code = Code(samples=450, places=(), workers=(replace(PLACE, phase="fetch"),))
     made = report(phases=phases, code=code)
     assert diagnosis(made).endswith("train.py:2.")
-    assert counsel(made).startswith("Look at")
+    assert guidance(made).startswith("Look at")
 
 
 def test_with_few_samples_no_line_is_named():

@@ -25,7 +25,7 @@ from advisor.report.one_step import one_step
 from advisor.report.ranks import ranks
 from advisor.report.render import result_json, view
 from advisor.report.report import Phase, Recommendation, Report
-from advisor.report.wording import counsel, diagnosis, gain_text, inside_other, measured_text, prospect, unanswered
+from advisor.report.wording import diagnosis, forecast, gain_text, guidance, inside_other, measured_text, unanswered
 from advisor.rules.base import (
     Advice,
     Area,
@@ -243,7 +243,7 @@ def report_of(profile: Profile, *rules: Rule, goals: Goals | None = None) -> Rep
 
 
 def said(report: Report) -> str:
-    return f"{diagnosis(report)} {counsel(report)}".strip()
+    return f"{diagnosis(report)} {guidance(report)}".strip()
 
 
 @pytest.mark.parametrize(
@@ -451,9 +451,9 @@ def test_result_says_whether_others_used_the_cores(others: float, representative
 
 
 def test_interpreter_flags_are_blamed_only_if_nothing_was_recorded():
-    assert "-I, -E and -S" in counsel(empty())
-    assert "-I" not in counsel(replace(empty(), run=replace(empty().run, ranks=1)))
-    failed = counsel(replace(empty(), run=replace(empty().run, ended="failed", exit_status=2, signal=None)))
+    assert "-I, -E and -S" in guidance(empty())
+    assert "-I" not in guidance(replace(empty(), run=replace(empty().run, ranks=1)))
+    failed = guidance(replace(empty(), run=replace(empty().run, ended="failed", exit_status=2, signal=None)))
     assert "-I" not in failed
     assert "exit status 2" in failed
 
@@ -475,14 +475,14 @@ def test_advice_on_noisy_steps_states_gain_they_could_hide():
     short = info("window-too-short", measured(typical_step_uncertainty, 0.06))
 
     assert conclude(computing(short)) == Conclusion("nothing")
-    assert "below 12%" in counsel(computing(short))
+    assert "below 12%" in guidance(computing(short))
 
 
 def test_counsel_mentions_model_running_without_gradients():
     def said(forward: float, backward: float) -> str:
         shares = {"forward": forward, "backward": backward}
         phases = tuple(replace(phase, share=shares.get(phase.name, 0.0)) for phase in computing().phases)
-        return counsel(replace(computing(), phases=phases, gpu_hours=None))
+        return guidance(replace(computing(), phases=phases, gpu_hours=None))
 
     assert (" 94%" in said(0.9, 0.04), " 4%" in said(0.9, 0.04)) == (True, True)
     assert (" 91%" in said(0.7, 0.21), " 21%" in said(0.7, 0.21)) == (True, False)
@@ -501,8 +501,8 @@ def test_gain_on_busy_machine_comes_with_a_caveat():
     idle, busy = (replace(golden(), cores=CoreUse(2, others, 0.2)) for others in (0.0, 1.8))
 
     assert conclude(busy) == conclude(idle)
-    assert counsel(busy).startswith(counsel(idle))
-    assert counsel(busy) != counsel(idle)
+    assert guidance(busy).startswith(guidance(idle))
+    assert guidance(busy) != guidance(idle)
 
 
 def test_most_likely_gain_comes_after_recording_advice_and_before_others():
@@ -649,7 +649,7 @@ def test_snapshot_of_verdicts():
         "memory was not measured": report_of(on_a_gpu(measured=False)),
     }
     texts = {
-        name: (said(report), prospect(report), inside_other(report), unanswered(report), report.memory_missing)
+        name: (said(report), forecast(report), inside_other(report), unanswered(report), report.memory_missing)
         for name, report in reports.items()
     }
     same("verdicts.txt", scenes({name: "\n".join(filter(None, text)) for name, text in texts.items()}))

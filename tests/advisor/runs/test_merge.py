@@ -8,7 +8,7 @@ from profiles import RUN
 from advisor.runs.load import load
 from advisor.runs.merge import merge
 from profiler.errors import ProfilerError
-from profiler.recorder import folder as place
+from profiler.recorder import folder as run_folder
 from profiler.schema import Process, Step
 from profiler.store import Writer
 
@@ -33,7 +33,7 @@ def test_two_nodes_of_one_host_name(tmp_path):
     assert [part.ranks for part in parts] == [{0}, {1}]
     assert sorted(path.name for path in (tmp_path / "both").glob("*.db")) == ["run-host-2.db", "run-host.db"]
     assert [rank.process.rank for rank in load(tmp_path / "both").ranks] == [0, 1]
-    assert place.is_shared(tmp_path / "both")
+    assert run_folder.is_shared(tmp_path / "both")
     assert (tmp_path / "both").stat().st_mode & 0o077 == 0
     assert all((folder / "run-host.db").exists() for folder in folders), "they are copied"
 
@@ -68,6 +68,6 @@ def test_refuses_existing_output_and_missing_or_repeated_input(tmp_path):
 
 def test_run_still_being_recorded_is_not_merged(tmp_path):
     folders = [recorded(tmp_path / str(rank), rank) for rank in (0, 1)]
-    place.write_note(folders[1], place.RecordingNote("", 0, 1, None, 1, place.started(1), where=None))
+    run_folder.write_note(folders[1], run_folder.RecordingNote("", 0, 1, None, 1, run_folder.started(1), where=None))
     with pytest.raises(ProfilerError, match="still being recorded"):
         merge(folders, tmp_path / "c")

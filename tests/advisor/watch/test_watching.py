@@ -41,7 +41,7 @@ def test_log_removed_meanwhile_is_ignored(tmp_path):
 def test_ongoing_run_comes_first(tmp_path, monkeypatch):
     going = run(tmp_path, "a", 100)
     run(tmp_path, "b", 200)
-    monkeypatch.setattr(watching.place, "is_running", lambda folder: folder == going)
+    monkeypatch.setattr(watching.run_folder, "is_running", lambda folder: folder == going)
 
     assert latest(tmp_path) == going
 

@@ -15,7 +15,7 @@ from golden_report import altered, empty, golden, hostile, tried
 from advisor.report.render import html
 from advisor.report.render.tried import WORDS
 from advisor.report.report import Report
-from advisor.report.wording import diagnosis, prospect
+from advisor.report.wording import diagnosis, forecast
 from advisor.rules.base import Severity
 
 VENDOR = Path(__file__).parents[4] / "templates" / "vendor"
@@ -193,7 +193,7 @@ def test_page_says_how_to_break_down_large_other_phase():
 def test_step_time_including_evaluation_is_labeled_as_such():
     report = replace(golden(), before=0.25)
 
-    assert prospect(report) in " ".join(Page(html.render(report)).text.split())
+    assert forecast(report) in " ".join(Page(html.render(report)).text.split())
 
 
 def test_unmeasured_memory_is_reported_and_has_no_controls():
