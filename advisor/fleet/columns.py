@@ -125,4 +125,4 @@ _SQL = {"str": "VARCHAR", "float": "DOUBLE", "int": "BIGINT", "bool": "BOOLEAN",
 
 def columns(table: str) -> dict[str, str]:
     """Return the SQL type of each column."""
-    return {one.name: _SQL[str(one.type).removesuffix(" | None")] for one in fields(TABLES[table])}
+    return {field.name: _SQL[str(field.type).removesuffix(" | None")] for field in fields(TABLES[table])}

@@ -53,19 +53,22 @@ def import_runs(fleet: Path, places: Sequence[str], engine: str = "processes", a
         ProfilerError: a place cannot be reached, or the data set cannot be written.
     """
     known = _known(fleet)
-    found = read = wrong = 0
+    folder_count = read_count = incomplete_count = 0
     folders = (folder for place in places for folder in find(place))
     while batch := list(islice(folders, AT_ONCE)):
-        found += len(batch)
-        new = [folder for folder in batch if _stamp(folder) not in known.get(folder, ())]
-        if not new:
+        folder_count += len(batch)
+        new_folders = [folder for folder in batch if _stamp(folder) not in known.get(folder, ())]
+        if not new_folders:
             continue
         import_id = uuid.uuid4().hex
-        made = {one.run.run_id: one for one in rows(new, import_id, engine, address)}  # a copy has the same ID
-        write(fleet, import_id, made.values())
-        read += len(new)
-        wrong += sum(one.run.status != "complete" for one in made.values())
-    return Imported(found, read, wrong)
+        # A copy of a run has the same ID.
+        rows_by_id = {
+            folder_rows.run.run_id: folder_rows for folder_rows in rows(new_folders, import_id, engine, address)
+        }
+        write(fleet, import_id, rows_by_id.values())
+        read_count += len(new_folders)
+        incomplete_count += sum(folder_rows.run.status != "complete" for folder_rows in rows_by_id.values())
+    return Imported(folder_count, read_count, incomplete_count)
 
 
 def write(fleet: Path, import_id: str, found: Iterable[Rows]) -> None:
@@ -80,9 +83,9 @@ def write(fleet: Path, import_id: str, found: Iterable[Rows]) -> None:
     try:
         files = {name: scratch / f"{name}.json" for name in TABLES}
         with files["runs"].open("w") as runs, files["advice"].open("w") as advice:
-            for one in found:
-                runs.write(json.dumps(asdict(one.run)) + "\n")
-                advice.writelines(json.dumps(asdict(row)) + "\n" for row in one.advice)
+            for folder_rows in found:
+                runs.write(json.dumps(asdict(folder_rows.run)) + "\n")
+                advice.writelines(json.dumps(asdict(row)) + "\n" for row in folder_rows.advice)
         with _connected() as connection:
             for name in ("advice", "runs"):
                 if files[name].stat().st_size:
@@ -96,12 +99,12 @@ def _write_table(connection: Any, name: str, lines: Path, fleet: Path, import_id
     source = (
         f"read_json({_quoted(lines)}, format='newline_delimited', columns={{{kinds}}}, maximum_object_size=67108864)"
     )
-    made = lines.with_suffix("")
+    partitions = lines.with_suffix("")
     connection.execute(
-        f"COPY (SELECT * FROM {source}) TO {_quoted(made)} "
+        f"COPY (SELECT * FROM {source}) TO {_quoted(partitions)} "
         "(FORMAT parquet, COMPRESSION zstd, PARTITION_BY (day), WRITE_PARTITION_COLUMNS true)"
     )
-    for day in made.iterdir():
+    for day in partitions.iterdir():
         target = fleet / name / day.name
         target.mkdir(parents=True, exist_ok=True)
         for number, file in enumerate(sorted(day.iterdir())):
@@ -124,22 +127,25 @@ def opened(fleet: Path, *, loaded: bool = False) -> Iterator[Any]:
         for name in TABLES:
             kinds = columns(name)
             if files[name]:
-                listed = ", ".join(map(_quoted, files[name]))
-                source = f"read_parquet([{listed}], union_by_name=true, hive_partitioning=false)"
-                present = {row[0] for row in connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()}
+                paths = ", ".join(map(_quoted, files[name]))
+                source = f"read_parquet([{paths}], union_by_name=true, hive_partitioning=false)"
+                present_columns = {row[0] for row in connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()}
             else:
-                source, present = "(SELECT 1) WHERE false", set()
-            names = (f"{one if one in present else 'NULL'}::{kind} AS {one}" for one, kind in kinds.items())
-            connection.execute(f"CREATE VIEW all_{name} AS SELECT {', '.join(names)} FROM {source}")
+                source, present_columns = "(SELECT 1) WHERE false", set()
+            expressions = (
+                f"{column if column in present_columns else 'NULL'}::{kind} AS {column}"
+                for column, kind in kinds.items()
+            )
+            connection.execute(f"CREATE VIEW all_{name} AS SELECT {', '.join(expressions)} FROM {source}")
         connection.execute(f"CREATE TEMP TABLE superseded AS {CURRENT}")
-        (dropped,) = connection.execute("SELECT count(*) FROM superseded").fetchone()
-        kept = {
-            "runs": "WHERE (run_id, import_id) NOT IN (SELECT (run_id, import_id) FROM superseded)" if dropped else "",
+        (count,) = connection.execute("SELECT count(*) FROM superseded").fetchone()
+        filters = {
+            "runs": "WHERE (run_id, import_id) NOT IN (SELECT (run_id, import_id) FROM superseded)" if count else "",
             "advice": "SEMI JOIN runs USING (run_id, import_id)",  # a killed import may have written only its advice
         }
         for name in TABLES:
             kind = "TEMP TABLE" if loaded else "VIEW"
-            connection.execute(f"CREATE {kind} {name} AS SELECT * FROM all_{name} {kept[name]}")
+            connection.execute(f"CREATE {kind} {name} AS SELECT * FROM all_{name} {filters[name]}")
         yield connection
 
 
@@ -147,11 +153,11 @@ def _known(fleet: Path) -> dict[str, set[str]]:
     """Return the fingerprints under which each folder was imported."""
     if not any(fleet.glob("runs/day=*/*.parquet")):
         return {}
-    found: dict[str, set[str]] = {}
+    stamps: dict[str, set[str]] = {}
     with opened(fleet) as connection:
         for folder, stamp in connection.execute("SELECT folder, fingerprint FROM all_runs").fetchall():
-            found.setdefault(folder, set()).add(stamp)
-    return found
+            stamps.setdefault(folder, set()).add(stamp)
+    return stamps
 
 
 def _stamp(folder: str) -> str:

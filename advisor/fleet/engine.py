@@ -21,26 +21,26 @@ AT_ONCE = 20_000
 
 def rows(folders: Sequence[str], import_id: str, engine: str = "processes", address: str | None = None) -> list[Rows]:
     """Return the rows of each folder, in no particular order."""
-    one = partial(read, import_id=import_id)
+    read_folder = partial(read, import_id=import_id)
     if engine == "ray":
-        return _by_ray(folders, one, address)
+        return _by_ray(folders, read_folder, address)
     if len(folders) <= FEW:
-        return list(map(one, folders))
-    return list(_by_processes(folders, one))
+        return list(map(read_folder, folders))
+    return list(_by_processes(folders, read_folder))
 
 
 def _by_processes(folders: Sequence[str], one: partial[Rows]) -> Iterator[Rows]:
     # Not forked: DuckDB's threads run in this process.
     context, workers = get_context("spawn"), min(os.cpu_count() or 1, 16)
-    done = 0
+    read_count = 0
     try:
         with ProcessPoolExecutor(workers, context) as pool:
-            for found in pool.map(one, folders, chunksize=32):
-                done += 1
-                yield found
+            for folder_rows in pool.map(one, folders, chunksize=32):
+                read_count += 1
+                yield folder_rows
     except BrokenProcessPool as error:
         raise ProfilerError(
-            f"A process that read runs was killed near {folders[done]} ({error}).",
+            f"A process that read runs was killed near {folders[read_count]} ({error}).",
             f"Free memory, and repeat the command: it keeps the runs that were read, in groups of {AT_ONCE:,}.",
         ) from error
 
@@ -55,7 +55,7 @@ def _by_ray(folders: Sequence[str], one: partial[Rows], address: str | None) -> 
     if not ray.is_initialized():
         ray.init(address=address, log_to_driver=False)  # without an address: the local cluster, or a new one
     # Ray Data stores rows as columns: as JSON, a run's rows stay one value.
-    found = ray.data.from_items([{"folder": folder} for folder in folders]).map(
+    dataset = ray.data.from_items([{"folder": folder} for folder in folders]).map(
         lambda row: {"rows": json.encode(one(row["folder"])).decode()}
     )
-    return [json.decode(row["rows"], type=Rows) for row in found.iter_rows()]
+    return [json.decode(row["rows"], type=Rows) for row in dataset.iter_rows()]

@@ -39,15 +39,15 @@ def past_runs(fleet: Path, run: Run) -> tuple[PastRun, ...]:
     """
     script = script_of(run.command, run.cwd, run.project)
     with opened(fleet) as connection:
-        asked = [script, run.project or "", run.id, run.started_at, MOST + 1]
-        rows = connection.execute(QUERY, asked).fetchall()
+        parameters = [script, run.project or "", run.id, run.started_at, MOST + 1]
+        rows = connection.execute(QUERY, parameters).fetchall()
     return tuple(_past(newer, older) for newer, older in zip(rows, [*rows[1:], None], strict=True))[:MOST]
 
 
 def _past(row: Sequence[Any], before: Sequence[Any] | None) -> PastRun:
     started, step, folder, *state = row
     names = ("commit", "host", "device", "work")
-    earlier = (None,) * len(names) if before is None else before[3:]
-    pairs = zip(names, state, earlier, strict=True)
-    changed = tuple(name for name, now, then in pairs if now and then and now != then)
+    earlier_state = (None,) * len(names) if before is None else before[3:]
+    pairs = zip(names, state, earlier_state, strict=True)
+    changed = tuple(name for name, value, earlier_value in pairs if value and earlier_value and value != earlier_value)
     return PastRun(started, step, folder, state[0], changed)

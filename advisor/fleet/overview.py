@@ -134,25 +134,23 @@ class Fleet:
 
 def overview(connection: Any, *, since: str = "", price: float | None = None, unit: str | None = None) -> Fleet:
     """Query the data set for the overview. If `unit` is not given, it is GPU if any run used one."""
-    given = {"since": _date(since), "price": "NULL" if price is None else repr(float(price))}
+    parameters = {"since": _date(since), "price": "NULL" if price is None else repr(float(price))}
 
     def ask(query: str, **more: Any) -> list[dict[str, Any]]:
-        cursor = connection.execute(query.format(**{**given, **more}))
+        cursor = connection.execute(query.format(**{**parameters, **more}))
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
     units = {kind: part(ask(queries.ALL, hours=f"{kind.lower()}_hours")[0]) for kind in ("GPU", "CPU")}
     unit = unit or ("GPU" if units["GPU"].runs or not units["CPU"].runs else "CPU")
     other = units["CPU" if unit == "GPU" else "GPU"]
-    given["hours"] = f"{unit.lower()}_hours"
-    if unit == "CPU":
-        given["price"] = "NULL * gpu_hours"  # a price is per GPU-hour
-    compared = ask(queries.COMPARABLE, fewest=2 * FEWEST_RUNS, most=MOST_WORKS, each=EACH)
-    chosen, planned = choose(ask(queries.CHANGES), ask(queries.PLANS))
+    parameters["hours"] = f"{unit.lower()}_hours"
+    comparable_rows = ask(queries.COMPARABLE, fewest=2 * FEWEST_RUNS, most=MOST_WORKS, each=EACH)
+    changes, plan_hours = choose(ask(queries.CHANGES), ask(queries.PLANS))
     cells = ask(queries.CELLS, most=MOST_CELLS)
     return Fleet(
         unit=unit,
-        since=given["since"],
+        since=parameters["since"],
         total=units[unit],
         other=other if other.runs else None,
         status={row["status"]: row["runs"] for row in ask(queries.STATUS)},
@@ -163,10 +161,10 @@ def overview(connection: Any, *, since: str = "", price: float | None = None, un
         weeks=sorted(
             map(part, ask(queries.BY, column=queries.WEEK, most=MOST_WEEKS)), key=lambda week: week.name or ""
         ),
-        changes=chosen,
-        plan_hours=planned,
-        regressions=regressions(compared)[:MOST_ROWS],
-        slow_hosts=slow_hosts(compared)[:MOST_ROWS],
+        changes=changes,
+        plan_hours=plan_hours,
+        regressions=regressions(comparable_rows)[:MOST_ROWS],
+        slow_hosts=slow_hosts(comparable_rows)[:MOST_ROWS],
         look=[_look(row) for row in ask(queries.LOOK, most=MOST_ROWS)],
         unread=[(row["folder"], row["status"], row["note"]) for row in ask(queries.UNREAD, most=MOST_ROWS)],
         cells=cells,
@@ -197,20 +195,22 @@ def choose(
     saving of the script's whole plan.
     """
     ceilings = {(row["project"], row["script"]): row["hours"] or 0.0 for row in plans}
-    left = [FleetChange(**{**row, "alone": row["alone"] or 0.0, "in_plan": row["in_plan"] or 0.0}) for row in advised]
-    chosen = list[FleetChange]()
-    while left and len(chosen) < most:
-        gains = [_added(one, chosen, ceilings.get((one.project, one.script), 0.0)) for one in left]
-        best = max(range(len(left)), key=lambda i: (gains[i], left[i].alone, left[i].rule))
+    candidates = [
+        FleetChange(**{**row, "alone": row["alone"] or 0.0, "in_plan": row["in_plan"] or 0.0}) for row in advised
+    ]
+    changes = list[FleetChange]()
+    while candidates and len(changes) < most:
+        gains = [_added(change, changes, ceilings.get((change.project, change.script), 0.0)) for change in candidates]
+        best = max(range(len(candidates)), key=lambda i: (gains[i], candidates[i].alone, candidates[i].rule))
         if gains[best] <= 0:
             break
-        one = left.pop(best)
-        chosen.append(replace(one, saves=gains[best]))
-    return chosen, sum(ceilings.values())
+        change = candidates.pop(best)
+        changes.append(replace(change, saves=gains[best]))
+    return changes, sum(ceilings.values())
 
 
 def _added(one: FleetChange, chosen: Sequence[FleetChange], ceiling: float) -> float:
-    before = [each for each in chosen if (each.project, each.script) == (one.project, one.script)]
+    before = [change for change in chosen if (change.project, change.script) == (one.project, one.script)]
     return _together([*before, one], ceiling) - _together(before, ceiling)
 
 
@@ -221,17 +221,17 @@ def _together(changes: Sequence[FleetChange], ceiling: float) -> float:
 
 def regressions(rows: Sequence[Mapping[str, Any]]) -> list[Slower]:
     """Return the commits from which the same work is slower than with the commit before, on the same hosts."""
-    found = list[Slower]()
+    slowdowns = list[Slower]()
     for runs in grouped(rows, itemgetter("work")).values():
         commits = grouped((row for row in runs if row["commit_id"]), itemgetter("commit_id"))
-        ordered = sorted(commits.values(), key=lambda each: min(row["started"] for row in each))
-        enough = [each for each in ordered if len(each) >= FEWEST_RUNS]
-        for before, after in pairwise(enough):
+        ordered = sorted(commits.values(), key=lambda commit_rows: min(row["started"] for row in commit_rows))
+        candidates = [commit_rows for commit_rows in ordered if len(commit_rows) >= FEWEST_RUNS]
+        for before, after in pairwise(candidates):
             hosts = {row["host"] for row in before} & {row["host"] for row in after}
             sides = [[row for row in side if row["host"] in hosts] for side in (before, after)]
             if slower := _slower(sides[0], sides[1], (before[0]["commit_id"], after[0]["commit_id"])):
-                found.append(slower)
-    return sorted(found, key=lambda one: -one.change)
+                slowdowns.append(slower)
+    return sorted(slowdowns, key=lambda slowdown: -slowdown.change)
 
 
 def slow_hosts(rows: Sequence[Mapping[str, Any]]) -> list[Slower]:
@@ -239,19 +239,19 @@ def slow_hosts(rows: Sequence[Mapping[str, Any]]) -> list[Slower]:
 
     Without a commit, only runs of the same day are compared.
     """
-    found: dict[str, Slower] = {}
+    slowdowns: dict[str, Slower] = {}
     for runs in grouped(rows, lambda row: (row["work"], row["commit_id"] or row["day"])).values():
         by_host = grouped(runs, itemgetter("host"))
-        hosts = {name: each for name, each in by_host.items() if name and len(each) >= FEWEST_RUNS}
+        hosts = {name: host_rows for name, host_rows in by_host.items() if name and len(host_rows) >= FEWEST_RUNS}
         if len(hosts) < FEWEST_HOSTS:
             continue
-        middles = {name: median(row["step_p50_s"] for row in each) for name, each in hosts.items()}
+        middles = {name: median(row["step_p50_s"] for row in host_rows) for name, host_rows in hosts.items()}
         worst = max(middles, key=lambda name: middles[name])
-        peers = [row for name, each in hosts.items() if name != worst for row in each]
+        peers = [row for name, host_rows in hosts.items() if name != worst for row in host_rows]
         slower = _slower(peers, hosts[worst], names=(f"{len(hosts) - 1} other hosts", worst))
-        if slower and (worst not in found or found[worst].change < slower.change):
-            found[worst] = slower
-    return sorted(found.values(), key=lambda one: -one.change)
+        if slower and (worst not in slowdowns or slowdowns[worst].change < slower.change):
+            slowdowns[worst] = slower
+    return sorted(slowdowns.values(), key=lambda slowdown: -slowdown.change)
 
 
 def _slower(

@@ -40,19 +40,19 @@ def find(place: str) -> Iterator[str]:
         return
     if not os.path.isdir(place):
         raise ProfilerError(f"There is no folder {place}.", "Give a folder of runs, or a URL such as s3://bucket/runs.")
-    waiting = [os.path.abspath(place)]
-    while waiting:
-        folder = waiting.pop()
+    stack = [os.path.abspath(place)]
+    while stack:
+        folder = stack.pop()
         try:
             with os.scandir(folder) as entries:
-                inside = list(entries)
+                children = list(entries)
         except OSError:  # another user's private folder
             continue
-        if any(_is_ours(entry.name) for entry in inside):
+        if any(_is_ours(entry.name) for entry in children):
             yield folder
             continue
-        deeper = (entry for entry in inside if entry.is_dir(follow_symlinks=False))
-        waiting += sorted((entry.path for entry in deeper), reverse=True)
+        subfolders = (entry for entry in children if entry.is_dir(follow_symlinks=False))
+        stack += sorted((entry.path for entry in subfolders), reverse=True)
 
 
 def _find_remote(place: str) -> Iterator[str]:
@@ -60,9 +60,9 @@ def _find_remote(place: str) -> Iterator[str]:
     try:
         if not filesystem.isdir(path):
             raise FileNotFoundError(path)
-        for folder, inside, files in filesystem.walk(path):
+        for folder, subfolders, files in filesystem.walk(path):
             if any(_is_ours(name) for name in files):
-                inside.clear()
+                subfolders.clear()
                 yield filesystem.unstrip_protocol(folder)
     except Exception as error:  # each store raises its own errors
         raise ProfilerError(
@@ -75,11 +75,11 @@ def listing(folder: str) -> list[RunFile]:
     if is_url(folder):
         filesystem, path = _remote(folder)
         rows = (row for row in filesystem.ls(path, detail=True) if row["type"] == "file")
-        found = [_listed(filesystem, row) for row in rows if _is_ours(posixpath.basename(row["name"]))]
+        run_files = [_listed(filesystem, row) for row in rows if _is_ours(posixpath.basename(row["name"]))]
     else:
         with os.scandir(folder) as entries:
-            found = [_local(entry) for entry in entries if _is_ours(entry.name)]
-    return sorted(found, key=lambda one: one.name)
+            run_files = [_local(entry) for entry in entries if _is_ours(entry.name)]
+    return sorted(run_files, key=lambda file: file.name)
 
 
 def fetch(file: RunFile, most: int, scratch: Path) -> Path:
@@ -101,8 +101,8 @@ def fetch(file: RunFile, most: int, scratch: Path) -> Path:
 
 
 def _local(entry: os.DirEntry[str]) -> RunFile:
-    about = entry.stat(follow_symlinks=False)
-    return RunFile(entry.path, entry.name, about.st_size, str(about.st_mtime_ns))
+    status = entry.stat(follow_symlinks=False)
+    return RunFile(entry.path, entry.name, status.st_size, str(status.st_mtime_ns))
 
 
 def _listed(filesystem: Any, row: dict[str, Any]) -> RunFile:
@@ -118,12 +118,12 @@ def _is_ours(name: str) -> bool:
 
 def _remote(url: str) -> tuple[Any, str]:
     protocol = url.partition("://")[0]
-    needed = PROTOCOLS.get(protocol, "fsspec")
+    package = PROTOCOLS.get(protocol, "fsspec")
     try:
         import fsspec
 
         return fsspec.core.url_to_fs(url)  # type: ignore[no-any-return]
     except (ImportError, ValueError) as error:
         raise ProfilerError(
-            f"{url} cannot be reached ({error}).", f"pip install 'profile-train[fleet]' {needed}"
+            f"{url} cannot be reached ({error}).", f"pip install 'profile-train[fleet]' {package}"
         ) from error

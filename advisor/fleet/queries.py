@@ -1,7 +1,7 @@
 """The SQL queries of a fleet, simple enough for DuckDB, ClickHouse, Spark and Trino alike.
 
-`{hours}` is the column of hours, `gpu_hours` or `cpu_hours`: the two are never added. `{price}` is the price of an
-hour, a number or NULL; if NULL, the price declared for each run counts.
+`{hours}` is the column of hours, `gpu_hours` or `cpu_hours`: the two are never added. `{price}` is the price of a
+GPU-hour, a number or NULL; if NULL, the price declared for each run counts. Runs without a GPU cost no money.
 """
 
 from advisor.fleet.columns import CAUSES
@@ -12,10 +12,10 @@ LOST = " + ".join(f"coalesce(lost_{cause}, 0)" for cause in CAUSES)
 MEASURED = f"coalesce({', '.join(f'lost_{cause}' for cause in CAUSES)})"
 
 _SUMS = ", ".join(f"sum({{hours}} * lost_{cause}) AS hours_{cause}" for cause in CAUSES)
-TOTALS = f"""count(*) AS runs, sum({{hours}}) AS hours, sum({{hours}} * coalesce({{price}}, gpu_price)) AS money,
+TOTALS = f"""count(*) AS runs, sum({{hours}}) AS hours, sum(gpu_hours * coalesce({{price}}, gpu_price)) AS money,
   sum(CASE WHEN {MEASURED} IS NOT NULL THEN {{hours}} END) AS measured,
   sum(CASE WHEN outcome IN ('failed', 'killed') THEN {{hours}} END) AS ended_badly,
-  sum({{hours}} * ({LOST}) * coalesce({{price}}, gpu_price)) AS lost_money, {_SUMS}"""
+  sum(gpu_hours * ({LOST}) * coalesce({{price}}, gpu_price)) AS lost_money, {_SUMS}"""
 WEEK = "strftime(date_trunc('week', CAST(day AS DATE)), '%Y-%m-%d')"
 """The Monday of a day's week. Only for DuckDB: engines name weeks differently."""
 WHERE = "{hours} IS NOT NULL AND day >= '{since}'"

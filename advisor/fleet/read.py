@@ -43,10 +43,10 @@ def read(folder: str, import_id: str = "") -> Rows:
     """Return the rows of a run folder, a path or URL. Never raises."""
     now, stamp = time.time(), ""
     try:
-        found = listing(folder)
-        stamp = fingerprint(found)
+        files = listing(folder)
+        stamp = fingerprint(files)
         with tempfile.TemporaryDirectory() as scratch:
-            return _read(folder, found, stamp, import_id, now, Path(scratch))
+            return _read(folder, files, stamp, import_id, now, Path(scratch))
     except ProfilerError as error:
         note = str(error)
     except Exception as error:  # noqa: BLE001 - a store on the network raises its own errors
@@ -67,51 +67,51 @@ def read(folder: str, import_id: str = "") -> Rows:
 
 def fingerprint(files: Sequence[RunFile]) -> str:
     """Return a digest of the files that a run is read from, without reading them."""
-    return _digest(repr(sorted((one.name, one.size, one.stamp) for one in files)))
+    return _digest(repr(sorted((file.name, file.size, file.stamp) for file in files)))
 
 
 def _read(folder: str, files: Sequence[RunFile], stamp: str, import_id: str, now: float, scratch: Path) -> Rows:
-    stored, note = _stored(files, scratch)
-    result, why = _result(files, scratch)
-    if not stored and result is None:
-        raise ProfilerError(note or why or "The folder holds no recording.", "")
-    first = stored[0] if stored else None
-    about = _table(result, "run")
-    command = first.command if first else tuple(str(word) for word in _rows(about, "command")[:100])
-    started = first.started_at if first else _unix(about.get("started"))
-    duration = _number(first.duration) if first else _number(about.get("duration_s"))
-    project = _text(first.project) if first else None
-    script = script_of(command, first.cwd if first else "", project)
-    shared: dict[str, Any] = {
-        "run_id": _text(first.id if first else f"folder-{_digest(folder)}", 100),
+    runs, note = _stored(files, scratch)
+    result, problem = _result(files, scratch)
+    if not runs and result is None:
+        raise ProfilerError(note or problem or "The folder holds no recording.", "")
+    first_run = runs[0] if runs else None
+    run_fields = _table(result, "run")
+    command = first_run.command if first_run else tuple(str(word) for word in _rows(run_fields, "command")[:100])
+    started = first_run.started_at if first_run else _unix(run_fields.get("started"))
+    duration = _number(first_run.duration) if first_run else _number(run_fields.get("duration_s"))
+    project = _text(first_run.project) if first_run else None
+    script = script_of(command, first_run.cwd if first_run else "", project)
+    shared_columns: dict[str, Any] = {
+        "run_id": _text(first_run.id if first_run else f"folder-{_digest(folder)}", 100),
         "import_id": import_id,
         "day": _day(started, now),
         "project": project,
         "script": _text(script),
     }
-    measured = _measured(result or {}, stored, duration, script)
-    hours = {name: measured[name] for name in ("gpu_hours", "cpu_hours")}
-    advice = _advice(result or {}, measured.pop("base"), {**shared, **hours, "started": _number(started)})
-    planned = [one.saves_in_plan for one in advice if one.saves_in_plan is not None]
+    columns = _measured(result or {}, runs, duration, script)
+    hours = {name: columns[name] for name in ("gpu_hours", "cpu_hours")}
+    advice = _advice(result or {}, columns.pop("base"), {**shared_columns, **hours, "started": _number(started)})
+    plan_shares = [row.saves_in_plan for row in advice if row.saves_in_plan is not None]
     run = RunRow(
-        **shared,
+        **shared_columns,
         imported_at=now,
         folder=_text(folder, 4096) or "",
         fingerprint=stamp,
         status="complete" if result is not None else "partial",
-        note=_text(" ".join(filter(None, (note, why)))) or "",
-        version=_text(first.version) if first else None,
+        note=_text(" ".join(filter(None, (note, problem)))) or "",
+        version=_text(first_run.version) if first_run else None,
         started=_number(started),
         duration_s=duration,
-        outcome=_text(first.outcome if first else about.get("ended"), 20),
+        outcome=_text(first_run.outcome if first_run else run_fields.get("ended"), 20),
         command=_text(" ".join(command)),
-        commit_id=_text(first.commit, 64) if first else None,
-        user_name=_text(first.user) if first else None,
-        host=_text(first.host) if first else None,
-        nodes=_whole(about.get("nodes")) or (len(stored) or None),
-        ranks=_whole(about.get("ranks")),
-        plan_saves=sum(planned) if result is not None else None,
-        **measured,
+        commit_id=_text(first_run.commit, 64) if first_run else None,
+        user_name=_text(first_run.user) if first_run else None,
+        host=_text(first_run.host) if first_run else None,
+        nodes=_whole(run_fields.get("nodes")) or (len(runs) or None),
+        ranks=_whole(run_fields.get("ranks")),
+        plan_saves=sum(plan_shares) if result is not None else None,
+        **columns,
     )
     return Rows(run, advice)
 
@@ -119,11 +119,11 @@ def _read(folder: str, files: Sequence[RunFile], stamp: str, import_id: str, now
 def _stored(files: Sequence[RunFile], scratch: Path) -> tuple[list[Run], str]:
     """Return the runs in each node's store, and what is wrong with the stores."""
     runs, notes = list[Run](), list[str]()
-    for one in files:
-        if not one.name.endswith(STORES):
+    for file in files:
+        if not file.name.endswith(STORES):
             continue
         try:
-            runs += reader.runs(fetch(one, LARGEST["store"], scratch))
+            runs += reader.runs(fetch(file, LARGEST["store"], scratch))
         except ProfilerError as error:
             notes.append(error.message)
     return runs, " ".join(notes)
@@ -131,19 +131,19 @@ def _stored(files: Sequence[RunFile], scratch: Path) -> tuple[list[Run], str]:
 
 def _result(files: Sequence[RunFile], scratch: Path) -> tuple[dict[str, Any] | None, str]:
     """Return result.json, or why it cannot be used."""
-    one = next((file for file in files if file.name == "result.json"), None)
-    if one is None:
+    result_file = next((file for file in files if file.name == "result.json"), None)
+    if result_file is None:
         return None, "There is no result.json: profile-train report makes it."
     try:
-        found = json.loads(fetch(one, LARGEST["result.json"], scratch).read_bytes(), parse_constant=_refuse)
+        result = json.loads(fetch(result_file, LARGEST["result.json"], scratch).read_bytes(), parse_constant=_refuse)
     except ProfilerError as error:
         return None, error.message
     except (OSError, ValueError, RecursionError) as error:
         return None, f"result.json cannot be read ({error}): profile-train report makes it again."
-    schema = found.get("schema") if isinstance(found, dict) else None
+    schema = result.get("schema") if isinstance(result, dict) else None
     if schema != SCHEMA:
         return None, f"result.json is of the schema {str(schema)[:60]!r}; this profile-train reads {SCHEMA}."
-    return found, ""
+    return result, ""
 
 
 def _measured(result: dict[str, Any], stored: Sequence[Run], duration: float | None, script: str) -> dict[str, Any]:
@@ -151,13 +151,13 @@ def _measured(result: dict[str, Any], stored: Sequence[Run], duration: float | N
     steps, machine = _table(result, "steps"), _table(result, "machine")
     times, phases = _table(steps, "time_s"), _table(result, "phases")
     mean, count = _number(times.get("mean")), _whole(steps.get("count"))
-    stepping = min(1.0, count * mean / duration) if mean and count and duration else None
+    step_share = min(1.0, count * mean / duration) if mean and count and duration else None
     shares = {cause: _share(_metric(result, name)) for cause, name in BETWEEN_STEPS.items()}
-    outside = [*shares.values(), _share(_metric(result, "evaluation_share"))]
+    outside_shares = [*shares.values(), _share(_metric(result, "evaluation_share"))]
     for cause in CAUSES:
         if cause not in BETWEEN_STEPS:
             share = _share(phases.get(cause))
-            shares[cause] = None if share is None or stepping is None else share * stepping
+            shares[cause] = None if share is None or step_share is None else share * step_share
     gpu, computer = _group(result, "gpu"), _group(result, "machine")
     device = _text((computer or {}).get("cpu_model") if gpu is None else gpu.get("name"))
     hours = _number(_metric(result, "gpu_hours"))
@@ -167,7 +167,7 @@ def _measured(result: dict[str, Any], stored: Sequence[Run], duration: float | N
     representative = machine.get("representative")
     return {
         **{f"lost_{cause}": share for cause, share in shares.items()},
-        "base": None if stepping is None else min(1.0, stepping + sum(share or 0.0 for share in outside)),
+        "base": None if step_share is None else min(1.0, step_share + sum(share or 0.0 for share in outside_shares)),
         "device": device,
         "gpu_hours": hours,
         "cpu_hours": cores * duration / 3600 if no_gpu and cores and duration else None,
@@ -185,30 +185,30 @@ def _work(result: dict[str, Any], script: str, device: str | None) -> str | None
     if model is None or batch is None or device is None:
         return None
     micro, ranks = _table(result, "steps").get("micro_steps_per_step"), _table(result, "run").get("ranks")
-    same = (script, model.get("name"), model.get("parameters"), batch, micro, ranks, device)
-    return _digest(repr(same))
+    key = (script, model.get("name"), model.get("parameters"), batch, micro, ranks, device)
+    return _digest(repr(key))
 
 
 def _advice(result: dict[str, Any], base: float | None, shared: dict[str, Any]) -> tuple[AdviceRow, ...]:
     """Return the advice worth following, in the order of the plan; gains are shares of the run's hours."""
-    rows, left = list[AdviceRow](), 1.0
+    rows, remaining_share = list[AdviceRow](), 1.0
     for item in _rows(result, "advice")[:MOST_ADVICE]:
         if not isinstance(item, dict) or item.get("severity") not in ("action", "suggest"):
             continue
         gain = _table(item, "gain")
-        alone = _share(_table(gain, "step_time_removed").get("expected"))
-        planned = _share(_table(gain, "in_plan").get("expected"))
+        alone_share = _share(_table(gain, "step_time_removed").get("expected"))
+        plan_share = _share(_table(gain, "in_plan").get("expected"))
         rows.append(
             AdviceRow(
                 **shared,
                 rule=_text(item.get("rule"), 100) or "?",
                 title=_text(item.get("title")) or "?",
                 position=len(rows),
-                saves_alone=None if alone is None or base is None else alone * base,
-                saves_in_plan=None if planned is None or base is None else left * planned * base,
+                saves_alone=None if alone_share is None or base is None else alone_share * base,
+                saves_in_plan=None if plan_share is None or base is None else remaining_share * plan_share * base,
             )
         )
-        left *= 1 - (planned or 0.0)
+        remaining_share *= 1 - (plan_share or 0.0)
     return tuple(rows)
 
 
@@ -218,19 +218,19 @@ def script_of(command: Sequence[str], cwd: str, project: str | None) -> str:
     if not name and "-m" in command[:-1]:
         return command[command.index("-m") + 1]
     name = name or (posixpath.basename(command[0]) if command else "?")
-    whole = posixpath.normpath(posixpath.join(cwd, name))
-    parts = whole.split("/")
+    path = posixpath.normpath(posixpath.join(cwd, name))
+    parts = path.split("/")
     if project in parts[:-1]:
-        inside = parts[len(parts) - parts[::-1].index(project) :]
-        return "/".join(inside)
+        relative_parts = parts[len(parts) - parts[::-1].index(project) :]
+        return "/".join(relative_parts)
     return posixpath.basename(name) if name.startswith("/") else name
 
 
 def _group(result: dict[str, Any], kind: str) -> dict[str, Any] | None:
     """Return the first group of that kind in the environment; if there are several, they are numbered."""
     groups = _table(result, "environment").items()
-    found = (group for name, group in groups if name == kind or name.startswith(f"{kind} "))
-    return next((group for group in found if isinstance(group, dict)), None)
+    matches = (group for name, group in groups if name == kind or name.startswith(f"{kind} "))
+    return next((group for group in matches if isinstance(group, dict)), None)
 
 
 def _metric(result: dict[str, Any], name: str) -> Any:
@@ -238,13 +238,13 @@ def _metric(result: dict[str, Any], name: str) -> Any:
 
 
 def _table(within: dict[str, Any] | None, name: str) -> dict[str, Any]:
-    found = (within or {}).get(name)
-    return found if isinstance(found, dict) else {}
+    value = (within or {}).get(name)
+    return value if isinstance(value, dict) else {}
 
 
 def _rows(within: dict[str, Any], name: str) -> list[Any]:
-    found = within.get(name)
-    return found if isinstance(found, list) else []
+    value = within.get(name)
+    return value if isinstance(value, list) else []
 
 
 def _number(value: Any) -> float | None:
@@ -255,13 +255,13 @@ def _number(value: Any) -> float | None:
 
 
 def _whole(value: Any) -> int | None:
-    found = _number(value)
-    return None if found is None else int(found)
+    number = _number(value)
+    return None if number is None else int(number)
 
 
 def _share(value: Any) -> float | None:
-    found = _number(value)
-    return None if found is None else min(1.0, found)
+    number = _number(value)
+    return None if number is None else min(1.0, number)
 
 
 def _text(value: Any, most: int = TEXT) -> str | None:

@@ -141,6 +141,17 @@ def test_url_with_missing_package_names_package():
     assert "adlfs" in refused.value.remedy
 
 
+def test_runs_without_gpu_cost_no_money(tmp_path, runs):
+    write(runs / "cpu", row(4, user="eve"), result(gpus=0, price=2.0))
+    fleet = tmp_path / "fleet"
+    import_runs(fleet, [str(runs)])
+    with opened(fleet, loaded=True) as connection:
+        gpus, cores = overview(connection, price=3.0), overview(connection, price=3.0, unit="CPU")
+    assert cores.total.hours == gpus.other.hours == 4.0
+    assert {part.money for part in (cores.total, gpus.other, *cores.by["user"], *cores.weeks)} == {None}
+    assert gpus.total.money == 60.0
+
+
 def test_the_overview_adds_hours_up(tmp_path, runs):
     fleet = tmp_path / "fleet"
     import_runs(fleet, [str(runs)])
