@@ -39,8 +39,8 @@ def report_of(
     Nothing is written. Without `rules`, the built-in and installed ones judge the run. Trials in `past` set the width
     of intervals and the confidence in models. `fleet` is a data set in which earlier runs of the same script are found.
     """
-    chosen = rules or load_rules()
-    notes = [Problem(time=0.0, source="rules", message=line) for line in chosen.broken]
+    rule_set = rules or load_rules()
+    notes = [Problem(time=0.0, source="rules", message=line) for line in rule_set.broken]
     verified: dict[str, kept.Verified] = {}
     history: tuple[PastRun, ...] = ()
     try:
@@ -56,7 +56,7 @@ def report_of(
             notes.append(Problem(time=0.0, source="fleet", message=str(error)))
     profile = replace(profile, problems=(*profile.problems, *notes))
     metrics = Metrics(profile, goals)
-    judgment = judge(metrics, chosen.rules, past=past, tried=kept.tried(verified.values()))
+    judgment = judge(metrics, rule_set.rules, past=past, tried=kept.tried(verified.values()))
     report = build_report(profile, judgment, metrics, verified, past, imported=not profile.runs)
     return replace(report, history=history)
 

@@ -111,9 +111,9 @@ class Fires(Case):
 
     def check(self, rule: Rule) -> None:
         """Check that the rule gives evidence and advice that match the given fields."""
-        found = judged(rule, self.metrics)
-        assert found is not None, "the rule found nothing wrong"
-        evidence, advice = found
+        result = judged(rule, self.metrics)
+        assert result is not None, "the rule found nothing wrong"
+        evidence, advice = result
         check_evidence(evidence)
         check_advice(advice)
         code = "\n".join(change.code for change in advice.changes)
@@ -125,8 +125,8 @@ class Fires(Case):
         assert self.note in evidence.note
         if self.state is not None:
             assert self.removed is not None, "a state is given without what is removed of it"
-            found_gains = gains(advice, self.state)
-            assert all(map(_near, found_gains, self.removed)), f"{found_gains} are removed, not {self.removed}"
+            shares = gains(advice, self.state)
+            assert all(map(_near, shares, self.removed)), f"{shares} are removed, not {self.removed}"
         if self.no_gain:
             assert advice.effect is None
         if self.memory is not None:

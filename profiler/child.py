@@ -18,10 +18,10 @@ def python(code: str) -> tuple[str, ...]:
 
 def set_variables(wanted: Mapping[str, str | None]) -> Mapping[str, str | None]:
     """Set the variables in this process, for processes that it starts; None removes one. Return the old values."""
-    before = {name: os.environ.get(name) for name in wanted}
+    old_values = {name: os.environ.get(name) for name in wanted}
     for name, value in wanted.items():
         if value is None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-    return before
+    return old_values

@@ -20,4 +20,4 @@ def grouped(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Ro
 
 def totals(rows: Iterable[TimedRow], key: Callable[[TimedRow], Key]) -> dict[Key, float]:
     """Return the total seconds of the rows by key."""
-    return {each: sum(row.total for row in those) for each, those in grouped(rows, key).items()}
+    return {group: sum(row.total for row in members) for group, members in grouped(rows, key).items()}

@@ -67,12 +67,12 @@ def program(words: tuple[str, ...]) -> list[str]:
         return list(words)
     if first.endswith(".py") or (path / "__main__.py").exists():
         if not path.exists():
-            quoted = f"Leave out the quotes: profile-train {first}" if " " in first else "Check the path."
-            raise ProfilerError(f"There is no script {first!r} here.", quoted)
+            remedy = f"Leave out the quotes: profile-train {first}" if " " in first else "Check the path."
+            raise ProfilerError(f"There is no script {first!r} here.", remedy)
         return [python(), *words]
-    found = shutil.which(first) or (first if path.is_file() and os.access(path, os.X_OK) else None)
-    if found is not None:
-        return [found, *words[1:]]
+    executable = shutil.which(first) or (first if path.is_file() and os.access(path, os.X_OK) else None)
+    if executable is not None:
+        return [executable, *words[1:]]
     if path.is_dir():
         raise ProfilerError(f"{first!r} is a folder without a __main__.py.", "Name the script in it.")
     if " " in first and not path.exists():
@@ -94,8 +94,8 @@ def run_name(words: tuple[str, ...]) -> str:
     first = words[0] if words else "python"
     if not (first.startswith("-m") or Path(first).name.startswith("python")):
         return first
-    for before, word in itertools.pairwise(("", *words)):
-        if before == "-m" or word.endswith(".py"):
+    for previous, word in itertools.pairwise(("", *words)):
+        if previous == "-m" or word.endswith(".py"):
             return word
         if word.startswith("-m") and word != "-m":  # in one word, which Python accepts, too
             return word[2:]
@@ -106,10 +106,10 @@ def _says_with_what(path: Path) -> bytes | None:
     """Return the interpreter that the first line of a script names; None if it names none."""
     try:
         with path.open("rb") as file:
-            first = file.readline(256)
+            line = file.readline(256)
     except OSError:
         return None
-    return first[2:] if first.startswith(b"#!") else None
+    return line[2:] if line.startswith(b"#!") else None
 
 
 def python() -> str:
@@ -236,8 +236,8 @@ class Child:
         if info.si_signo in _OWN and (info.si_code > 0 or info.si_pid == os.getpid()):
             return True
         # Query the witness in either case, so that its report of this signal is not taken for the next one.
-        seen = self._witness is not None and self._witness.saw(info.si_signo)
-        return seen or (info.si_code > 0 and info.si_signo not in _TIMERS)
+        is_witnessed = self._witness is not None and self._witness.saw(info.si_signo)
+        return is_witnessed or (info.si_code > 0 and info.si_signo not in _TIMERS)
 
     def _reap(self) -> bool:
         while self.status is None:
@@ -287,19 +287,19 @@ class Witness:
         Raises:
             OSError: no process can be created.
         """
-        us = os.getpid()
+        own_pid = os.getpid()
         self._seen: dict[int, float] = {}
         self._following = mmap.mmap(-1, 1)
-        self._said, saying = os.pipe()
+        self._said, write_end = os.pipe()
         try:
             self._pid = os.fork()
             if self._pid == 0:
-                self._relay(us, program, saying)
+                self._relay(own_pid, program, write_end)
         except OSError:
             os.close(self._said)
             raise
         finally:
-            os.close(saying)
+            os.close(write_end)
 
     def stop_us(self) -> None:
         """Stop this process as the program has stopped, so that the waiting shell gets the terminal back.
@@ -356,9 +356,9 @@ def _let_go() -> None:
     """
     for number in (0, 1):
         if not os.isatty(number):
-            nothing = os.open(os.devnull, os.O_RDWR)
-            os.dup2(nothing, number, inheritable=True)
-            os.close(nothing)
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, number, inheritable=True)
+            os.close(null)
     with contextlib.suppress(OSError):
         for number in sorted(map(int, os.listdir("/proc/self/fd"))):
             with contextlib.suppress(OSError):
@@ -446,10 +446,10 @@ def _has_torch(interpreter: str) -> bool:
 
     code = "import importlib.util; print(importlib.util.find_spec('torch') is not None)"
     try:
-        ran = subprocess.run([interpreter, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
+        result = subprocess.run([interpreter, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return True
-    return ran.stdout.strip() != b"False"
+    return result.stdout.strip() != b"False"
 
 
 def _run_only(argv: list[str], why: ProfilerError) -> Recorded:
@@ -505,7 +505,7 @@ def _watch(
         pass
     status = child.status
     assert status is not None
-    asked = Asked(child.asked[0], time.perf_counter() - child.asked[1]) if child.asked else None
+    request = Asked(child.asked[0], time.perf_counter() - child.asked[1]) if child.asked else None
     if child.stopped >= NOTABLE_STOP:
         recorder.problem(
             "program",
@@ -518,5 +518,5 @@ def _watch(
         "killed" if killed else "completed" if code == 0 else "failed",
         code,
         os.WTERMSIG(status) if killed else None,
-        asked,
+        request,
     )

@@ -21,8 +21,8 @@ LIST = ".profile-train.json"
 def listed(folder: Path, name: str) -> Path | None:
     """Return profile-train's file of that name, possibly under an alternative name; None if there is none."""
     digests = _listed(folder)
-    names = (each for each in islice(_names(name), len(digests) + 2) if each in digests)
-    return next((folder / each for each in names if digests[each] == _digest(folder / each)), None)
+    names = (candidate for candidate in islice(_names(name), len(digests) + 2) if candidate in digests)
+    return next((folder / candidate for candidate in names if digests[candidate] == _digest(folder / candidate)), None)
 
 
 def where(folder: Path, name: str) -> Path:
@@ -32,8 +32,8 @@ def where(folder: Path, name: str) -> Path:
 
 def free(folder: Path, name: str) -> Path:
     """Return the path to write a file of that name to: profile-train's own file, or an unused name."""
-    free = (folder / each for each in _names(name) if not os.path.lexists(folder / each))
-    return listed(folder, name) or next(free)
+    paths = (folder / candidate for candidate in _names(name) if not os.path.lexists(folder / candidate))
+    return listed(folder, name) or next(paths)
 
 
 def add(path: Path) -> None:
@@ -60,12 +60,12 @@ def _names(name: str) -> Iterator[str]:
 def _listed(folder: Path) -> dict[str, str]:
     """Return the listed digests by name; names with a path are ignored, because the folder may come from anyone."""
     try:
-        found = json.loads((folder / LIST).read_text(encoding="utf-8"))
+        digests = json.loads((folder / LIST).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(digests, dict):
         return {}
-    return {name: digest for name, digest in found.items() if os.path.basename(name) == name and type(digest) is str}
+    return {name: digest for name, digest in digests.items() if os.path.basename(name) == name and type(digest) is str}
 
 
 def _digest(path: Path) -> str | None:

@@ -19,14 +19,14 @@ def printable(text: str, *, lines: bool = False) -> str:
     """
     if text.isprintable():
         return text
-    kept = "\n\t" if lines else ""
+    allowed = "\n\t" if lines else ""
     return "".join(
-        each
-        if each.isprintable() or each in kept
+        character
+        if character.isprintable() or character in allowed
         else " "
-        if each.isspace() and each not in _CONTROLS
-        else each.encode("unicode_escape").decode("ascii")
-        for each in text
+        if character.isspace() and character not in _CONTROLS
+        else character.encode("unicode_escape").decode("ascii")
+        for character in text
     )
 
 

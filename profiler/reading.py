@@ -14,5 +14,5 @@ def text(path: Path) -> str:
 
 def has_capability(number: int, proc: Path = Path("/proc")) -> bool:
     """Return whether this process has the capability with that number in linux/capability.h."""
-    effective = re.search(r"^CapEff:\s*(\w+)", text(proc / "self/status"), re.MULTILINE)
-    return effective is not None and bool(int(effective[1], 16) >> number & 1)
+    match = re.search(r"^CapEff:\s*(\w+)", text(proc / "self/status"), re.MULTILINE)
+    return match is not None and bool(int(match[1], 16) >> number & 1)

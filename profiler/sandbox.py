@@ -89,21 +89,21 @@ def enter(scratch: Path, covered: Sequence[Path], writable: Sequence[Path], *, n
         ProfilerError: the system does not allow it.
     """
     parent = os.getppid()
-    here = Path.cwd()
+    cwd = Path.cwd()
     scratch = scratch.resolve()
     covered = [path.resolve() for path in covered]
     writable = _outermost(path.resolve() for path in [*writable, scratch])
     for cover in covered:
         if scratch.is_relative_to(cover) or _within(cover, writable):
             raise ProfilerError(f"Writes into {cover} cannot be isolated.", "Choose another folder.")
-    mounted = [path for path in _mount_points() if any(cover in path.parents for cover in covered)]
+    mount_points = [path for path in _mount_points() if any(cover in path.parents for cover in covered)]
     shared = _SHARED.is_dir() and not any(path.is_relative_to(_SHARED) for path in (*covered, *writable))
     covered = _outermost(covered if shared or not _SHARED.is_dir() else [*covered, _SHARED])
     try:
         privileged = has_capability(_CAP_SYS_ADMIN)  # to make namespaces and mounts without a user namespace
-        if mounted and not privileged:
+        if mount_points and not privileged:
             raise ProfilerError(
-                f"A filesystem is mounted at {mounted[0]}: only root can isolate writes around it.",
+                f"A filesystem is mounted at {mount_points[0]}: only root can isolate writes around it.",
                 "Unmount it, or use --in-place: files that trials write then stay.",
             )
         uppers = [_upper(number, path, scratch, copy=not privileged) for number, path in enumerate(covered)]
@@ -111,8 +111,10 @@ def enter(scratch: Path, covered: Sequence[Path], writable: Sequence[Path], *, n
         _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
         for path in [*writable, *(Path(name) for name in ("/dev", "/proc", "/sys") if Path(name).is_dir())]:
             _mount(path, path, None, _MS_BIND | _MS_REC)
-        kept = [os.open(path, os.O_PATH | os.O_DIRECTORY) for path in writable]
-        below = [(path, handle) for path in mounted if not _within(path, writable) and (handle := _opened(path))]
+        handles = [os.open(path, os.O_PATH | os.O_DIRECTORY) for path in writable]
+        mounts_below = [
+            (path, handle) for path in mount_points if not _within(path, writable) and (handle := _opened(path))
+        ]
         _set_read_only(Path("/"), True)
         for path in (*writable, Path("/dev"), Path("/proc")):
             _set_read_only(path, False)
@@ -120,14 +122,14 @@ def enter(scratch: Path, covered: Sequence[Path], writable: Sequence[Path], *, n
             _mount("tmpfs", _SHARED, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=1777")
         for path, upper in zip(covered, uppers, strict=True):
             _cover(path, path, upper, "" if privileged else ",userxattr")
-        for number, (path, handle) in enumerate(below):
+        for number, (path, handle) in enumerate(mounts_below):
             _restore(path, handle, _upper(len(covered) + number, path, scratch))
             os.close(handle)
-        for path, handle in zip(writable, kept, strict=True):
+        for path, handle in zip(writable, handles, strict=True):
             if _within(path, covered):  # the cover hides it
                 _mount(f"/proc/self/fd/{handle}", path, None, _MS_BIND | _MS_REC)
             os.close(handle)
-        os.chdir(here)
+        os.chdir(cwd)
         _continue_inside(parent)
     except OSError as error:
         raise ProfilerError(f"Trials cannot be sandboxed on this system: {error.strerror}.", REMEDY) from None
@@ -195,30 +197,30 @@ def _copy_unmapped(lower: Path, upper: Path) -> None:
     with EOVERFLOW, also for the user's own files in a setgid folder of a supplementary group. Checks MOST_ENTRIES,
     upper levels first, and copies up to MOST_BYTES, small files first.
     """
-    us = os.getuid(), os.getgid()
+    owner = os.getuid(), os.getgid()
     files: list[tuple[int, Path]] = []
-    folders, looked_at = [lower], 0
-    while folders and looked_at < MOST_ENTRIES:
+    folders, entry_count = [lower], 0
+    while folders and entry_count < MOST_ENTRIES:
         folder = folders.pop(0)
         try:
             entries = list(os.scandir(folder))
         except OSError:
             continue
-        looked_at += len(entries)
+        entry_count += len(entries)
         for entry in entries:
             with contextlib.suppress(OSError):
                 path, status = Path(entry.path), entry.stat(follow_symlinks=False)
-                unmapped = (status.st_uid, status.st_gid) != us and os.access(path, os.W_OK)
+                is_unmapped = (status.st_uid, status.st_gid) != owner and os.access(path, os.W_OK)
                 if stat.S_ISDIR(status.st_mode):
                     folders.append(path)
-                    if unmapped:
+                    if is_unmapped:
                         _make_folders(lower, upper, path)
-                elif unmapped and stat.S_ISREG(status.st_mode):
+                elif is_unmapped and stat.S_ISREG(status.st_mode):
                     files.append((status.st_size, path))
-    left = MOST_BYTES
+    bytes_left = MOST_BYTES
     for size, path in sorted(files):
-        left -= size
-        if left < 0:
+        bytes_left -= size
+        if bytes_left < 0:
             break
         with contextlib.suppress(OSError):
             _make_folders(lower, upper, path.parent)
@@ -245,18 +247,18 @@ def _continue_inside(parent: int) -> None:
         raise SystemExit(128 + signal.SIGTERM)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    closed_at_end, held = os.pipe()
+    closed_at_end, write_end = os.pipe()
     if init := os.fork():
         raise SystemExit(_accompany(init, parent))
-    os.close(held)
+    os.close(write_end)
     os.setsid()  # kill(0, ...) must not reach the process outside
     end_with_parent(signal.SIGKILL)
     if select.select([closed_at_end], [], [], 0)[0]:
         os._exit(128 + signal.SIGTERM)
     os.close(closed_at_end)
     _mount_proc()
-    if inside := os.fork():
-        os._exit(_accompany(inside))
+    if child := os.fork():
+        os._exit(_accompany(child))
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
@@ -276,9 +278,9 @@ def _accompany(pid: int, parent: int | None = None) -> int:
         info = signal.sigwaitinfo(AWAITED) if killed_at is None else signals.next(GRACE / 10)
         if info is not None and info.si_signo != signal.SIGCHLD:
             os.kill(pid, info.si_signo)
-        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            if ended[0] == pid:
-                return exit_code(ended[1])
+        while (result := os.waitpid(-1, os.WNOHANG))[0]:
+            if result[0] == pid:
+                return exit_code(result[1])
         if parent is not None and killed_at is None and os.getppid() != parent:
             killed_at = time.monotonic() + GRACE
         if killed_at is not None and time.monotonic() > killed_at:
@@ -339,8 +341,8 @@ def _within(path: Path, folders: Iterable[Path]) -> bool:
 
 def _outermost(paths: Iterable[Path]) -> list[Path]:
     """Return each path once, without those inside another."""
-    found: list[Path] = []
+    outermost: list[Path] = []
     for path in sorted(set(paths)):
-        if not _within(path, found):
-            found.append(path)
-    return found
+        if not _within(path, outermost):
+            outermost.append(path)
+    return outermost

@@ -117,8 +117,8 @@ class profile:
 
         It is the block's own folder, or that of an enclosing `profile-train`.
         """
-        outer = json.loads(os.environ.get(launch.VARIABLE, "{}")).get("folder")
-        return self.folder or (Path(outer) if outer else None)
+        outer_folder = json.loads(os.environ.get(launch.VARIABLE, "{}")).get("folder")
+        return self.folder or (Path(outer_folder) if outer_folder else None)
 
     def result(self) -> dict[str, Any] | None:
         """Return the content of result.json (docs/result.schema.json), or None.
@@ -129,8 +129,8 @@ class profile:
         folder = self.recorded
         if folder is None:
             return None
-        if made := ours.listed(folder, "result.json"):
-            return dict(json.loads(made.read_text()))
+        if path := ours.listed(folder, "result.json"):
+            return dict(json.loads(path.read_text()))
         process = _advise("report", "--json", folder, stdout=subprocess.PIPE)
         return None if process.returncode else dict(json.loads(process.stdout))
 

@@ -75,12 +75,12 @@ class Quantiles:
         """
         if not 0 <= q <= 1:
             raise ValueError(f"the quantile must be between 0 and 1, not {q}")
-        below = self.zeros
-        wanted = max(1, math.ceil(q * self.count - 1e-9))  # 0.07 * 100 is a little more than 7
-        value = 0.0 if below else None
+        count = self.zeros
+        rank = max(1, math.ceil(q * self.count - 1e-9))  # 0.07 * 100 is a little more than 7
+        value = 0.0 if count else None
         for k in sorted(self.bins):
-            if below >= wanted:
+            if count >= rank:
                 break
-            below += self.bins[k]
+            count += self.bins[k]
             value = GROWTH**k * _CENTRE
         return value

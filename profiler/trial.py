@@ -125,8 +125,8 @@ def _wait(trial: TrialProcess, scratch: str, log: Path, patience: float) -> int 
     )
     assert process.stdout is not None
     secrets = known_secrets(os.environ, trial.words)
-    logging = threading.Thread(target=_keep_log, args=(process.stdout, log, secrets), daemon=True)
-    logging.start()
+    log_thread = threading.Thread(target=_keep_log, args=(process.stdout, log, secrets), daemon=True)
+    log_thread.start()
     try:
         return process.wait(patience)
     except subprocess.TimeoutExpired:
@@ -137,7 +137,7 @@ def _wait(trial: TrialProcess, scratch: str, log: Path, patience: float) -> int 
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         _remove_notes(Path(trial.out))
-        logging.join(5.0)  # a process that escaped from the trial may hold its end of the pipe
+        log_thread.join(5.0)  # a process that escaped from the trial may hold its end of the pipe
 
 
 def _keep_log(output: IO[bytes], log: Path, secrets: Sequence[str]) -> None:
@@ -169,10 +169,10 @@ def _scratch_folder(base: Path = Path("/var/tmp")) -> Iterator[str]:
         scratch = tempfile.mkdtemp(prefix=_SCRATCH, dir=base)
         lock = _locked(scratch, fcntl.LOCK_EX)
     try:
-        for left in base.glob(f"{_SCRATCH}*"):
-            if private.is_ours_alone(left) and (unused := _locked(str(left))) is not None:
-                _discard(str(left))
-                os.close(unused)
+        for folder in base.glob(f"{_SCRATCH}*"):
+            if private.is_ours_alone(folder) and (handle := _locked(str(folder))) is not None:
+                _discard(str(folder))
+                os.close(handle)
         yield scratch
     finally:
         _discard(scratch)
@@ -196,9 +196,9 @@ def _locked(folder: str, how: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> int | None
 
 def _discard(scratch: str) -> None:
     """Remove the folder, with the inaccessible folders that overlayfs has made in it."""
-    for work in Path(scratch).glob(".work-*/*"):
+    for folder in Path(scratch).glob(".work-*/*"):
         with contextlib.suppress(OSError):
-            work.chmod(0o700)
+            folder.chmod(0o700)
     shutil.rmtree(scratch, ignore_errors=True)
 
 
@@ -216,19 +216,19 @@ def main(text: str, scratch: str) -> None:
     The recording shows how the program ended.
     """
     trial = TrialProcess(**json.loads(text))
-    ours, caller = os.getpid(), os.getppid()
+    own_pid, caller = os.getpid(), os.getppid()
     try:
         _run(trial, Path(scratch), caller)
     except ProfilerError as error:
         sys.stderr.write(f"{error.message}\n{error.remedy}")
         sys.exit(_GIVEN_UP)
-    except SystemExit as ended:
-        if os.getpid() == ours and ended.code == 128 + signal.SIGKILL:
+    except SystemExit as system_exit:
+        if os.getpid() == own_pid and system_exit.code == 128 + signal.SIGKILL:
             _remove_notes(Path(trial.out))
         raise
     finally:
-        if os.getpid() == ours:  # not in the sandbox
-            end_children(ours)
+        if os.getpid() == own_pid:  # not in the sandbox
+            end_children(own_pid)
             if os.getppid() != caller:
                 _discard(scratch)
 
@@ -257,12 +257,12 @@ def _run(trial: TrialProcess, scratch: Path, caller: int) -> None:
 
 def _kept_offline(trial: TrialProcess) -> dict[str, str]:
     """Return the variables that keep trackers and hubs on this machine."""
-    found = {**_OFFLINE, "MLFLOW_TRACKING_URI": (Path(trial.out).absolute() / "mlruns").as_uri()}
+    settings = {**_OFFLINE, "MLFLOW_TRACKING_URI": (Path(trial.out).absolute() / "mlruns").as_uri()}
     if not (trial.in_place or trial.network):  # use cached files without checking for newer ones
-        found |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
-    return found
+        settings |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+    return settings
 
 
 def project(folder: Path) -> Path:
     """Return the program's project folder: the top of the Git repository, else the folder itself."""
-    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
+    return next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), folder)

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 def _prefer_ours() -> None:
     """Move the entries of PYTHONPATH to the end of `sys.path`: the program's modules may have the names of ours."""
-    given = os.environ.get("PYTHONPATH")
-    if not given:
+    pythonpath = os.environ.get("PYTHONPATH")
+    if not pythonpath:
         return
-    theirs = {os.path.normpath(entry) for entry in given.split(os.pathsep)}
+    entries = {os.path.normpath(entry) for entry in pythonpath.split(os.pathsep)}
     with contextlib.suppress(OSError):  # the current folder was deleted: relative entries are useless
-        theirs |= {os.path.abspath(entry) for entry in theirs}
-    last = [entry for entry in sys.path[1:] if os.path.normpath(entry) in theirs]  # sys.path[0] is our script's folder
+        entries |= {os.path.abspath(entry) for entry in entries}
+    tail = [entry for entry in sys.path[1:] if os.path.normpath(entry) in entries]  # sys.path[0] is our script's folder
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # our root sorts first
-    sys.path[1:] = [entry for entry in sys.path[1:] if entry not in last] + sorted(last, key=root.__ne__)
+    sys.path[1:] = [entry for entry in sys.path[1:] if entry not in tail] + sorted(tail, key=root.__ne__)
 
 
 _prefer_ours()
@@ -87,12 +87,12 @@ class _Commands(click.Group):
         """Return completions for a command, a program, or an option of `run`, whose name may be left out."""
         from advisor.cli import completion
 
-        found = super().shell_complete(ctx, incomplete)
+        items = super().shell_complete(ctx, incomplete)
         if not incomplete.startswith("-"):
-            return completion.first_words(found, incomplete)
+            return completion.first_words(items, incomplete)
         run = self.get_command(ctx, "run")
         assert run is not None
-        return [*found, *run.shell_complete(click.Context(run, parent=ctx), incomplete)]
+        return [*items, *run.shell_complete(click.Context(run, parent=ctx), incomplete)]
 
 
 @click.group(
@@ -138,8 +138,8 @@ def main(argv: list[str] | None = None) -> int:
         status = group.main(argv, prog_name="profile-train", standalone_mode=False)
     except ProfilerError as error:
         _tell(error.message, error.remedy)
-        if meant := _meant((sys.argv[1:] if argv is None else argv)[:1]):
-            click.echo(f"Did you mean: profile-train {meant}", err=True)
+        if suggestion := _meant((sys.argv[1:] if argv is None else argv)[:1]):
+            click.echo(f"Did you mean: profile-train {suggestion}", err=True)
         return 1
     except OSError as error:  # from a path argument, which each command opens at a different point
         _tell(f"{error.filename or 'A file'}: {error.strerror or error}.", "Check the path and its permissions.")

@@ -63,18 +63,18 @@ class Command(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options without a heading, then the others or their headings."""
-        lists: dict[str, list[click.Option]] = {"Options": []}
-        for one in self.get_params(ctx):
-            if isinstance(one, click.Option):
-                lists.setdefault(one.heading if isinstance(one, HeadedOption) else "Options", []).append(one)
-        whole = ctx.meta.get(_WHOLE, False)
-        for heading in lists if whole else ["Options"]:
+        groups: dict[str, list[click.Option]] = {"Options": []}
+        for option in self.get_params(ctx):
+            if isinstance(option, click.Option):
+                groups.setdefault(option.heading if isinstance(option, HeadedOption) else "Options", []).append(option)
+        full_help = ctx.meta.get(_WHOLE, False)
+        for heading in groups if full_help else ["Options"]:
             with formatter.section(heading):
-                formatter.write_dl([row for one in lists[heading] if (row := one.get_help_record(ctx))])
-        if not whole:
+                formatter.write_dl([row for option in groups[heading] if (row := option.get_help_record(ctx))])
+        if not full_help:
             formatter.write_paragraph()
             with formatter.indentation():
-                formatter.write_text(f"--help-all shows more: {', '.join([*lists][1:])}.")
+                formatter.write_text(f"--help-all shows more: {', '.join([*groups][1:])}.")
 
 
 class LaunchCommand(Command):

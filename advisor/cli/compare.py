@@ -53,20 +53,24 @@ def compare(
         raise click.UsageError("--fail-if-slower already sets the difference that matters: remove --min-difference.")
     if run_a.resolve() == run_b.resolve():
         raise click.UsageError(f"RUN_A and RUN_B are the same run, {run_a}.")
-    matters = next((value for value in (slower, relevant) if value is not None), RELEVANT)
-    found = compare(Metrics(sources.read((run_a,))), Metrics(sources.read((run_b,))), (str(run_a), str(run_b)), matters)
+    threshold = next((value for value in (slower, relevant) if value is not None), RELEVANT)
+    comparison = compare(
+        Metrics(sources.read((run_a,))), Metrics(sources.read((run_b,))), (str(run_a), str(run_b)), threshold
+    )
     command = shlex.join(["profile-train", "compare", str(run_a), str(run_b)])
     about = "Two runs are only two samples: repeat an important comparison."
     page = Page("profile-train compare", "comparison of two runs", about, command)
-    forms.give(sections(found), lambda: json.dumps(found.result(), indent=2, allow_nan=False) + "\n", page, form, out)
+    forms.give(
+        sections(comparison), lambda: json.dumps(comparison.result(), indent=2, allow_nan=False) + "\n", page, form, out
+    )
     if out is not None:
         say(f"{out} is written.")
     if slower is None:
         return 0
-    if found.verdict in (ChangeVerdict.TOO_FEW, ChangeVerdict.NOT_MEASURED):
+    if comparison.verdict in (ChangeVerdict.TOO_FEW, ChangeVerdict.NOT_MEASURED):
         status = UNTOLD
     else:
-        status = SLOWER if found.verdict is ChangeVerdict.WORSE else 0
+        status = SLOWER if comparison.verdict is ChangeVerdict.WORSE else 0
     if out is not None or form not in (None, "text") or status:
-        say(headline(found))
+        say(headline(comparison))
     return status

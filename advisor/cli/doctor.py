@@ -28,18 +28,18 @@ def doctor(data: Path | None, interpreter: str | None, as_json: bool) -> int:
     from profiler.launch import python
 
     torch = stack.ask(interpreter or python())
-    seen, samples, problems = gpus.see()
-    results = chain(
-        stack.findings(torch, seen),
-        gpus.findings(seen, samples, problems, torch),
-        host.findings(host.look(), torch, seen),
+    devices, samples, problems = gpus.see()
+    findings = chain(
+        stack.findings(torch, devices),
+        gpus.findings(devices, samples, problems, torch),
+        host.findings(host.look(), torch, devices),
         permissions.findings(torch),
         disk.findings(Path.cwd(), data),
     )
     if as_json:
-        found = list(results)
-        checks = [{**asdict(each), "state": each.state.value} for each in found]
+        results = list(findings)
+        checks = [{**asdict(result), "state": result.state.value} for result in results]
         click.echo(json.dumps({"schema": SCHEMA, "checks": checks}, indent=2))
     else:
-        found = show(results)
-    return FAILED if any(each.state is CheckState.FIX for each in found) else 0
+        results = show(findings)
+    return FAILED if any(result.state is CheckState.FIX for result in results) else 0

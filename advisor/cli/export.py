@@ -91,11 +91,11 @@ def export(run: Path, form: str, out: Path | None, every: float | None, config: 
             f"{run} is a file, not a run folder.",
             "Give the run's folder: the one in --out when you recorded it, or the one that the run printed.",
         )
-    wanted = goals(options.configured(config, judging=False).goals)
+    run_goals = goals(options.configured(config, judging=False).goals)
     if every is not None and out is not None:
-        _keep(run, out, every, wanted)
+        _keep(run, out, every, run_goals)
         return
-    metrics = Metrics(sources.recording(run), wanted)
+    metrics = Metrics(sources.recording(run), run_goals)
     _tell_of_losses(metrics)
     place = out or (run / FORMATS[form].place if FORMATS[form].place else None)
     _give(form, metrics, run, place)
@@ -117,17 +117,17 @@ def _give(form: str, metrics: Metrics, run: Path, place: Path | None) -> None:
     from advisor.export.nodes import nodes
 
     module = importlib.import_module(f"advisor.export.{FORMATS[form].module}")
-    recorded = nodes(run, metrics.profile)
+    recordings = nodes(run, metrics.profile)
     if form == "prometheus":
-        text = module.text(recorded, metrics, run.absolute().name)
+        text = module.text(recordings, metrics, run.absolute().name)
         if place is None:
             click.echo(text, nl=False)
         else:
             atomic_write.write(place, text, READABLE)
     elif place is None:
-        module.send(recorded, metrics)
+        module.send(recordings, metrics)
     else:
-        module.write(recorded, metrics, place)
+        module.write(recordings, metrics, place)
 
 
 def _keep(run: Path, out: Path, every: float, wanted: Goals) -> None:
@@ -148,5 +148,5 @@ def _keep(run: Path, out: Path, every: float, wanted: Goals) -> None:
             if not goes_on:
                 _tell_of_losses(metrics)
                 return
-        spent = time.perf_counter() - begin
-        threading.Event().wait(max(every - spent, spent / SHARE - spent))
+        seconds = time.perf_counter() - begin
+        threading.Event().wait(max(every - seconds, seconds / SHARE - seconds))

@@ -73,26 +73,26 @@ def fleet(
     from advisor.report.render import fleet
     from advisor.units import count
 
-    chosen = options.configured(config, judging=False)
-    folder = data or chosen.fleet or Path(DEFAULT)
-    price = gpu_price if gpu_price is not None else chosen.goals.get("gpu_price")
+    configuration = options.configured(config, judging=False)
+    folder = data or configuration.fleet or Path(DEFAULT)
+    price = gpu_price if gpu_price is not None else configuration.goals.get("gpu_price")
     if address and engine != "ray":
         raise click.UsageError("--address requires --engine ray.")
     if places:
-        done = import_runs(folder, places, engine, address)
-        wrong = f", {done.not_complete} of them incomplete" if done.not_complete else ""
-        say(f"{count(done.found, 'run folder')} found, {done.read} of them new or changed{wrong}.")
-        if not done.found:
+        totals = import_runs(folder, places, engine, address)
+        suffix = f", {totals.not_complete} of them incomplete" if totals.not_complete else ""
+        say(f"{count(totals.found, 'run folder')} found, {totals.read} of them new or changed{suffix}.")
+        if not totals.found:
             raise ProfilerError("No run was found.", "A run folder contains result.json or run-HOST.db.")
     with opened(folder, loaded=True) as connection:
-        made = overview(connection, since=since, price=price, unit=hours and hours.upper())
-    text = fleet.as_json(made)
+        summary = overview(connection, since=since, price=price, unit=hours and hours.upper())
+    text = fleet.as_json(summary)
     if as_json:
         click.echo(text, nl=False)
         return
     command = " ".join(("profile-train fleet", *places))
     keep(folder, "fleet.json", text)
-    page = keep(folder, "fleet.html", fleet.page(made, command))
+    page = keep(folder, "fleet.html", fleet.page(summary, command))
     say(f"{page} is written.")
     if open_page:
         click.launch(str(page))

@@ -68,7 +68,7 @@ def _kinds(ctx: click.Context, _option: click.Parameter, allow: tuple[str, ...])
         return ()
     from advisor.rules.base import Safety
 
-    known = {each.value: each for each in Safety}
+    known = {kind.value: kind for kind in Safety}
     if unknown := [name for name in names if name not in known]:
         raise click.BadParameter(f"{unknown[0]!r} is not a kind of change. Choose from: {', '.join(known)}.")
     return tuple(known[name] for name in names)
@@ -288,8 +288,8 @@ def criteria(command: Callable[..., R]) -> Callable[..., R]:
     def judging(config: Path | None, own_rules: Path | None, calibration: Path | None, **given: Any) -> R:
         goals = {name: given.pop(name) for name in _GOALS}
         judges = not given.get("no_report")
-        found = Criteria(configuration(config, own_rules, judging=judges), goals, calibration)
-        return command(criteria=found, **given)
+        criteria = Criteria(configuration(config, own_rules, judging=judges), goals, calibration)
+        return command(criteria=criteria, **given)
 
     goals = (
         _for_goals(f"--{name.replace('_', '-')}", **{"type": goal(name), **about}) for name, about in _GOALS.items()
@@ -306,16 +306,16 @@ def configuration(config: Path | None, own_rules: Path | None = None, *, judging
     Raises:
         ProfilerError: something in the requested configuration is wrong.
     """
-    found = None
+    pyproject = None
     with contextlib.suppress(OSError):  # the current folder may be deleted or unreadable
-        found = None if config else _nearest(Path.cwd())
-    if config is None and found is None and own_rules is None:
+        pyproject = None if config else _nearest(Path.cwd())
+    if config is None and pyproject is None and own_rules is None:
         return None
     from advisor.settings.config import configure
 
-    if found is not None:
+    if pyproject is not None:
         try:
-            return configure(found, own_rules, found=True, judging=judging)
+            return configure(pyproject, own_rules, found=True, judging=judging)
         except ProfilerError as error:
             say(f"{error} This file is ignored.")
     return configure(config, own_rules, judging=judging)
@@ -330,10 +330,10 @@ def configured(config: Path | None, own_rules: Path | None = None, *, judging: b
 
 def rules(config: Path | None, own_rules: Path | None) -> tuple[Rule, ...]:
     """Return the rules of that configuration, and print those that could not be loaded."""
-    found = configured(config, own_rules).rules
-    for line in found.broken:
+    rule_set = configured(config, own_rules).rules
+    for line in rule_set.broken:
         say(line)
-    return found.rules
+    return rule_set.rules
 
 
 def past(file: Path | None) -> Calibration:
@@ -343,10 +343,10 @@ def past(file: Path | None) -> Calibration:
 
     if file is None:
         return Calibration()
-    found, note = read(file)
+    calibration, note = read(file)
     if note:
         say(note)
-    return found
+    return calibration
 
 
 def _nearest(folder: Path) -> Path | None:
@@ -354,10 +354,10 @@ def _nearest(folder: Path) -> Path | None:
 
     A file next to a recording is skipped: it came with the recording and could name rules, which are code.
     """
-    for each in (folder, *folder.parents):
-        file = each / PYPROJECT
-        if file.is_file() and not any(each.glob("run-*.db")):
+    for ancestor in (folder, *folder.parents):
+        file = ancestor / PYPROJECT
+        if file.is_file() and not any(ancestor.glob("run-*.db")):
             return file if _OUR_TABLE.search(file.read_text(encoding="utf-8", errors="replace")) else None
-        if (each / ".git").exists():
+        if (ancestor / ".git").exists():
             return None
     return None

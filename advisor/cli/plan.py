@@ -108,14 +108,14 @@ def plan(ctx: click.Context, /, form: str | None, out: Path | None, config: Path
     from advisor.report.render.plan_view import sections
     from advisor.report.render.section import Page
 
-    chosen = options.configuration(config, judging=False)
+    configuration = options.configuration(config, judging=False)
     try:
-        made = Plan.of(_with_goals(given, chosen.goals if chosen else {}))
+        plan = Plan.of(_with_goals(given, configuration.goals if configuration else {}))
     except ProfilerError as error:
         raise click.UsageError(f"{error.message} {error.remedy}", ctx) from error
     about = "A plan is a calculation, not a measurement: start with it, then record a run."
     page = Page("profile-train plan", "training plan", about, ctx.obj)
-    forms.give(sections(made), lambda: plan_json.render(made), page, form, out)
+    forms.give(sections(plan), lambda: plan_json.render(plan), page, form, out)
     if out is not None:
         click.echo(f"Plan: {out}", err=True)
 

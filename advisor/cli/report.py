@@ -97,23 +97,23 @@ def report(
         raise click.UsageError("--section requires --for agent.")
     if against and reader:
         raise click.UsageError("--for agent has no comparison: use `profile-train compare A B --format json`.")
-    given, profile = paths[0], sources.read(paths)
-    run = given if profile.runs else None
-    made = report_of(profile, run, criteria.goals, criteria.config.rules, criteria.past(), criteria.config.fleet)
-    compared = None
+    source, profile = paths[0], sources.read(paths)
+    run = source if profile.runs else None
+    report = report_of(profile, run, criteria.goals, criteria.config.rules, criteria.past(), criteria.config.fleet)
+    comparison = None
     if against is not None:
-        compared = compare(Metrics(sources.read((against,))), Metrics(profile), (str(against), str(given)))
+        comparison = compare(Metrics(sources.read((against,))), Metrics(profile), (str(against), str(source)))
     if as_json:
-        click.echo(result_json.render(made, compared), nl=False)
+        click.echo(result_json.render(report, comparison), nl=False)
         return
     if reader:
-        texts = [agent_text.section(made, name) for name in sections] or [agent_text.summary(made)]
+        texts = [agent_text.section(report, name) for name in sections] or [agent_text.summary(report)]
         click.echo("\n".join(texts), nl=False)
         return
-    folder = out or run or Path(DEFAULT) / given.absolute().name.partition(".")[0]
-    several = " ..." if len(paths) > 1 and given.is_file() else ""
-    write(made, folder, f"profile-train report {given}{several} --out FOLDER", compared)
+    folder = out or run or Path(DEFAULT) / source.absolute().name.partition(".")[0]
+    rest = " ..." if len(paths) > 1 and source.is_file() else ""
+    write(report, folder, f"profile-train report {source}{rest} --out FOLDER", comparison)
     if summary:
-        summarize(made, folder, compared=compared)
+        summarize(report, folder, compared=comparison)
     if open_report:
         click.launch(str(ours.where(folder, "report.html")))

@@ -70,59 +70,59 @@ def run(
     if words[0].startswith("-") and not words[0].startswith("-m"):
         import difflib
 
-        if words[0] in (ours := _own_options()):
+        if words[0] in (own_options := _own_options()):
             raise click.UsageError(f"Give options such as {words[0]} before `--`, and the program after it.")
-        near = difflib.get_close_matches(words[0], ours)
-        raise click.NoSuchOption(words[0], possibilities=near, ctx=click.get_current_context())
+        suggestions = difflib.get_close_matches(words[0], own_options)
+        raise click.NoSuchOption(words[0], possibilities=suggestions, ctx=click.get_current_context())
     if verify and no_report:
         raise click.UsageError("--verify tries the advice of the report: remove --no-report.")
     if verify and tuned:
         raise click.UsageError("--verify tries changes to the unchanged program: remove --apply.")
-    changed = _changed(tuned) if tuned else None
+    trial = _changed(tuned) if tuned else None
     with _stdin_kept(verify and not yes):
-        wanted = RecordingOptions(budget=budget, rate=rate, windows=windows, stacks=stacks)
-        recorded = record(words, out, wanted, changed)
+        recording_options = RecordingOptions(budget=budget, rate=rate, windows=windows, stacks=stacks)
+        recording = record(words, out, recording_options, trial)
     try:
-        for note in recorded.notes:
+        for note in recording.notes:
             say(note)
         for option in [] if no_report else _misplaced(words):
             say(f"{option} came after the script, so it went to the script: profile-train's options come before it.")
-        if tuned and recorded.folder is not None:
+        if tuned and recording.folder is not None:
             from advisor.verify import tuned as tuned_toml
 
-            tuned_toml.keep(tuned, recorded.folder)
-        if not no_report and recorded.folder is not None:
+            tuned_toml.keep(tuned, recording.folder)
+        if not no_report and recording.folder is not None:
             with _in_the_time_left():
-                report = _in_turn(recorded.folder, partial(_measured, recorded.folder, criteria))
+                report = _in_turn(recording.folder, partial(_measured, recording.folder, criteria))
                 if report is not None:
-                    show(report, recorded.folder, open_report)
+                    show(report, recording.folder, open_report)
             if verify:
-                _verify(recorded, how, yes, criteria)
+                _verify(recording, how, yes, criteria)
     except ProfilerError as error:
         say(f"{error.message} {error.remedy}")
     except KeyboardInterrupt:
-        say(f"no report; make it with: profile-train report {recorded.folder}")
+        say(f"no report; make it with: profile-train report {recording.folder}")
     except Exception as error:  # noqa: BLE001 - still return the program's exit status
-        say(f"the report failed ({type(error).__name__}: {error}); the recording is in {recorded.folder}")
+        say(f"the report failed ({type(error).__name__}: {error}); the recording is in {recording.folder}")
     except SystemExit:  # raised by rich if the reader of our output is gone
         pass
-    end_like(recorded.status)
+    end_like(recording.status)
 
 
 def _misplaced(words: tuple[str, ...]) -> list[str]:
     """Return options of profile-train among a script's arguments that its source does not mention."""
-    given = {word.partition("=")[0] for word in words[1:] if word.startswith("--")}
-    ours = given.intersection(_own_options())
+    flags = {word.partition("=")[0] for word in words[1:] if word.startswith("--")}
+    own_flags = flags.intersection(_own_options())
     try:
-        source = Path(words[0]).read_text(encoding="utf-8", errors="replace") if ours else ""
+        source = Path(words[0]).read_text(encoding="utf-8", errors="replace") if own_flags else ""
     except OSError:  # a command or a module: its options are unknown
         return []
-    return sorted(option for option in ours if option.removeprefix("--").replace("-", "_") not in source)
+    return sorted(option for option in own_flags if option.removeprefix("--").replace("-", "_") not in source)
 
 
 def _own_options() -> list[str]:
     ctx = click.get_current_context()
-    return [name for one in ctx.command.get_params(ctx) if isinstance(one, click.Option) for name in one.opts]
+    return [name for option in ctx.command.get_params(ctx) if isinstance(option, click.Option) for name in option.opts]
 
 
 @contextlib.contextmanager
@@ -132,15 +132,15 @@ def _stdin_kept(needed: bool) -> Iterator[None]:
         yield
         return
     try:
-        kept = os.dup(0)
+        descriptor = os.dup(0)
     except OSError:  # there is none
         yield
         return
     try:
         yield
     finally:
-        os.dup2(kept, 0)
-        os.close(kept)
+        os.dup2(descriptor, 0)
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -150,11 +150,11 @@ def _in_the_time_left() -> Iterator[None]:
     Schedulers send SIGTERM some seconds before SIGKILL, also to all tasks of a job when the first one has failed. By
     then the program has ended, and there is enough time for a report.
     """
-    before = signal.signal(signal.SIGTERM, lambda _number, _frame: None)
+    handler = signal.signal(signal.SIGTERM, lambda _number, _frame: None)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, handler)
 
 
 def _in_turn(folder: Path, make_report: Callable[[], Report]) -> Report | None:
@@ -167,13 +167,13 @@ def _in_turn(folder: Path, make_report: Callable[[], Report]) -> Report | None:
     if not run_folder.is_shared(folder):
         return make_report()
     while True:
-        others = run_folder.notes(folder)
-        with run_folder.lock(folder, "reporting", patience=0.0) as ours:
-            if not ours:
+        notes = run_folder.notes(folder)
+        with run_folder.lock(folder, "reporting", patience=0.0) as locked:
+            if not locked:
                 say(f"another recorder of this job makes the report of {folder}, and renews it with this recording.")
                 return None
             report = make_report()
-        if run_folder.notes(folder) == others:
+        if run_folder.notes(folder) == notes:
             return report
 
 
@@ -193,8 +193,8 @@ def _applied(change: dict[str, Any]) -> str:
     """Return a change as "loader at train.py:61, num_workers=2"."""
     settings = {name: value for name, value in change["settings"].items() if value is not None}
     file, line = settings.pop("file", None), settings.pop("line", None)
-    where = f" at {Path(str(file)).name}:{line}" if file else ""
-    return ", ".join([f"{change['name']}{where}", *(f"{name}={value}" for name, value in settings.items())])
+    place = f" at {Path(str(file)).name}:{line}" if file else ""
+    return ", ".join([f"{change['name']}{place}", *(f"{name}={value}" for name, value in settings.items())])
 
 
 def _verify(recorded: Recorded, how: Mapping[str, Any], yes: bool, criteria: Criteria) -> None:

@@ -43,31 +43,31 @@ def tune(out: Path, yes: bool, criteria: Criteria, words: tuple[str, ...], **how
 
     program(words)  # report a missing script before anything else
     choices = criteria.trials(how, criteria.goals)
-    what = choices.program(words, os.getcwd())
+    trial_program = choices.program(words, os.getcwd())
     command = printable(shlex.join(words))
-    confirm(f"Trials of {command}\n{promise_of_harmlessness(what)}", yes)
+    confirm(f"Trials of {command}\n{promise_of_harmlessness(trial_program)}", yes)
     console = Console(stderr=True, highlight=False)
     try:
         with TrialProgress(console) as progress:
-            fitted = fit(what, out, choices, progress) if criteria.goals.goal == "memory" else None
-            tuned = fitted or tune(what, out, choices, progress)
+            fitted = fit(trial_program, out, choices, progress) if criteria.goals.goal == "memory" else None
+            tuned = fitted or tune(trial_program, out, choices, progress)
     except KeyboardInterrupt:
         say("interrupted; run the same command again to continue.")
         raise click.Abort from None
     console.print()
     for line in tuning.story(tuned):
         console.print(Text(line), soft_wrap=True)
-    write(out / NOTE, tuning.as_json(note(what), tuned))
+    write(out / NOTE, tuning.as_json(note(trial_program), tuned))
     tuning_md = keep(out, "tuning.md", tuning.markdown(tuned, command))
     tuned_toml = keep(out, "tuned.toml", tuning.toml(tuned))
     criteria.publish(tuned.profile, criteria.goals)
-    ends = [("To apply", str(tuning_md)), ("Report", str(ours.where(tuned.profile, "report.html")))]
+    hints = [("To apply", str(tuning_md)), ("Report", str(ours.where(tuned.profile, "report.html")))]
     if tuned.kept:
-        with_it = shlex.join(["profile-train", "--apply", str(tuned_toml), *words])
-        made = [each.finding.change.name for each in tuned.kept]
-        but = ", except those to its own prints and logs" if "logging" in made else ""
-        ends.insert(0, (f"To train with these changes without editing the code{but}", with_it))
-    for label, what_for in ends:
-        console.print(Text(printable(f"{label}: {what_for}")), soft_wrap=True)
+        training_command = shlex.join(["profile-train", "--apply", str(tuned_toml), *words])
+        names = [change.finding.change.name for change in tuned.kept]
+        caveat = ", except those to its own prints and logs" if "logging" in names else ""
+        hints.insert(0, (f"To train with these changes without editing the code{caveat}", training_command))
+    for label, text in hints:
+        console.print(Text(printable(f"{label}: {text}")), soft_wrap=True)
     if fitted and not fitted.kept:
         raise SystemExit(1)

@@ -98,8 +98,8 @@ def confirm(announcement: str, yes: bool) -> None:
     try:
         if not yes and not click.confirm("Continue?", err=True):
             raise click.Abort
-    except click.Abort as end:
-        if isinstance(end.__context__, EOFError):
+    except click.Abort as abort:
+        if isinstance(abort.__context__, EOFError):
             raise ProfilerError(
                 "Nothing was run, because there was no answer.", "To run without asking: --yes"
             ) from None
@@ -113,17 +113,19 @@ def write_patch(session: Session, file: Path) -> str:
     from advisor.patches.source import NoPatch
     from advisor.verify import kept
 
-    tried, program = kept.read(session.folder), session.trials.program
-    confirmed = [finding for finding in session.candidates if tried[finding.rule.id].verdict.is_kept]
-    if not confirmed:
+    results, program = kept.read(session.folder), session.trials.program
+    confirmed_findings = [finding for finding in session.candidates if results[finding.rule.id].verdict.is_kept]
+    if not confirmed_findings:
         return f"No change was confirmed, so {file} was not written."
-    finding, *others = confirmed
+    finding, *others = confirmed_findings
     try:
-        made = patch(finding.change, program.words, program.cwd)
-    except NoPatch as no:
-        return f"{finding.rule.id} was confirmed, but {file} was not written. {no}"
-    write(file, made.diff)
-    also = (
-        f" Record again before you make the next change: {', '.join(one.rule.id for one in others)}." if others else ""
+        source_patch = patch(finding.change, program.words, program.cwd)
+    except NoPatch as reason:
+        return f"{finding.rule.id} was confirmed, but {file} was not written. {reason}"
+    write(file, source_patch.diff)
+    hint = (
+        f" Record again before you make the next change: {', '.join(other.rule.id for other in others)}."
+        if others
+        else ""
     )
-    return printable(f"To apply {finding.rule.id}: cd {made.folder} && git apply {file.absolute()}{also}")
+    return printable(f"To apply {finding.rule.id}: cd {source_patch.folder} && git apply {file.absolute()}{hint}")

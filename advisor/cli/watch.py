@@ -44,18 +44,18 @@ def watch(folder: Path | None, once: bool, as_json: bool, config: Path | None) -
 
     if as_json and not once:
         raise click.UsageError("--json requires --once.")
-    chosen = options.configured(config)
-    watching = LiveRun(folder or latest(), chosen.rules, goals(chosen.goals))
-    seen = watching.look()  # report an error before anything is drawn
+    configuration = options.configured(config)
+    live_run = LiveRun(folder or latest(), configuration.rules, goals(configuration.goals))
+    snapshot = live_run.look()  # report an error before anything is drawn
     console = Console(highlight=False)
     if as_json:
-        click.echo(json.dumps(seen.result(), indent=2, allow_nan=False))
+        click.echo(json.dumps(snapshot.result(), indent=2, allow_nan=False))
         return
     if not once and console.is_terminal:
         with contextlib.suppress(OSError):
             os.nice(5)  # on a fully loaded machine, the program has priority
-        seen = _live(watching, seen, console)
-    console.print(_drawn(seen, watching, console, height=1000))
+        snapshot = _live(live_run, snapshot, console)
+    console.print(_drawn(snapshot, live_run, console, height=1000))
 
 
 def _live(watching: LiveRun, seen: Snapshot, console: Console) -> Snapshot:

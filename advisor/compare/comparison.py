@@ -117,13 +117,15 @@ class Comparison:
     @property
     def hardware(self) -> tuple[Difference, ...]:
         """Return the differences in the environment that affect the step time."""
-        return tuple(one for one in self.environment if one.name in _HARDWARE)
+        return tuple(fact for fact in self.environment if fact.name in _HARDWARE)
 
     def result(self) -> dict[str, Any]:
         """Return the comparison for JSON; an unbounded interval has null bounds."""
         # Not msgspec: it rejects file names that are not UTF-8. Infinity and NaN become null.
-        made = json.loads(json.dumps(asdict(self), default=lambda of: of.value), parse_constant=lambda _: None)
-        return {"schema": SCHEMA, **made, "hardware": [f"{one.group}: {one.name}" for one in self.hardware]}
+        fields = json.loads(
+            json.dumps(asdict(self), default=lambda member: member.value), parse_constant=lambda _: None
+        )
+        return {"schema": SCHEMA, **fields, "hardware": [f"{fact.group}: {fact.name}" for fact in self.hardware]}
 
 
 def compare(
@@ -132,16 +134,16 @@ def compare(
     """Compare two runs; `names` are their folders."""
     sides = (_side(before, names[0]), _side(after, names[1]))
     shares = (_least_share(before), _least_share(after))
-    both = _Both(before, after, _scale(*sides), relevant, min(side.steps for side in sides) < LEAST_STEPS, shares)
-    between = tuple(both.part(name, _between) for name in BETWEEN)
-    mean = both.step("step_time_mean", _mean, step.step_time_mean.label)
-    typical = both.step("typical_step_time", _typical, "typical step time")
-    whole = both.whole()
+    builder = _Both(before, after, _scale(*sides), relevant, min(side.steps for side in sides) < LEAST_STEPS, shares)
+    between = tuple(builder.part(name, _between) for name in BETWEEN)
+    mean = builder.step("step_time_mean", _mean, step.step_time_mean.label)
+    typical = builder.step("typical_step_time", _typical, "typical step time")
+    whole = builder.whole()
     steps = (
         mean,
         typical,
         *([whole] if whole else []),
-        *(both.shown(one, times=True) for one in (step.step_time_p50, step.step_time_p90, step.step_time_p99)),
+        *(builder.shown(metric, times=True) for metric in (step.step_time_p50, step.step_time_p90, step.step_time_p99)),
     )
     settings, environment = differences(before.profile, after.profile)
     return Comparison(
@@ -150,14 +152,14 @@ def compare(
         relevant=relevant,
         verdict=_overall((whole or mean, mean, typical), between),
         crowded="".join(name for name, share in zip("AB", shares, strict=True) if share < 1),
-        scale=both.scale,
+        scale=builder.scale,
         steps=steps,
-        phases=tuple(both.part(name, _phase) for name in PHASES),
+        phases=tuple(builder.part(name, _phase) for name in PHASES),
         between=between,
-        memory=tuple(both.amount(one) for one in _MEMORY),
-        machine=tuple(both.shown(one) for one in _MACHINE),
+        memory=tuple(builder.amount(metric) for metric in _MEMORY),
+        machine=tuple(builder.shown(metric) for metric in _MACHINE),
         operators=operator_changes(before, after),
-        functions=function_changes(before, after, both.scale, relevant, shares),
+        functions=function_changes(before, after, builder.scale, relevant, shares),
         settings=settings,
         environment=environment,
     )
@@ -195,13 +197,13 @@ def _overall(rows: Sequence[ComparedQuantity], between: Sequence[ComparedQuantit
     counts; if stalls do, the typical step counts. If a kind of work between steps then contradicts that row, the
     verdict is unclear.
     """
-    clear = next(
+    clear_verdict = next(
         (row.verdict for row in rows if row.verdict and row.verdict is not ChangeVerdict.UNCLEAR), ChangeVerdict.UNCLEAR
     )
-    against = {row.verdict for row in between} & {ChangeVerdict.BETTER, ChangeVerdict.WORSE} - {clear}
-    if against and rows[0].verdict is ChangeVerdict.UNCLEAR:
+    contradictions = {row.verdict for row in between} & {ChangeVerdict.BETTER, ChangeVerdict.WORSE} - {clear_verdict}
+    if contradictions and rows[0].verdict is ChangeVerdict.UNCLEAR:
         return ChangeVerdict.UNCLEAR
-    return clear
+    return clear_verdict
 
 
 def _least_share(m: Metrics) -> float:
@@ -263,7 +265,7 @@ class _Both:
     def _sides(self, of: Callable[..., Interval], *name: str) -> tuple[Interval | None, Interval | None]:
         """Return both runs' intervals, including what other programs may have cost; the second is scaled by `scale`."""
         before, after = (
-            _without_others(found, share) if (found := if_measured(of, m, *name)) else None
+            _without_others(interval, share) if (interval := if_measured(of, m, *name)) else None
             for m, share in zip((self.before, self.after), self.shares, strict=True)
         )
         if after is not None:
@@ -277,7 +279,7 @@ class _Both:
     def _row(
         self, name: str, label: str, before: Interval | None, after: Interval | None, change: Interval | None
     ) -> ComparedQuantity:
-        judged = verdict(change, self.relevant) if change else ChangeVerdict.NOT_MEASURED
+        change_verdict = verdict(change, self.relevant) if change else ChangeVerdict.NOT_MEASURED
         return ComparedQuantity(
             name=name,
             label=label,
@@ -285,7 +287,7 @@ class _Both:
             before=before.estimate if before else None,
             after=after.estimate if after else None,
             change=change,
-            verdict=ChangeVerdict.TOO_FEW if change and self.few else judged,
+            verdict=ChangeVerdict.TOO_FEW if change and self.few else change_verdict,
         )
 
     def amount(self, one: Metric[int]) -> ComparedQuantity:
@@ -293,8 +295,8 @@ class _Both:
         row = self.shown(one)
         if row.before is None or row.after is None:
             return replace(row, verdict=ChangeVerdict.NOT_MEASURED)
-        by = (row.after - row.before) / row.before if row.before else math.inf if row.after else 0.0
-        change = Interval(by, by, by)
+        share = (row.after - row.before) / row.before if row.before else math.inf if row.after else 0.0
+        change = Interval(share, share, share)
         return replace(row, change=change, verdict=verdict(change, self.relevant))
 
     def shown(self, one: Metric[float] | Metric[int], *, times: bool = False) -> ComparedQuantity:
@@ -311,9 +313,9 @@ class _Both:
 
 def _summed(intervals: Sequence[Interval]) -> Interval:
     """Return the interval of a sum of independent estimates: distances to the bounds add in quadrature."""
-    estimate = math.fsum(one.estimate for one in intervals)
-    below = math.hypot(*(one.estimate - one.low for one in intervals))
-    above = math.hypot(*(one.high - one.estimate for one in intervals))
+    estimate = math.fsum(interval.estimate for interval in intervals)
+    below = math.hypot(*(interval.estimate - interval.low for interval in intervals))
+    above = math.hypot(*(interval.high - interval.estimate for interval in intervals))
     return Interval(estimate - below, estimate, estimate + above)
 
 
@@ -341,14 +343,14 @@ def _between(m: Metrics, name: str) -> Interval:
 
     Work before the first step does not depend on the length of the run.
     """
-    steps = [each for each in m[primary_rank].steps if not each.tags & TAG_FIRST]
+    steps = [row for row in m[primary_rank].steps if not row.tags & TAG_FIRST]
     total = known(step.summed(steps, name), f"{name} was not measured", "")
-    return _around(m, steps, name, total / sum(each.count for each in steps))
+    return _around(m, steps, name, total / sum(row.count for row in steps))
 
 
 def _around(m: Metrics, steps: Sequence[Step], name: str, mean: float) -> Interval:
     try:
-        low, high = step.mean_interval(m, steps, [getattr(each, name) or 0.0 for each in steps])
+        low, high = step.mean_interval(m, steps, [getattr(row, name) or 0.0 for row in steps])
     except Missing:
         return unbounded(mean)
     return _widened(m, steps, Interval(min(low, mean), mean, max(high, mean)))

@@ -58,22 +58,24 @@ def function_changes(
     steps = (before.get(step_time_mean), after.get(step_time_mean))
     if not counts[0] or not counts[1] or not steps[0] or not steps[1]:
         return ()
-    whole, least = (steps[0], steps[1] * scale), min(counts[0], counts[1])
+    scaled_steps, fewest_samples = (steps[0], steps[1] * scale), min(counts[0], counts[1])
     sides = (_functions(before), _functions(after))
     rows = []
     for key in dict.fromkeys((*sides[0], *sides[1])):
-        found = [side.get(key, {}) for side in sides]
+        line_shares = [side.get(key, {}) for side in sides]
         times = [
             _seconds(sum(shares.values()), count or 0, step, least_share)
-            for shares, count, step, least_share in zip(found, counts, whole, alone, strict=True)
+            for shares, count, step, least_share in zip(line_shares, counts, scaled_steps, alone, strict=True)
         ]
-        if max(one.estimate for one in times) < LEAST * whole[0]:
+        if max(duration.estimate for duration in times) < LEAST * scaled_steps[0]:
             continue
-        change = difference(times[0], times[1], whole[0])
-        first, second = (_side(shares, time.estimate) for shares, time in zip(found, times, strict=True))
-        judged = verdict(change, relevant) if least >= FEW else ChangeVerdict.TOO_FEW
+        change = difference(times[0], times[1], scaled_steps[0])
+        first, second = (_side(shares, time.estimate) for shares, time in zip(line_shares, times, strict=True))
+        change_verdict = verdict(change, relevant) if fewest_samples >= FEW else ChangeVerdict.TOO_FEW
         rows.append(
-            FunctionChange(function=key[1], phase=key[2], before=first, after=second, change=change, verdict=judged)
+            FunctionChange(
+                function=key[1], phase=key[2], before=first, after=second, change=change, verdict=change_verdict
+            )
         )
     rows.sort(key=lambda row: -abs(row.change.estimate))
     return tuple(rows[:MOST])
@@ -97,7 +99,7 @@ def _functions(m: Metrics) -> dict[tuple[str, str, str], dict[tuple[str, int], f
     total = sum(row.total for row in rows)
     lines: dict[tuple[str, str, str], dict[tuple[str, int], float]] = defaultdict(lambda: defaultdict(float))
     for row in rows:
-        own = next((frame for frame in reversed(row.frames) if not frame[3]), None)
-        if own is not None:
-            lines[PurePath(own[0]).name, own[2], row.phase][own[0], own[1]] += row.total / total
+        own_frame = next((frame for frame in reversed(row.frames) if not frame[3]), None)
+        if own_frame is not None:
+            lines[PurePath(own_frame[0]).name, own_frame[2], row.phase][own_frame[0], own_frame[1]] += row.total / total
     return lines

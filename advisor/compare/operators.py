@@ -85,7 +85,7 @@ class OperatorChanges:
 
 def operator_changes(before: Metrics, after: Metrics) -> OperatorChanges | None:
     """Return what changed; None unless both sides have an operator table."""
-    tables = [operator_table(each.profile, each.get(peak_rates)) for each in (before, after)]
+    tables = [operator_table(metrics.profile, metrics.get(peak_rates)) for metrics in (before, after)]
     if tables[0] is None or tables[1] is None:
         return None
     return changes(tables[0], tables[1])
@@ -93,8 +93,10 @@ def operator_changes(before: Metrics, after: Metrics) -> OperatorChanges | None:
 
 def changes(before: OperatorTable, after: OperatorTable) -> OperatorChanges:
     """Return what changed between two tables."""
-    found = sorted(_matched(before.rows, after.rows), key=lambda each: -abs(each.difference))
-    rows = tuple(each for each in found if abs(each.difference) >= LEAST * before.seconds or _new_kernel(each, before))
+    matches = sorted(_matched(before.rows, after.rows), key=lambda change: -abs(change.difference))
+    rows = tuple(
+        change for change in matches if abs(change.difference) >= LEAST * before.seconds or _new_kernel(change, before)
+    )
     return OperatorChanges(
         before=before.seconds,
         after=after.seconds,
@@ -102,7 +104,7 @@ def changes(before: OperatorTable, after: OperatorTable) -> OperatorChanges:
         steps=(before.steps, after.steps),
         marked=before.marked and after.marked,
         rows=rows[:MOST],
-        others=after.seconds - before.seconds - sum(each.difference for each in rows[:MOST]),
+        others=after.seconds - before.seconds - sum(change.difference for change in rows[:MOST]),
         least=(_least(before), _least(after)),
     )
 
@@ -119,11 +121,11 @@ def _least(table: OperatorTable) -> float | None:
 def _matched(before: Iterable[OperatorRow], after: Iterable[OperatorRow]) -> Iterable[OperatorChange]:
     left, right = list(before), list(after)
     for key in _KEYS:
-        ours, theirs = grouped(left, key), grouped(right, key)
-        for shared in ours.keys() & theirs.keys() - {None}:
-            yield _change(ours.pop(shared), theirs.pop(shared))
-        left = [row for rows in ours.values() for row in rows]
-        right = [row for rows in theirs.values() for row in rows]
+        left_groups, right_groups = grouped(left, key), grouped(right, key)
+        for shared_key in left_groups.keys() & right_groups.keys() - {None}:
+            yield _change(left_groups.pop(shared_key), right_groups.pop(shared_key))
+        left = [row for rows in left_groups.values() for row in rows]
+        right = [row for rows in right_groups.values() for row in rows]
     for row in left:
         yield _change([row], [])
     for row in right:
@@ -131,8 +133,10 @@ def _matched(before: Iterable[OperatorRow], after: Iterable[OperatorRow]) -> Ite
 
 
 def _change(before: list[OperatorRow], after: list[OperatorRow]) -> OperatorChange:
-    first = max(after or before, key=lambda row: row.seconds)
-    return OperatorChange(path=first.path, phase=first.phase, kind=first.kind, before=_side(before), after=_side(after))
+    longest = max(after or before, key=lambda row: row.seconds)
+    return OperatorChange(
+        path=longest.path, phase=longest.phase, kind=longest.kind, before=_side(before), after=_side(after)
+    )
 
 
 def _side(rows: list[OperatorRow]) -> OperatorSide | None:

@@ -29,11 +29,11 @@ def differences(before: Profile, after: Profile) -> tuple[tuple[Difference, ...]
     groups = [
         {name.removesuffix(" 0"): facts for name, facts in environment(profile).items()} for profile in (before, after)
     ]
-    found: tuple[list[Difference], list[Difference]] = ([], [])
+    difference_lists: tuple[list[Difference], list[Difference]] = ([], [])
     for name in dict.fromkeys((*groups[0], *groups[1])):
         is_machine = name.split()[0] in MACHINE
-        found[is_machine].extend(_of_group(name, groups[0].get(name), groups[1].get(name)))
-    return tuple(found[0]), tuple(found[1])
+        difference_lists[is_machine].extend(_of_group(name, groups[0].get(name), groups[1].get(name)))
+    return tuple(difference_lists[0]), tuple(difference_lists[1])
 
 
 def _of_group(

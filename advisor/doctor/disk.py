@@ -66,19 +66,19 @@ def of_data(data: Path) -> CheckResult:
         return fix("data", f"{data} cannot be read: {error.strerror or error}.", "Check its permissions.")
     if not volume or not seconds:
         return warning("data", f"{data} contains no non-empty file.", "Give the path that the training reads.")
-    rate, each, kind = volume / seconds, volume / files, filesystem(data) or "an unknown filesystem"
-    said = f"{size(rate)}/s, {digits(files / seconds)} files/s of {size(each)}, on {kind}, by one reader"
+    rate, file_size, kind = volume / seconds, volume / files, filesystem(data) or "an unknown filesystem"
+    sentence = f"{size(rate)}/s, {digits(files / seconds)} files/s of {size(file_size)}, on {kind}, by one reader"
     remote = REMOTE.fullmatch(kind) is not None
-    if each < SMALL and files / seconds < FEW_FILES:
+    if file_size < SMALL and files / seconds < FEW_FILES:
         return warning(
             "data",
-            f"{said}: reading small files is slow.",
+            f"{sentence}: reading small files is slow.",
             "Pack them (WebDataset, Parquet), or copy them to a local disk.",
         )
-    if each >= SMALL and rate < SLOW:
-        where = "Copy the data to a local disk." if remote else "Move the data to an SSD, or read with more workers."
-        return warning("data", f"{said}: slow.", where)
-    return ok("data", said)
+    if file_size >= SMALL and rate < SLOW:
+        remedy = "Copy the data to a local disk." if remote else "Move the data to an SSD, or read with more workers."
+        return warning("data", f"{sentence}: slow.", remedy)
+    return ok("data", sentence)
 
 
 def read(data: Path, longest: float = LONGEST) -> tuple[int, int, float]:
@@ -90,19 +90,19 @@ def read(data: Path, longest: float = LONGEST) -> tuple[int, int, float]:
     paths = (Path(root, name) for root, _, names in os.walk(data) for name in names)
     files = [data] if data.is_file() else list(itertools.islice(filter(Path.is_file, paths), FILES))
     random.Random(0).shuffle(files)
-    done, volume, begin, failure = 0, 0, time.perf_counter(), None
+    file_count, volume, begin, failure = 0, 0, time.perf_counter(), None
     for file in files:
         try:
             volume += _whole(file, begin + longest, MOST - volume)
         except OSError as error:
             failure = error
             continue
-        done += 1
+        file_count += 1
         if time.perf_counter() - begin > longest or volume >= MOST:
             break
-    if failure is not None and not done:
+    if failure is not None and not file_count:
         raise failure
-    return done, volume, time.perf_counter() - begin
+    return file_count, volume, time.perf_counter() - begin
 
 
 def _whole(path: Path, until: float, most: int) -> int:

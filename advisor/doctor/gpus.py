@@ -35,33 +35,35 @@ def findings(
     if not gpus:
         yield _without(problems, torch)
         return
-    first = gpus[0]
-    yield ok("driver", f"{first.driver or 'of unknown version'}, supports CUDA {first.cuda_driver or '(unknown)'}")
+    first_gpu = gpus[0]
+    yield ok(
+        "driver", f"{first_gpu.driver or 'of unknown version'}, supports CUDA {first_gpu.cuda_driver or '(unknown)'}"
+    )
     for gpu in gpus:
         yield ok(f"GPU {gpu.index}", f"{gpu.name}, {size(gpu.memory_total)}{', a MIG slice' if gpu.mig else ''}")
     for problem in problems:
-        said, _, remedy = problem.message.partition(". ")
-        yield warning("NVML", f"{said}.", remedy)
+        sentence, _, remedy = problem.message.partition(". ")
+        yield warning("NVML", f"{sentence}.", remedy)
     yield _sampled(samples)
     yield _counters(gpus)
 
 
 def _without(problems: Sequence[Problem], torch: Torch) -> CheckResult:
-    first = next(iter(problems), Problem(time=0, source="nvml", message="NVML shows no GPU. See nvidia-smi."))
-    said, _, remedy = first.message.partition(". ")
+    problem = next(iter(problems), Problem(time=0, source="nvml", message="NVML shows no GPU. See nvidia-smi."))
+    sentence, _, remedy = problem.message.partition(". ")
     if torch.hip:
         return warning("driver", f"{AMD}.", AMD_REMEDY)
-    if first.code == NO_DRIVER:
+    if problem.code == NO_DRIVER:
         if torch.cuda:
-            return warning("driver", f"{said}.", "Install the driver, unless you want to train on the CPU.")
+            return warning("driver", f"{sentence}.", "Install the driver, unless you want to train on the CPU.")
         return ok("driver", "No NVIDIA driver: the training runs on the CPU")
-    return fix("driver", f"{said}.", remedy)
+    return fix("driver", f"{sentence}.", remedy)
 
 
 def _sampled(samples: Sequence[GpuSample]) -> CheckResult:
     """Check whether all values that the report needs can be read."""
-    wanted = ("utilization", "memory_used", "power", "sm_clock")
-    missing = sorted({name for one in samples for name in wanted if getattr(one, name) is None})
+    columns = ("utilization", "memory_used", "power", "sm_clock")
+    missing = sorted({name for sample in samples for name in columns if getattr(sample, name) is None})
     if missing:
         return warning(
             "GPU samples",
@@ -81,11 +83,11 @@ def _counters(gpus: Sequence[Gpu]) -> CheckResult:
             "The GPU's performance counters cannot be read: SM and tensor core activity are not measured.",
             "Run as root, or load the driver with NVreg_RestrictProfilingToAdminUsers=0.",
         )
-    counted = [str(gpu.index) for gpu in gpus if gpu.gpm]
-    if counted:
+    indices = [str(gpu.index) for gpu in gpus if gpu.gpm]
+    if indices:
         return ok(
             name,
-            f"SM, tensor core and memory activity can be read on GPU {', '.join(counted)}; older GPUs have no "
+            f"SM, tensor core and memory activity can be read on GPU {', '.join(indices)}; older GPUs have no "
             "such counters",
         )
     return ok(name, "No counters before Hopper: SM and tensor core activity are not measured")

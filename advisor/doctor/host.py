@@ -51,7 +51,7 @@ class Host(Machine):
 def look(shared: Path = Path("/dev/shm")) -> Host:
     """Return what this machine has, and how much of it is free now."""
     group, memory = Cgroup.own(), psutil.virtual_memory()
-    left = group.memory_available()
+    available = group.memory_available()
     try:
         disk = shutil.disk_usage(shared)
     except OSError:
@@ -66,7 +66,7 @@ def look(shared: Path = Path("/dev/shm")) -> Host:
         quota=group.cpu_quota(),
         load=load,
         memory_installed=memory.total,
-        memory_left=memory.available if left is None else min(left, memory.available),
+        memory_left=memory.available if available is None else min(available, memory.available),
         shared=disk.total if disk else None,
         shared_left=disk.free if disk else 0,
     )
@@ -88,7 +88,7 @@ def findings(host: Host, torch: Torch, gpus: Sequence[Gpu] = ()) -> Iterator[Che
 
 
 def _cores(host: Host, torch: Torch) -> CheckResult:
-    said = f"{digits(host.cores)} of the machine's {host.cores_total}"
+    sentence = f"{digits(host.cores)} of the machine's {host.cores_total}"
     if host.quota is not None and host.quota < host.cores_allowed:
         threads = f", and torch starts {torch.threads} threads" if (torch.threads or 0) > host.quota else ""
         return warning(
@@ -97,33 +97,35 @@ def _cores(host: Host, torch: Torch) -> CheckResult:
             f"Set OMP_NUM_THREADS={max(1, int(host.quota))}, and use at most that many DataLoader workers.",
         )
     if host.cores < 2:
-        return warning("cores", f"{said}: data loading and training share it.", "Give the job two cores or more.")
-    return ok("cores", said)
+        return warning("cores", f"{sentence}: data loading and training share it.", "Give the job two cores or more.")
+    return ok("cores", sentence)
 
 
 def _memory(host: Host) -> CheckResult:
     limit = f", limited by the cgroup to {size(host.memory_total)}" if host.memory_total < host.memory_installed else ""
-    said = f"{size(host.memory_left)} free of {size(host.memory_installed)}{limit}"
+    sentence = f"{size(host.memory_left)} free of {size(host.memory_installed)}{limit}"
     if host.memory_left < SCARCE * host.memory_total:
-        return warning("memory", f"{said}: a training run may be killed.", "Stop other programs, or raise the limit.")
-    return ok("memory", said)
+        return warning(
+            "memory", f"{sentence}: a training run may be killed.", "Stop other programs, or raise the limit."
+        )
+    return ok("memory", sentence)
 
 
 def _shared(host: Host) -> CheckResult:
     name, remedy = "/dev/shm", "Start the container with --shm-size=8g or --ipc=host."
     if host.shared is None:
         return fix(name, "There is no shared memory: DataLoader workers cannot transfer batches.", remedy)
-    said = f"{size(host.shared_left)} free of {size(host.shared)}"
+    sentence = f"{size(host.shared_left)} free of {size(host.shared)}"
     if host.shared_left < RINGS_ROOM:
-        return fix(name, f"{said}: too little for DataLoader workers.", f"Remove files from it. {remedy}")
+        return fix(name, f"{sentence}: too little for DataLoader workers.", f"Remove files from it. {remedy}")
     if host.shared < SHARED:
-        return warning(name, f'{said}: the batches of several workers may not fit ("Bus error").', remedy)
-    return ok(name, said)
+        return warning(name, f'{sentence}: the batches of several workers may not fit ("Bus error").', remedy)
+    return ok(name, sentence)
 
 
 def _numa(host: Host, gpus: Sequence[Gpu]) -> CheckResult:
     if len(host.numa_nodes) < 2:
         return ok("NUMA", "one node" if host.numa_nodes else "unknown: one node, or a virtual machine")
     nodes = "; ".join(f"{node}: {cores}" for node, cores in host.numa_nodes.items())
-    near = "".join(f"; GPU {gpu.index} at {gpu.numa_node}" for gpu in gpus if gpu.numa_node is not None)
-    return ok("NUMA", f"{len(host.numa_nodes)} nodes (cores {nodes}{near})")
+    gpu_nodes = "".join(f"; GPU {gpu.index} at {gpu.numa_node}" for gpu in gpus if gpu.numa_node is not None)
+    return ok("NUMA", f"{len(host.numa_nodes)} nodes (cores {nodes}{gpu_nodes})")

@@ -105,8 +105,8 @@ def _trials() -> CheckResult:
                 os._exit(0)
         os.close(writer)
         os.waitpid(pid, 0)
-        said = os.read(reader, 1000).decode(errors="replace")
+        answer = os.read(reader, 1000).decode(errors="replace")
         os.close(reader)
-    if said == "ok":
+    if answer == "ok":
         return ok("trials", "`verify` and `tune` can isolate the files that a program writes")
-    return warning("trials", said or "The sandbox of `verify` and `tune` could not be tested.", sandbox.REMEDY)
+    return warning("trials", answer or "The sandbox of `verify` and `tune` could not be tested.", sandbox.REMEDY)

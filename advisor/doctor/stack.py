@@ -45,7 +45,7 @@ def ask(interpreter: str) -> Torch:
     """Return what an interpreter reports. Never raises."""
     path = str(Path(interpreter).absolute()) if os.sep in interpreter else shutil.which(interpreter) or interpreter
     try:
-        ran = subprocess.run(
+        process = subprocess.run(
             [path, str(Path(installed.__file__))],
             cwd="/",  # modules in the user's current folder must not shadow ours
             stdin=subprocess.DEVNULL,
@@ -60,10 +60,10 @@ def ask(interpreter: str) -> Torch:
     except OSError as error:
         return Torch(interpreter, error=f"It could not be started: {error.strerror or error}.")
     try:
-        return msgspec.json.decode(ran.stdout.rstrip().rpartition("\n")[2], type=Torch)
+        return msgspec.json.decode(process.stdout.rstrip().rpartition("\n")[2], type=Torch)
     except msgspec.MsgspecError:
-        last = (ran.stderr.strip() or ran.stdout.strip() or "It printed nothing").splitlines()[-1]
-        return Torch(interpreter, error=f"It ended with status {ran.returncode}: {last}")
+        last_line = (process.stderr.strip() or process.stdout.strip() or "It printed nothing").splitlines()[-1]
+        return Torch(interpreter, error=f"It ended with status {process.returncode}: {last_line}")
 
 
 def findings(torch: Torch, gpus: Sequence[Gpu]) -> Iterator[CheckResult]:
@@ -73,10 +73,10 @@ def findings(torch: Torch, gpus: Sequence[Gpu]) -> Iterator[CheckResult]:
         return
     yield _python(torch)
     if torch.version is None:
-        why = f" ({torch.error})" if torch.error else ""
+        reason = f" ({torch.error})" if torch.error else ""
         yield fix(
             "torch",
-            f"{torch.interpreter} has no torch{why}.",
+            f"{torch.interpreter} has no torch{reason}.",
             f"Activate the environment of your program, or install torch: {BUILDS}",
         )
         return
@@ -87,51 +87,51 @@ def findings(torch: Torch, gpus: Sequence[Gpu]) -> Iterator[CheckResult]:
 
 
 def _python(torch: Torch) -> CheckResult:
-    said = f"{torch.python}, {torch.interpreter}"
+    sentence = f"{torch.python}, {torch.interpreter}"
     if _numbers(torch.python) < OLDEST_PYTHON:
-        return fix("python", f"{said}: too old to be recorded.", "Train on Python 3.9 or newer.")
-    return ok("python", said)
+        return fix("python", f"{sentence}: too old to be recorded.", "Train on Python 3.9 or newer.")
+    return ok("python", sentence)
 
 
 def _torch(torch: Torch) -> CheckResult:
     build = f"CUDA {torch.cuda}" if torch.cuda else f"ROCm {torch.hip}" if torch.hip else "CPU only"
     kinds = f", code for {' '.join(torch.architectures)}" if torch.architectures else ""
-    said = f"{torch.version} ({build}{kinds})"
+    sentence = f"{torch.version} ({build}{kinds})"
     if _numbers(torch.version) < OLDEST_TORCH:
-        return warning("torch", f"{said}: older than the tested versions.", "Update to torch 2.4 or newer.")
-    return ok("torch", said)
+        return warning("torch", f"{sentence}: older than the tested versions.", "Update to torch 2.4 or newer.")
+    return ok("torch", sentence)
 
 
 def _fit(torch: Torch, gpus: Sequence[Gpu]) -> CheckResult:
     """Check whether torch can use the GPUs that the driver reports."""
     name = "torch and GPU"
-    if strange := [each for each in torch.devices if not has_code_for(each)]:
-        capability = ".".join(map(str, strange[0].capability or ()))
+    if unsupported := [device for device in torch.devices if not has_code_for(device)]:
+        capability = ".".join(map(str, unsupported[0].capability or ()))
         return fix(
             name,
-            f"This torch build has no code for {strange[0].name} (compute capability {capability}).",
+            f"This torch build has no code for {unsupported[0].name} (compute capability {capability}).",
             f"Install a build that has: {BUILDS}",
         )
     if torch.devices:
-        return ok(name, f"torch sees {', '.join(each.name for each in torch.devices)}")
+        return ok(name, f"torch sees {', '.join(device.name for device in torch.devices)}")
     if not gpus:
         if torch.cuda:
-            why = torch.error.splitlines()[0] if torch.error else "no GPU was found"
-            return warning(name, f"torch is built for CUDA, but: {why}", "Without a GPU, training runs on the CPU.")
+            reason = torch.error.splitlines()[0] if torch.error else "no GPU was found"
+            return warning(name, f"torch is built for CUDA, but: {reason}", "Without a GPU, training runs on the CPU.")
         return ok(name, "No GPU: training runs on the CPU")
     if torch.cuda is None and torch.hip is None:
         return fix(
             name, f"This torch build is CPU-only; {gpus[0].name} is not used.", f"Install a CUDA build: {BUILDS}"
         )
-    served, wanted = major(gpus[0].cuda_driver), major(torch.cuda)
-    if served is not None and wanted is not None and served < wanted:
+    driver_major, build_major = major(gpus[0].cuda_driver), major(torch.cuda)
+    if driver_major is not None and build_major is not None and driver_major < build_major:
         return fix(
             name,
             f"torch is built for CUDA {torch.cuda}, but the driver supports at most {gpus[0].cuda_driver}.",
             f"Update the driver, or install a build for CUDA {gpus[0].cuda_driver}: {BUILDS}",
         )
-    why = torch.error.splitlines()[0] if torch.error else "torch.cuda.is_available() is False"
-    return fix(name, f"torch cannot use {gpus[0].name}: {why}", "Check CUDA_VISIBLE_DEVICES and /dev/nvidia*.")
+    reason = torch.error.splitlines()[0] if torch.error else "torch.cuda.is_available() is False"
+    return fix(name, f"torch cannot use {gpus[0].name}: {reason}", "Check CUDA_VISIBLE_DEVICES and /dev/nvidia*.")
 
 
 def _kernels(seen: int) -> CheckResult:

@@ -68,16 +68,16 @@ def assert_training_performance(request: pytest.FixtureRequest, tmp_path: Path) 
         for attempt in range(ATTEMPTS):
             folder = tmp_path / f"profile-train-{attempt}"
             _record(command, folder, timeout)
-            compared = ["compare", str(baseline), str(folder), "--min-difference", str(slower), "--format"]
-            found: dict[str, Any] = json.loads(_ours([*compared, "json"], PATIENCE))
-            if found["hardware"]:
-                names = ", ".join(found["hardware"])
+            words = ["compare", str(baseline), str(folder), "--min-difference", str(slower), "--format"]
+            comparison: dict[str, Any] = json.loads(_ours([*words, "json"], PATIENCE))
+            if comparison["hardware"]:
+                names = ", ".join(comparison["hardware"])
                 pytest.skip(f"The baseline is of another machine ({names}): --store-training-baselines stores it again")
-            if found["verdict"] != "worse":
+            if comparison["verdict"] != "worse":
                 break
-        if found["verdict"] in ("worse", "too few steps", "not measured"):
-            pytest.fail(_ours([*compared, "text"], PATIENCE), pytrace=False)
-        return found
+        if comparison["verdict"] in ("worse", "too few steps", "not measured"):
+            pytest.fail(_ours([*words, "text"], PATIENCE), pytrace=False)
+        return comparison
 
     return check
 
@@ -92,7 +92,7 @@ def _record(command: Sequence[str | Path], folder: Path, timeout: float) -> None
 def _ours(words: Sequence[str], timeout: float) -> str:
     """Return the output of profile-train; the test fails if it, or the program that it runs, fails."""
     home = next(folder for folder in Path(__file__).parents if (folder / "advisor" / "cli").is_dir())
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", _COMMAND, str(home), *words],
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -101,7 +101,7 @@ def _ours(words: Sequence[str], timeout: float) -> str:
         timeout=timeout,
         check=False,
     )
-    if done.returncode:
-        output = f"{done.stdout[-2000:]}{done.stderr[-4000:]}"
-        pytest.fail(f"profile-train {' '.join(words)} ended with status {done.returncode}:\n{output}", pytrace=False)
-    return done.stdout
+    if process.returncode:
+        output = f"{process.stdout[-2000:]}{process.stderr[-4000:]}"
+        pytest.fail(f"profile-train {' '.join(words)} ended with status {process.returncode}:\n{output}", pytrace=False)
+    return process.stdout

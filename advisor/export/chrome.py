@@ -88,20 +88,22 @@ def write(nodes: Iterable[Node], metrics: Metrics, path: Path) -> None:
         first = profile.ranks[0].process if profile.ranks else None
         numbers = itertools.count(1)
         # Perfetto drops events before zero, such as those of a node whose recorder began before the first node's.
-        later = -min([0.0, *(rank.clock(0.0) for rank in profile.ranks)])
+        shift = -min([0.0, *(rank.clock(0.0) for rank in profile.ranks)])
         parts = []
-        for recorded in nodes:
-            node = replace(recorded, clock=replace(recorded.clock, offset=recorded.clock.offset - later))
+        for original in nodes:
+            node = replace(original, clock=replace(original.clock, offset=original.clock.offset - shift))
             part = stack.enter_context(TemporaryFile(dir=path.parent))
-            part.writelines(b"%d\t%b\n" % (at, encode(event)) for at, event in _events(node, first, numbers))
+            part.writelines(
+                b"%d\t%b\n" % (timestamp, encode(event)) for timestamp, event in _events(node, first, numbers)
+            )
             part.seek(0)
             parts.append(part)
         file = stack.enter_context(_opened(temporary, path.suffix == ".gz"))
         file.write(json.dumps(_about(profile))[:-1].encode() + b', "traceEvents": [\n')
-        before = b""
+        separator = b""
         for line in heapq.merge(*parts, key=lambda line: int(line.partition(b"\t")[0])):
-            file.write(before + line.partition(b"\t")[2].rstrip(b"\n"))
-            before = b",\n"
+            file.write(separator + line.partition(b"\t")[2].rstrip(b"\n"))
+            separator = b",\n"
         file.write(b"\n]}\n")
 
 
@@ -122,15 +124,15 @@ def _about(profile: Profile) -> dict[str, Any]:
 def _events(node: Node, first: Process | None, numbers: Iterator[int]) -> Iterator[Event]:
     """Yield the events of a node in time order; `numbers` supplies the numbers of processes."""
     streams: list[Iterable[Event]] = []
-    of_pid = {}
+    process_numbers = {}
     for rank in node.ranks:
         process = rank.process
-        number = of_pid[process.pid] = next(numbers)
+        number = process_numbers[process.pid] = next(numbers)
         streams.append(_named(number, f"rank {process.rank} (pid {process.pid}, {node.run.host})", process.rank))
         streams += _rank(node, rank, number, marked=first is not None and identity(process) == identity(first))
     host = next(numbers)
     streams += [_named(host, f"host {node.run.host}"), _counters(node, host, node.tables.host_samples)]
-    streams.append(_problems(node, host, of_pid))
+    streams.append(_problems(node, host, process_numbers))
     for gpu in node.tables.gpus:
         number = next(numbers)
         streams.append(_named(number, f"GPU {gpu.index}: {gpu.name} ({node.run.host})"))
@@ -163,8 +165,8 @@ def _rank(node: Node, rank: Rank, number: int, *, marked: bool) -> Iterator[Iter
     for worker in sorted(rank.workers, key=attrgetter("pid")):
         threads[worker.pid] = f"loader worker {worker.worker_id} (pid {worker.pid})"
     for position, (pid, name) in enumerate(threads.items()):
-        mine = [_batch(node, batch) for batch in batches if batch.pid == pid]
-        yield _slices(number, LOADER + 100 * position, name, mine)
+        slices = [_batch(node, batch) for batch in batches if batch.pid == pid]
+        yield _slices(number, LOADER + 100 * position, name, slices)
 
 
 def _slices(process: int, thread: int, name: str, slices: Iterable[_Slice]) -> Iterator[Event]:
@@ -173,18 +175,27 @@ def _slices(process: int, thread: int, name: str, slices: Iterable[_Slice]) -> I
     Steps of two training threads overlap, and so do merged neighbors around single steps.
     """
     ends: list[int] = []
-    for one in slices:
-        lane = next((lane for lane, end in enumerate(ends) if end <= one.start), len(ends))
+    for span in slices:
+        lane = next((lane for lane, end in enumerate(ends) if end <= span.start), len(ends))
         if lane == len(ends):
             ends.append(0)
             label = name if lane == 0 else f"{name} ({lane + 1})"
-            yield _metadata(one.start, process, thread + lane, "thread_name", name=label)
-            yield _metadata(one.start, process, thread + lane, "thread_sort_index", sort_index=thread + lane)
-        ends[lane] = one.end
-        at = {"ph": "X", "pid": process, "tid": thread + lane}
-        yield one.start, {**at, "name": one.name, "cat": one.category, **_times(one.start, one.end), "args": one.args}
-        for category, inner, start, end in one.inside:
-            yield start, {**at, "name": inner, "cat": category, **_times(start, end)}
+            yield _metadata(span.start, process, thread + lane, "thread_name", name=label)
+            yield _metadata(span.start, process, thread + lane, "thread_sort_index", sort_index=thread + lane)
+        ends[lane] = span.end
+        slice_fields = {"ph": "X", "pid": process, "tid": thread + lane}
+        yield (
+            span.start,
+            {
+                **slice_fields,
+                "name": span.name,
+                "cat": span.category,
+                **_times(span.start, span.end),
+                "args": span.args,
+            },
+        )
+        for category, inner_name, start, end in span.inside:
+            yield start, {**slice_fields, "name": inner_name, "cat": category, **_times(start, end)}
 
 
 def _times(start: int, end: int) -> dict[str, float]:
@@ -193,15 +204,15 @@ def _times(start: int, end: int) -> dict[str, float]:
 
 def _steps(node: Node, steps: Sequence[Step], marked: bool) -> Iterator[_Slice]:
     since = _single_since(steps) if marked else math.inf
-    for one in stretches(steps, node.clock):
-        mark = one.step.start >= since
+    for stretch in stretches(steps, node.clock):
+        mark = stretch.step.start >= since
         yield _Slice(
-            one.start,
-            one.end,
-            f"ProfilerStep#{one.step.index}" if mark else one.name,
+            stretch.start,
+            stretch.end,
+            f"ProfilerStep#{stretch.step.index}" if mark else stretch.name,
             MARK if mark else "step",
-            _arguments(one),
-            list(_phases(one, mark)),
+            _arguments(stretch),
+            list(_phases(stretch, mark)),
         )
 
 
@@ -214,8 +225,8 @@ def _single_since(steps: Sequence[Step]) -> float:
     since = -math.inf
     for tagged in (False, True):
         rows = [step for step in steps if bool(step.tags) == tagged]
-        if merged := [at for at, step in enumerate(rows) if step.count > 1]:
-            since = max(since, rows[merged[-1] + 1].start if merged[-1] + 1 < len(rows) else math.inf)
+        if indices := [index for index, step in enumerate(rows) if step.count > 1]:
+            since = max(since, rows[indices[-1] + 1].start if indices[-1] + 1 < len(rows) else math.inf)
     return since
 
 
@@ -265,15 +276,22 @@ def _counters(
 
 
 def _counter(process: int, time: float, name: str, value: float) -> Event:
-    at = nanoseconds(time)
-    return at, {"ph": "C", "pid": process, "tid": 0, "name": name, "ts": at / 1e3, "args": {"value": value}}
+    timestamp = nanoseconds(time)
+    return timestamp, {
+        "ph": "C",
+        "pid": process,
+        "tid": 0,
+        "name": name,
+        "ts": timestamp / 1e3,
+        "args": {"value": value},
+    }
 
 
 def _problems(node: Node, host: int, processes: dict[int, int]) -> Iterator[Event]:
     for problem in in_time(node.tables.problems, attrgetter("time")):
-        at = nanoseconds(node.clock(problem.time))
+        timestamp = nanoseconds(node.clock(problem.time))
         yield (
-            at,
+            timestamp,
             {
                 "ph": "i",
                 "s": "p",
@@ -281,7 +299,7 @@ def _problems(node: Node, host: int, processes: dict[int, int]) -> Iterator[Even
                 "tid": RECORDER,
                 "name": f"{problem.source}: {problem.message}"[:SHORT],
                 "cat": "problem",
-                "ts": at / 1e3,
+                "ts": timestamp / 1e3,
                 "args": {"source": problem.source, "message": problem.message},
             },
         )

@@ -28,7 +28,7 @@ class Node:
     @property
     def ranks(self) -> list[Rank]:
         """Return the training processes, ordered by rank."""
-        return sorted(ranks_of(self.tables), key=lambda one: (one.process.rank, one.process.started))
+        return sorted(ranks_of(self.tables), key=lambda rank: (rank.process.rank, rank.process.started))
 
 
 def nodes(folder: Path, profile: Profile) -> Iterator[Node]:
@@ -40,8 +40,8 @@ def nodes(folder: Path, profile: Profile) -> Iterator[Node]:
         except ProfilerError:
             continue
         if tables.runs:
-            known = (clocks[one] for one in map(identity, tables.processes) if one in clocks)
-            yield Node(tables.runs[-1], tables, next(known, Clock()))
+            node_clocks = (clocks[key] for key in map(identity, tables.processes) if key in clocks)
+            yield Node(tables.runs[-1], tables, next(node_clocks, Clock()))
 
 
 def identity(process: Process) -> tuple[int, int, float]:

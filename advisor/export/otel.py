@@ -46,16 +46,18 @@ def send(nodes: Iterable[Node], metrics: Metrics) -> None:
     Raises:
         ProfilerError: none is named, the endpoint did not accept everything, or the exporter is not installed.
     """
-    wanted = [each for each in (FOR_SPANS, FOR_METRICS) if os.environ.get(ENDPOINT) or os.environ.get(each)]
-    if not wanted:
+    variables = [
+        variable for variable in (FOR_SPANS, FOR_METRICS) if os.environ.get(ENDPOINT) or os.environ.get(variable)
+    ]
+    if not variables:
         raise ProfilerError(
             "There is no endpoint to send to.", f"Set {ENDPOINT}, as http://localhost:4318, or write a file with --out."
         )
-    over = "opentelemetry.exporter.otlp.proto.http"
-    if FOR_SPANS in wanted:
-        _send(_needed(f"{over}.trace_exporter").OTLPSpanExporter(), _spans(nodes, metrics.profile))
-    if FOR_METRICS in wanted:
-        _send(_needed(f"{over}.metric_exporter").OTLPMetricExporter(), (_gauges(metrics),))
+    package = "opentelemetry.exporter.otlp.proto.http"
+    if FOR_SPANS in variables:
+        _send(_needed(f"{package}.trace_exporter").OTLPSpanExporter(), _spans(nodes, metrics.profile))
+    if FOR_METRICS in variables:
+        _send(_needed(f"{package}.metric_exporter").OTLPMetricExporter(), (_gauges(metrics),))
 
 
 def _send(exporter: Any, messages: Iterable[Any]) -> None:
@@ -72,12 +74,14 @@ def write(nodes: Iterable[Node], metrics: Metrics, path: Path) -> None:
     Raises:
         ProfilerError: the file could not be written, or OpenTelemetry is not installed.
     """
-    encoders = "opentelemetry.exporter.otlp.proto.common"
-    spans: Callable[[Any], Any] = _needed(f"{encoders}.trace_encoder").encode_spans
-    gauges: Callable[[Any], Any] = _needed(f"{encoders}.metrics_encoder").encode_metrics
+    package = "opentelemetry.exporter.otlp.proto.common"
+    encode_spans: Callable[[Any], Any] = _needed(f"{package}.trace_encoder").encode_spans
+    encode_gauges: Callable[[Any], Any] = _needed(f"{package}.metrics_encoder").encode_metrics
     to_dict = _needed("google.protobuf.json_format").MessageToDict
     with whole(path) as temporary, open(temporary, "w", encoding="ascii", newline="\n") as file:
-        for message in chain(map(spans, _spans(nodes, metrics.profile)), map(gauges, (_gauges(metrics),))):
+        for message in chain(
+            map(encode_spans, _spans(nodes, metrics.profile)), map(encode_gauges, (_gauges(metrics),))
+        ):
             encoded = to_dict(message, use_integers_for_enums=True)
             file.write(json.dumps(_with_hex(encoded), allow_nan=False) + "\n")
 
@@ -89,19 +93,19 @@ def _needed(module: str) -> Any:
 def _with_hex(value: Any) -> Any:
     """Return the message with identifiers in hex, as OTLP's JSON requires; protobuf's JSON has base64."""
     if isinstance(value, list):
-        return [_with_hex(each) for each in value]
+        return [_with_hex(item) for item in value]
     if not isinstance(value, dict):
         return value
     return {
-        key: base64.b64decode(each).hex() if key in ("traceId", "spanId", "parentSpanId") else _with_hex(each)
-        for key, each in value.items()
+        key: base64.b64decode(item).hex() if key in ("traceId", "spanId", "parentSpanId") else _with_hex(item)
+        for key, item in value.items()
     }
 
 
 def _spans(nodes: Iterable[Node], profile: Profile) -> Iterator[Sequence[Any]]:
     spans = (span for node in nodes for span in _of_node(node, profile.runs[0].started_at))
-    while some := list(islice(spans, TOGETHER)):
-        yield some
+    while batch := list(islice(spans, TOGETHER)):
+        yield batch
 
 
 def _of_node(node: Node, began: float) -> Iterator[Any]:
@@ -126,46 +130,46 @@ def _of_node(node: Node, began: float) -> Iterator[Any]:
 
     for rank in node.ranks:
         pid, number = rank.process.pid, rank.process.rank
-        about = {"service.instance.id": f"{node.run.id}-{number}", "profile_train.rank": number, "process.pid": pid}
-        resource = _resource(node.run, about)
-        for one in stretches(in_time(rank.steps, attrgetter("start")), node.clock):
+        labels = {"service.instance.id": f"{node.run.id}-{number}", "profile_train.rank": number, "process.pid": pid}
+        resource = _resource(node.run, labels)
+        for stretch in stretches(in_time(rank.steps, attrgetter("start")), node.clock):
             # The start is included because two training threads of a rank use the same step numbers.
-            trace = f"{node.run.id} {pid} {one.step.index} {one.start}"
-            fields = {"step": one.step.index, "steps": one.step.count, "tags": one.tags}
+            trace = f"{node.run.id} {pid} {stretch.step.index} {stretch.start}"
+            fields = {"step": stretch.step.index, "steps": stretch.step.count, "tags": stretch.tags}
             attributes = {f"profile_train.{name}": value for name, value in fields.items()}
-            root = span(trace, "step", one.start, one.end, None, attributes)
+            root = span(trace, "step", stretch.start, stretch.end, None, attributes)
             yield root
-            for name, start, end in one.phases:
+            for name, start, end in stretch.phases:
                 yield span(trace, name, start, end, root.context, {})
 
 
 def _gauges(metrics: Metrics) -> Any:
-    points = _needed("opentelemetry.sdk.metrics.export")
+    sdk = _needed("opentelemetry.sdk.metrics.export")
     scope = _needed("opentelemetry.sdk.util.instrumentation").InstrumentationScope(SCOPE, __version__)
     run = metrics.profile.runs[0]
     begin = nanoseconds(run.started_at)
     now = time.time_ns() if run.duration is None else nanoseconds(run.started_at + run.duration)
     gauges = [
-        points.Metric(
+        sdk.Metric(
             f"profile_train.{quantity.name}",
             quantity.meaning,
             UNITS.get(quantity.unit, quantity.unit),
-            points.Gauge([points.NumberDataPoint({}, begin, now, float(quantity.value))]),
+            sdk.Gauge([sdk.NumberDataPoint({}, begin, now, float(quantity.value))]),
         )
         for quantity in quantities(metrics)
         if quantity.value is not None
     ]
-    of_scope = points.ScopeMetrics(scope, gauges, "")
-    return points.MetricsData([points.ResourceMetrics(_resource(run, {"service.instance.id": run.id}), [of_scope], "")])
+    scope_metrics = sdk.ScopeMetrics(scope, gauges, "")
+    return sdk.MetricsData([sdk.ResourceMetrics(_resource(run, {"service.instance.id": run.id}), [scope_metrics], "")])
 
 
 def _resource(run: Run, more: dict[str, Any]) -> Any:
     resources = _needed("opentelemetry.sdk.resources")
-    made = resources.Resource.create()  # with the attributes from the environment
+    resource = resources.Resource.create()  # with the attributes from the environment
     attributes = {"host.name": run.host, "profile_train.run": run.id, **more}
-    if str(made.attributes["service.name"]).startswith("unknown_service"):
+    if str(resource.attributes["service.name"]).startswith("unknown_service"):
         attributes["service.name"] = SCOPE
-    return made.merge(resources.Resource(attributes))
+    return resource.merge(resources.Resource(attributes))
 
 
 def _number(text: str, size: int) -> int:

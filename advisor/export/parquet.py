@@ -28,10 +28,10 @@ def begin(folder: Path, name: str, columns: Sequence[Column]) -> Iterator[Callab
     )
 
     def take(rows: Rows) -> None:
-        left = iter(rows)
-        while some := list(islice(left, TOGETHER)):
-            cells = zip(*some, strict=True)
-            arrays = [pa.array(each, field.type) for each, field in zip(cells, schema, strict=True)]
+        iterator = iter(rows)
+        while batch := list(islice(iterator, TOGETHER)):
+            cells = zip(*batch, strict=True)
+            arrays = [pa.array(values, field.type) for values, field in zip(cells, schema, strict=True)]
             writer.write_batch(pa.record_batch(arrays, schema))
 
     with whole(folder / f"{name}.parquet") as temporary, parquet.ParquetWriter(temporary, schema) as writer:

@@ -39,24 +39,24 @@ def write(_nodes: Iterable[Node], metrics: Metrics, path: Path) -> None:
     def value_type(name: str, unit: str) -> bytes:
         return _number(1, text(name)) + _number(2, text(unit))
 
-    made = bytearray(_bytes(1, value_type("samples", "count")) + _bytes(1, value_type("time", "nanoseconds")))
+    message = bytearray(_bytes(1, value_type("samples", "count")) + _bytes(1, value_type("time", "nanoseconds")))
     for rank, row in rows:
         innermost_first = [place(*frame[:3]) for frame in reversed(row.frames)]
         sample = _numbers(1, innermost_first) + _numbers(2, (row.samples, round(1e9 * row.total)))
         for key, value in (("role", row.role), ("phase", row.phase)):
             sample += _bytes(3, _number(1, text(key)) + _number(2, text(value)))
-        made += _bytes(2, sample + _bytes(3, _number(1, text("rank")) + _number(3, rank)))
+        message += _bytes(2, sample + _bytes(3, _number(1, text("rank")) + _number(3, rank)))
     for (function, line), number in places.items():
-        made += _bytes(4, _number(1, number) + _bytes(4, _number(1, function) + _number(2, line)))
+        message += _bytes(4, _number(1, number) + _bytes(4, _number(1, function) + _number(2, line)))
     for (name, file), number in functions.items():
-        made += _bytes(5, _number(1, number) + _number(2, text(name)) + _number(4, text(file)))
+        message += _bytes(5, _number(1, number) + _number(2, text(name)) + _number(4, text(file)))
     run = profile.runs[0] if profile.runs else None
     if run is not None:
-        made += _number(9, round(1e9 * run.started_at)) + _number(10, round(1e9 * (run.duration or 0)))
-    made += _number(14, text("time"))
+        message += _number(9, round(1e9 * run.started_at)) + _number(10, round(1e9 * (run.duration or 0)))
+    message += _number(14, text("time"))
     for string in strings:
-        made += _bytes(6, string.encode(errors="replace"))
-    atomic_write.write(path, gzip.compress(bytes(made), mtime=0))
+        message += _bytes(6, string.encode(errors="replace"))
+    atomic_write.write(path, gzip.compress(bytes(message), mtime=0))
 
 
 def _number(field: int, value: int) -> bytes:
@@ -73,9 +73,9 @@ def _numbers(field: int, values: Iterable[int]) -> bytes:
 
 def _varint(value: int) -> bytes:
     """Return a nonnegative number in groups of seven bits, the lowest first."""
-    made = bytearray()
+    groups = bytearray()
     while value > 0x7F:
-        made.append(value & 0x7F | 0x80)
+        groups.append(value & 0x7F | 0x80)
         value >>= 7
-    made.append(value)
-    return bytes(made)
+    groups.append(value)
+    return bytes(groups)

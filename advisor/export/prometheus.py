@@ -67,17 +67,17 @@ def _run(core: Any, runs: Sequence[Run], run: str) -> Iterator[Any]:
     info = core.GaugeMetricFamily(
         f"{PREFIX}run_info", "Version of profile-train and host of the recording.", labels=labels
     )
-    for each in runs:
-        info.add_metric([run, printable(each.host), printable(each.version)], 1)
+    for node_run in runs:
+        info.add_metric([run, printable(node_run.host), printable(node_run.version)], 1)
     yield info
     gauges = {
         "run_active": (
             "1 while the run is in progress, else 0.",
-            float(any(each.outcome == "running" for each in runs)),
+            float(any(node_run.outcome == "running" for node_run in runs)),
         ),
         "run_started_timestamp_seconds": (
             "Start of the run, as Unix time in seconds.",
-            min(each.started_at for each in runs),
+            min(node_run.started_at for node_run in runs),
         ),
         "run_duration_seconds": ("Duration of the run, once it has ended.", runs[0].duration),
         "run_exit_status": ("Exit status of the program, once it has ended.", runs[0].exit_status),
@@ -99,8 +99,8 @@ def _ranks(core: Any, nodes: Iterable[Node], run: str) -> Iterator[Any]:
         for rank in node.ranks:
             label_values, rows = [run, printable(node.run.host), str(rank.process.rank)], rank.steps
             steps.add_metric(label_values, sum(step.count for step in rows), _sum(rows, "duration") or 0.0)
-            if fetched := _sum(rows, "batches"):  # also 0 if no loader was seen
-                batches.add_metric(label_values, fetched)
+            if batch_count := _sum(rows, "batches"):  # also 0 if no loader was seen
+                batches.add_metric(label_values, batch_count)
             for phase in (*PHASES, *BETWEEN):
                 if (seconds := _sum(rows, phase)) is not None:
                     phases.add_metric([*label_values, phase], seconds)

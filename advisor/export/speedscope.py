@@ -34,10 +34,10 @@ def write(_nodes: Iterable[Node], metrics: Metrics, path: Path) -> None:
         raise ProfilerError("No Python stacks were sampled in this run.", "Record it again, without --no-stacks.")
     numbers: dict[tuple[str, int, str], int] = {}
     profiles = [_profile(f"rank {rank} {role}: {phase}", rows, numbers) for (rank, role, phase), rows in parts.items()]
-    profiles.sort(key=lambda one: -float(one["endValue"]))
+    profiles.sort(key=lambda profile: -float(profile["endValue"]))
     frames = [{"name": function, "file": file, "line": line} for file, line, function in numbers]
-    made = {"$schema": SCHEMA, "exporter": f"profile-train {__version__}", "shared": {"frames": frames}}
-    atomic_write.write(path, json.dumps({**made, "profiles": profiles}, separators=(",", ":")))
+    document = {"$schema": SCHEMA, "exporter": f"profile-train {__version__}", "shared": {"frames": frames}}
+    atomic_write.write(path, json.dumps({**document, "profiles": profiles}, separators=(",", ":")))
 
 
 def _profile(name: str, rows: list[Stack], numbers: dict[tuple[str, int, str], int]) -> dict[str, Any]:

@@ -52,19 +52,23 @@ def stretches(steps: Iterable[Step], clock: Clock) -> Iterator[ExportedStep]:
     """Yield a stretch per step on the reference clock. Steps with an impossible or unknown length are left out."""
     for step in steps:
         lengths = {name: step.count * (getattr(step, name) or 0.0) for name in IN_ORDER}
-        whole = length(step)
-        if not (math.isfinite(whole) and whole >= 0 and all(0 <= each < math.inf for each in lengths.values())):
+        step_length = length(step)
+        if not (
+            math.isfinite(step_length)
+            and step_length >= 0
+            and all(0 <= phase_length < math.inf for phase_length in lengths.values())
+        ):
             continue
-        start = at = nanoseconds(clock(step.start))
-        end = nanoseconds(clock(step.start + whole))
+        start = phase_start = nanoseconds(clock(step.start))
+        end = nanoseconds(clock(step.start + step_length))
         phases = []
-        past = step.start
+        boundary = step.start
         for name, seconds in lengths.items():
-            past += seconds
-            until = min(nanoseconds(clock(past)), end)
-            if until > at:
-                phases.append((name, at, until))
-            at = until
+            boundary += seconds
+            phase_end = min(nanoseconds(clock(boundary)), end)
+            if phase_end > phase_start:
+                phases.append((name, phase_start, phase_end))
+            phase_start = phase_end
         yield ExportedStep(step, start, end, tuple(phases))
 
 

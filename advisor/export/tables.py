@@ -50,11 +50,11 @@ def write(begin: Open, nodes: Iterable[Node], metrics: Metrics, folder: Path) ->
     """
     with ExitStack() as stack:
         takers = {cls: stack.enter_context(begin(folder, name, columns(cls))) for cls, name in NAMES.items()}
-        of_metrics = stack.enter_context(begin(folder, "metrics", METRICS))
+        take_metrics = stack.enter_context(begin(folder, "metrics", METRICS))
         for node in nodes:
             for cls, take in takers.items():
                 take(_rows(node, cls))
-        of_metrics(_metrics(metrics))
+        take_metrics(_metrics(metrics))
 
 
 def columns(cls: type) -> tuple[Column, ...]:
@@ -63,10 +63,10 @@ def columns(cls: type) -> tuple[Column, ...]:
 
 
 def _column(cls: type, name: str, hint: object) -> Column:
-    plain = kind(hint)
-    if plain in (int, float):
-        return Column(heading(cls, name), plain, unit(cls, name))
-    return Column(name, bool if plain is bool else str)
+    column_type = kind(hint)
+    if column_type in (int, float):
+        return Column(heading(cls, name), column_type, unit(cls, name))
+    return Column(name, bool if column_type is bool else str)
 
 
 def _rows(node: Node, cls: type) -> Iterator[Sequence[object]]:

@@ -24,25 +24,25 @@ def baseline(metrics: Metrics) -> State:
         Missing: the phases of the step were not measured.
     """
     phases = dict(metrics[modeled_phases])
-    measured = sum(phases.values())
-    wait = phases.pop("data_wait", 0.0)
-    overhead = min(wait, metrics.get(wait_without_preparing) or 0.0)
+    step_time = sum(phases.values())
+    data_wait = phases.pop("data_wait", 0.0)
+    overhead = min(data_wait, metrics.get(wait_without_preparing) or 0.0)
     if overhead:
         phases["loader_overhead"] = phases.get("loader_overhead", 0.0) + overhead
     starved = metrics.get(workers_are_behind)
-    busy = (metrics.get(gpu.gpu_computing_fraction) or 0.0) * measured
+    gpu_seconds = (metrics.get(gpu.gpu_computing_fraction) or 0.0) * step_time
     # The launch-bound index is a share of the window without these waits.
-    waiting = (sync_fraction, exposed_comm_fraction, gpu.host_stall_fraction)
-    waits = wait + sum((metrics.get(share) or 0.0) for share in waiting) * measured
+    wait_shares = (sync_fraction, exposed_comm_fraction, gpu.host_stall_fraction)
+    total_wait = data_wait + sum((metrics.get(metric) or 0.0) for metric in wait_shares) * step_time
     return State(
         phases=phases,
         between=_between(metrics),
-        load=0.0 if starved else wait - overhead,
-        supply=measured if starved else 0.0,
-        launch=min(LAUNCH_MARGIN * (metrics.get(gpu.host_launch) or 0.0), measured),
-        matmul=(metrics.get(gpu.matmul_share) or 0.0) * busy,
-        membound=(metrics.get(gpu.membound_share) or 0.0) * busy,
-        launch_idle=(metrics.get(gpu.launch_bound_index) or 0.0) * (measured - waits),
+        load=0.0 if starved else data_wait - overhead,
+        supply=step_time if starved else 0.0,
+        launch=min(LAUNCH_MARGIN * (metrics.get(gpu.host_launch) or 0.0), step_time),
+        matmul=(metrics.get(gpu.matmul_share) or 0.0) * gpu_seconds,
+        membound=(metrics.get(gpu.membound_share) or 0.0) * gpu_seconds,
+        launch_idle=(metrics.get(gpu.launch_bound_index) or 0.0) * (step_time - total_wait),
     )
 
 
@@ -52,7 +52,7 @@ def _between(metrics: Metrics) -> dict[str, float]:
     The first start weighs heavily only because a profiled run is short.
     """
     between = dict(metrics.get(between_seconds) or {})
-    starts, restarts = metrics.get(epoch_start_share), metrics.get(epoch_restart_share)
+    start_share, restart_share = metrics.get(epoch_start_share), metrics.get(epoch_restart_share)
     if "epoch_start" in between:
-        between["epoch_start"] *= restarts / starts if starts and restarts is not None else 0.0
+        between["epoch_start"] *= restart_share / start_share if start_share and restart_share is not None else 0.0
     return between

@@ -82,8 +82,8 @@ def scale(records: Sequence[Record]) -> float:
     """
     if len(records) < LEAST_RECORDS:
         return UNTESTED
-    needed = sorted(record.needed for record in records)
-    return needed[math.ceil(TARGET * len(needed) - 1e-9) - 1]
+    factors = sorted(record.needed for record in records)
+    return factors[math.ceil(TARGET * len(factors) - 1e-9) - 1]
 
 
 def rescaled(predicted: Triple, factor: float) -> Triple:
@@ -95,8 +95,8 @@ def rescaled(predicted: Triple, factor: float) -> Triple:
     if factor < 0 or not low <= expected <= high:
         raise ValueError(f"cannot rescale {predicted} by {factor}")
     sides = (expected - low, high - expected)
-    below, above = (max(LEAST_SIDE, factor * max(side, LEAST_SIDE)) for side in sides)
-    return (expected - below, expected, max(expected, min(1.0, expected + above)))
+    low_side, high_side = (max(LEAST_SIDE, factor * max(side, LEAST_SIDE)) for side in sides)
+    return (expected - low_side, expected, max(expected, min(1.0, expected + high_side)))
 
 
 def untested(predicted: Triple) -> Triple:
@@ -107,9 +107,9 @@ def untested(predicted: Triple) -> Triple:
     change cannot cost time is not an estimate.
     """
     low, expected, high = predicted
-    least = REST * max(0.0, expected) * (1 - expected)
-    below, above = (UNTESTED * max(side, least) for side in (expected - low, high - expected))
-    lowest, highest = expected - below, min(1.0, expected + above)
+    least_side = REST * max(0.0, expected) * (1 - expected)
+    low_side, high_side = (UNTESTED * max(side, least_side) for side in (expected - low, high - expected))
+    lowest, highest = expected - low_side, min(1.0, expected + high_side)
     return (max(0.0, lowest) if low >= 0 else lowest, expected, min(0.0, highest) if high <= 0 else highest)
 
 
@@ -141,7 +141,7 @@ class Calibration:
 
     def of(self, rule: str) -> list[TrialResult]:
         """Return the trials of a rule's advice, oldest first."""
-        return [each for each in self.tried if each.rule == rule]
+        return [trial for trial in self.tried if trial.rule == rule]
 
     def records(self, rule: str) -> list[Record]:
         """Return the rule's predictions whose outcome a trial could determine.
@@ -149,9 +149,9 @@ class Calibration:
         Inconclusive trials are left out: they would blame the model for the machine's noise.
         """
         return [
-            Record(rule, each.predicted, each.removed[1])
-            for each in self.of(rule)
-            if each.predicted and each.removed and each.verdict in (*HITS, *MISSES)
+            Record(rule, trial.predicted, trial.removed[1])
+            for trial in self.of(rule)
+            if trial.predicted and trial.removed and trial.verdict in (*HITS, *MISSES)
         ]
 
     def prediction(self, rule: str, modeled: Triple) -> Triple:
@@ -161,8 +161,8 @@ class Calibration:
 
     def confidence(self, rule: str, prior: float) -> float:
         """Return the confidence in the model: the mean of its Beta distribution after the trials."""
-        verdicts = [each.verdict for each in self.of(rule)]
-        hits, misses = (sum(verdict in which for verdict in verdicts) for which in (HITS, MISSES))
+        verdicts = [trial.verdict for trial in self.of(rule)]
+        hits, misses = (sum(verdict in group for verdict in verdicts) for group in (HITS, MISSES))
         return (PRIOR_TRIALS * prior + hits) / (PRIOR_TRIALS + hits + misses)
 
     def story(self, rule: str) -> str:
@@ -171,23 +171,25 @@ class Calibration:
         It gives the number of trials, how the last one on each program ended, and the medians of predictions and
         measurements.
         """
-        tried = self.of(rule)
-        if not tried:
+        trials = self.of(rule)
+        if not trials:
             return ""
-        counted = Counter(each.verdict for each in tried)
-        verdicts = ", ".join(f"{counted[verdict]} {verdict.value}" for verdict in Verdict if counted[verdict])
-        number = self.numbers.get(rule, len(tried))
-        times = f", {number} times" if number > len(tried) else ""
-        parts = [f"Tried before{times} on {count(len(tried), 'program')}: {verdicts}."]
+        counts = Counter(trial.verdict for trial in trials)
+        verdicts = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict if counts[verdict])
+        number = self.numbers.get(rule, len(trials))
+        repetitions = f", {number} times" if number > len(trials) else ""
+        sentences = [f"Tried before{repetitions} on {count(len(trials), 'program')}: {verdicts}."]
         if records := self.records(rule):
-            expected = median(each.predicted[1] for each in records)
-            observed = median(each.observed for each in records)
-            medians = " (medians)" if len(records) > 1 else ""
-            parts.append(f"Predicted {_change(expected)} step time, measured {_change(observed)}{medians}.")
-            since = "So" if len(records) >= LEAST_RECORDS else f"Until it has {LEAST_RECORDS} measured trials,"
-            least = "at least " if len(records) < LEAST_RECORDS else ""
-            parts.append(f"{since} its intervals are {least}{scale(records):.3g} times as wide as those of its model.")
-        return " ".join(parts)
+            expected = median(trial.predicted[1] for trial in records)
+            observed = median(trial.observed for trial in records)
+            note = " (medians)" if len(records) > 1 else ""
+            sentences.append(f"Predicted {_change(expected)} step time, measured {_change(observed)}{note}.")
+            condition = "So" if len(records) >= LEAST_RECORDS else f"Until it has {LEAST_RECORDS} measured trials,"
+            qualifier = "at least " if len(records) < LEAST_RECORDS else ""
+            sentences.append(
+                f"{condition} its intervals are {qualifier}{scale(records):.3g} times as wide as those of its model."
+            )
+        return " ".join(sentences)
 
 
 def _change(removed: float) -> str:

@@ -38,24 +38,24 @@ def read(file: Path) -> tuple[Calibration, str]:
     try:
         if not file.is_file():
             return Calibration(), ""
-        with open(file, "rb") as opened:
-            lines = opened.read(2 * MOST).splitlines()
+        with open(file, "rb") as stream:
+            lines = stream.read(2 * MOST).splitlines()
     except OSError as error:
         return Calibration(), f"{file} cannot be read ({error.strerror or error}), so no past trials are used."
-    known: dict[str, _Line] = {}
-    numbers, broken = Counter[str](), list[int]()
-    for number, line in enumerate(lines, start=1):
+    trials: dict[str, _Line] = {}
+    counts, broken_lines = Counter[str](), list[int]()
+    for line_number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            tried = msgspec.json.decode(line, type=_Line)
+            trial = msgspec.json.decode(line, type=_Line)
         except (ValueError, msgspec.MsgspecError, RecursionError):
-            broken.append(number)
+            broken_lines.append(line_number)
         else:
-            known.pop(tried.case, None)
-            known[tried.case] = tried
-            numbers[tried.rule] += 1
-    return Calibration(tuple(known.values()), numbers), _note(file, broken)
+            trials.pop(trial.case, None)
+            trials[trial.case] = trial
+            counts[trial.rule] += 1
+    return Calibration(tuple(trials.values()), counts), _note(file, broken_lines)
 
 
 def append(file: Path, entry: Mapping[str, Any]) -> None:
@@ -95,21 +95,21 @@ class _Line(TrialResult):
 def _note(file: Path, broken: list[int]) -> str:
     if not broken:
         return ""
-    which = f"Line {broken[0]}" if len(broken) == 1 else f"{len(broken)} lines, the first of them {broken[0]},"
-    return f"{which} of {file} cannot be read and {'is' if len(broken) == 1 else 'are'} skipped."
+    subject = f"Line {broken[0]}" if len(broken) == 1 else f"{len(broken)} lines, the first of them {broken[0]},"
+    return f"{subject} of {file} cannot be read and {'is' if len(broken) == 1 else 'are'} skipped."
 
 
 def _halve(file: Path) -> None:
     lines = file.read_bytes().splitlines(keepends=True)
-    temporary = file.with_name(f".{file.name}")
-    temporary.touch(mode=0o600)
-    temporary.write_bytes(b"".join(lines[len(lines) // 2 :]))
+    temporary_file = file.with_name(f".{file.name}")
+    temporary_file.touch(mode=0o600)
+    temporary_file.write_bytes(b"".join(lines[len(lines) // 2 :]))
     os.replace(file, file.with_name(f"{file.name}.old"))
-    os.replace(temporary, file)
+    os.replace(temporary_file, file)
 
 
 def _is_torn(file: Path) -> bool:
     """Return whether the last write was cut off within a line."""
-    with open(file, "rb") as opened:
-        opened.seek(max(0, file.stat().st_size - 1))
-        return opened.read(1) not in (b"", b"\n")
+    with open(file, "rb") as stream:
+        stream.seek(max(0, file.stat().st_size - 1))
+        return stream.read(1) not in (b"", b"\n")

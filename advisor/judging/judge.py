@@ -138,13 +138,15 @@ def judge(
         tried: Trials on this run, by rule. Their measured gain replaces the prediction in the plan. Advice that was
             refuted is no longer advised, and its rule supersedes no other.
     """
-    known = tried or {}
-    examined = [_examine(rule, metrics) for rule in (all_rules() if rules is None else rules)]
-    examined = _without_superseded(examined, known)
+    trials = tried or {}
+    verdicts = [_examine(rule, metrics) for rule in (all_rules() if rules is None else rules)]
+    verdicts = _without_superseded(verdicts, trials)
     start = if_measured(baseline, metrics)
-    plan = _Plan(metrics, start, [e.finding for e in examined if e.finding], past or Calibration(), known)
+    plan = _Plan(
+        metrics, start, [verdict.finding for verdict in verdicts if verdict.finding], past or Calibration(), trials
+    )
     return Judgment(
-        verdicts=tuple(plan.verdicts.get(e.rule.id, e) for e in examined),
+        verdicts=tuple(plan.verdicts.get(verdict.rule.id, verdict) for verdict in verdicts),
         findings=tuple(plan.findings),
         before=start.time if start else None,
         after=plan.after,
@@ -155,12 +157,12 @@ def _examine(rule: Rule, metrics: Metrics) -> RuleVerdict:
     if rule.off:
         why, remedy = f"Switched off by {rule.off}", "Set enabled = true there."
         return RuleVerdict(rule=rule, outcome=Outcome.NOT_MEASURED, why=why, remedy=remedy)
-    seen = rule.view(metrics)
+    view = rule.view(metrics)
     try:
-        evidence = rule.when(seen)
+        evidence = rule.when(view)
         if evidence is None:
             return _passed(rule, f"Condition not met: {_sentence(rule)}")
-        advice = rule.then(seen, evidence)
+        advice = rule.then(view, evidence)
         if not (isinstance(evidence, Evidence) and isinstance(advice, Advice)):
             raise TypeError("`when` must return an Evidence or None, and `then` an Advice")
         if not all(isinstance(change, Change) for change in advice.changes):
@@ -186,16 +188,16 @@ def _crashed(rule: Rule, error: Exception) -> RuleVerdict:
     remedy = "This is a mistake in the rule, not in your program: please report it with the run's folder."
     if rule.origin:
         lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == rule.origin]
-        where = f"{rule.origin}, line {lines[-1]}" if lines else rule.origin
-        remedy = f"This is one of your own rules; your program and profile-train are fine. Fix the rule: {where}."
+        place = f"{rule.origin}, line {lines[-1]}" if lines else rule.origin
+        remedy = f"This is one of your own rules; your program and profile-train are fine. Fix the rule: {place}."
     return RuleVerdict(rule=rule, outcome=Outcome.CRASHED, why=f"{type(error).__name__}: {error}", remedy=remedy)
 
 
 def _sentence(rule: Rule) -> str:
     """Return the rule's If, on one line, as the end of a sentence."""
     text = " ".join((rule.when.__doc__ or rule.title).split()).rstrip(" .,…")
-    inside = text.removeprefix("If ")
-    return f"{inside}." if inside != text else f"{text[:1].lower()}{text[1:]}."
+    condition = text.removeprefix("If ")
+    return f"{condition}." if condition != text else f"{text[:1].lower()}{text[1:]}."
 
 
 def _without_superseded(examined: list[RuleVerdict], tried: Mapping[str, TrialResult]) -> list[RuleVerdict]:
@@ -204,16 +206,18 @@ def _without_superseded(examined: list[RuleVerdict], tried: Mapping[str, TrialRe
     A rule does not silence others if it is superseded itself, or if a trial refuted it: then only the advice that it
     would precede remains.
     """
-    against = {rule for rule, each in tried.items() if each.verdict.is_against}
-    first_of_all = [e.rule for e in examined if e.finding and e.rule.id not in against]
-    named = {other for rule in first_of_all for other in rule.supersedes}
-    silenced_by = {other: rule for rule in first_of_all if rule.id not in named for other in rule.supersedes}
+    refuted_ids = {rule for rule, trial in tried.items() if trial.verdict.is_against}
+    fired_rules = [e.rule for e in examined if e.finding and e.rule.id not in refuted_ids]
+    superseded_ids = {rule_id for rule in fired_rules for rule_id in rule.supersedes}
+    silenced_by = {
+        rule_id: rule for rule in fired_rules if rule.id not in superseded_ids for rule_id in rule.supersedes
+    }
 
     def heard(e: RuleVerdict) -> RuleVerdict:
-        first = silenced_by.get(e.rule.id)
-        if first is None or e.finding is None:
+        superseding_rule = silenced_by.get(e.rule.id)
+        if superseding_rule is None or e.finding is None:
             return e
-        return _passed(e.rule, f"{first.id} comes first: {first.title}. Record again after that.")
+        return _passed(e.rule, f"{superseding_rule.id} comes first: {superseding_rule.title}. Record again after that.")
 
     return [heard(e) for e in examined]
 
@@ -242,12 +246,16 @@ class _Plan:
         self._start = start
         self._states: _States = dict.fromkeys(Scenario, start)
         self._noise = metrics.get(step_time_uncertainty)
-        short = [f for f in fired if f.rule.id == WINDOW_TOO_SHORT]
-        self._uncertain = bool(short)
+        warnings = [finding for finding in fired if finding.rule.id == WINDOW_TOO_SHORT]
+        self._uncertain = bool(warnings)
         self._few_steps = any(
-            fact.metric in (steady_step_count, traced_kernels) for f in short for fact in f.evidence.facts
+            fact.metric in (steady_step_count, traced_kernels)
+            for finding in warnings
+            for fact in finding.evidence.facts
         )
-        self._distorting = [f.rule for f in fired if f.rule.area is Area.VALIDITY and f.advice.fault]
+        self._distorting = [
+            finding.rule for finding in fired if finding.rule.area is Area.VALIDITY and finding.advice.fault
+        ]
         cores = metrics.get(core_use)
         self._crowded = cores is not None and cores.is_crowded
         self._walk(fired)
@@ -264,24 +272,26 @@ class _Plan:
         Faults come first because a run that does not fit or is broken has no speed.
         """
         information: list[Finding] = []
-        while left := [finding for finding in fired if finding.rule.id not in self.verdicts]:
-            first = min(map(self._place, left))
-            weighed = list(filter(None, [self._weigh(finding) for finding in left if self._place(finding) == first]))
-            if not weighed:
+        while remaining := [finding for finding in fired if finding.rule.id not in self.verdicts]:
+            first_place = min(map(self._place, remaining))
+            candidates = list(
+                filter(None, [self._weigh(finding) for finding in remaining if self._place(finding) == first_place])
+            )
+            if not candidates:
                 continue
-            chosen = _best(weighed)
-            if _gains_nothing(chosen) and chosen.rule.id not in self._tried:
+            best = _best(candidates)
+            if _gains_nothing(best) and best.rule.id not in self._tried:
                 why = "The change would not make a step of this run shorter."
-                self.verdicts[chosen.rule.id] = _passed(chosen.rule, why)
+                self.verdicts[best.rule.id] = _passed(best.rule, why)
                 continue
-            self.verdicts[chosen.rule.id] = _fired(chosen)
-            if chosen.severity is Severity.INFO:
-                information.append(chosen)
+            self.verdicts[best.rule.id] = _fired(best)
+            if best.severity is Severity.INFO:
+                information.append(best)
                 continue
-            self.findings.append(chosen)
-            effect = self._effect(chosen.rule, chosen.advice)
-            if chosen.in_plan and effect:
-                self._states = {s: state and effect(state, s) for s, state in self._states.items()}
+            self.findings.append(best)
+            effect = self._effect(best.rule, best.advice)
+            if best.in_plan and effect:
+                self._states = {scenario: state and effect(state, scenario) for scenario, state in self._states.items()}
         self.findings += sorted(information, key=self._rank)
 
     def _rank(self, information: Finding) -> tuple[bool, bool, float]:
@@ -290,28 +300,28 @@ class _Plan:
         On a machine that other programs use, timings are unreliable, so the low end of the prediction counts.
         """
         gain = information.cost if information.cost and self._goal == "cost" else information.in_plan
-        tried = self._tried.get(information.rule.id)
-        few = self._few_steps and information.rule.id == WINDOW_TOO_SHORT
-        if gain is None or (tried and tried.verdict.is_against):
-            return not few, True, 0.0
-        return not few, False, -(gain.low if self._crowded else gain.expected)
+        trial = self._tried.get(information.rule.id)
+        has_few_steps = self._few_steps and information.rule.id == WINDOW_TOO_SHORT
+        if gain is None or (trial and trial.verdict.is_against):
+            return not has_few_steps, True, 0.0
+        return not has_few_steps, False, -(gain.low if self._crowded else gain.expected)
 
     def _place(self, finding: Finding) -> tuple[bool, bool, bool, int]:
         """Return the sort key of a finding: the lowest comes first, and the score decides among equals."""
-        area, serves = finding.rule.area, self._freed(finding.advice) > 0
-        by_score = serves or self._goal == "cost"
-        return (not finding.advice.fault, area is not Area.VALIDITY, not serves, 0 if by_score else area.value)
+        area, frees_memory = finding.rule.area, self._freed(finding.advice) > 0
+        by_score = frees_memory or self._goal == "cost"
+        return (not finding.advice.fault, area is not Area.VALIDITY, not frees_memory, 0 if by_score else area.value)
 
     def _weigh(self, finding: Finding) -> Finding | None:
         """Return the finding with its worth as the next in the plan; None, and a verdict, if its gain model fails."""
         rule, advice = finding.rule, finding.advice
-        void = bool(self._distorting) and rule.area is not Area.VALIDITY
-        start: _States = dict.fromkeys(Scenario, self._start)
+        distorted = bool(self._distorting) and rule.area is not Area.VALIDITY
+        start_states: _States = dict.fromkeys(Scenario, self._start)
         try:
-            effect = None if void else self._effect(rule, advice)
-            modeled = None if void else self._gain(advice.effect, start)
-            alone, in_plan = self._gain(effect, start), self._gain(effect, self._states)
-            cost = Estimate(*advice.cost) if advice.cost and not void else None
+            effect = None if distorted else self._effect(rule, advice)
+            modeled = None if distorted else self._gain(advice.effect, start_states)
+            alone, in_plan = self._gain(effect, start_states), self._gain(effect, self._states)
+            cost = Estimate(*advice.cost) if advice.cost and not distorted else None
             worth = cost if cost and self._goal == "cost" else in_plan
         except Exception as error:  # noqa: BLE001 - as in _examine
             self.verdicts[rule.id] = _crashed(rule, error)
@@ -342,19 +352,21 @@ class _Plan:
         """Return the advice's effect, corrected by past trials."""
         if self._start is None:
             return advice.effect
-        tried = self._tried.get(rule.id)
-        if tried and tried.removed and (tried.verdict.is_kept or tried.verdict.is_against):
-            return corrected(advice.effect or nothing, self._start, tried.removed)
+        trial = self._tried.get(rule.id)
+        if trial and trial.removed and (trial.verdict.is_kept or trial.verdict.is_against):
+            return corrected(advice.effect or nothing, self._start, trial.removed)
         modeled = self._gain(advice.effect, dict.fromkeys(Scenario, self._start))
         if advice.effect is None or modeled is None:
             return advice.effect
-        found = self._past.prediction(rule.id, modeled)
-        return advice.effect if found == modeled else corrected(advice.effect, self._start, found)
+        prediction = self._past.prediction(rule.id, modeled)
+        return advice.effect if prediction == modeled else corrected(advice.effect, self._start, prediction)
 
     def _gain(self, effect: Effect | None, states: _States) -> Estimate | None:
         if effect is None:
             return None
-        shares = {s: removed(state, effect(state, s)) for s, state in states.items() if state is not None}
+        shares = {
+            scenario: removed(state, effect(state, scenario)) for scenario, state in states.items() if state is not None
+        }
         if not shares:
             return None
         return Estimate(min(shares.values()), shares[Scenario.EXPECTED], max(shares.values()))
@@ -362,12 +374,12 @@ class _Plan:
     def _severity(self, rule: Rule, advice: Advice, gain: Estimate | None) -> tuple[Severity, str]:
         """Return the severity, and why it is less than the gain deserves; empty if it is not."""
         if self._distorting and gain is None and advice.effect and not advice.fault:
-            first = ", ".join(other.id for other in self._distorting)
-            why = f"the measured steps are distorted. First follow {first}, then record again."
-            return Severity.INFO, f"Its gain cannot be predicted, because {why}"
-        deserved = min(self._deserved(rule, advice, gain), rule.cap, key=list(Severity).index)
-        if deserved is Severity.INFO or not self._is_too_uncertain(rule, advice, gain):
-            return deserved, ""
+            fault_ids = ", ".join(fault.id for fault in self._distorting)
+            reason = f"the measured steps are distorted. First follow {fault_ids}, then record again."
+            return Severity.INFO, f"Its gain cannot be predicted, because {reason}"
+        severity = min(self._deserved(rule, advice, gain), rule.cap, key=list(Severity).index)
+        if severity is Severity.INFO or not self._is_too_uncertain(rule, advice, gain):
+            return severity, ""
         if self._few_steps or self._noise is None or gain is None:
             return Severity.INFO, "There are too few steady steps to be sure. Record more steps."
         noise = max(ACTION_LOW, NOISE_MARGIN * self._noise)
@@ -383,13 +395,13 @@ class _Plan:
         """
         if advice.fault or rule.certain:
             return False
-        clear = gain is not None and self._is_clear(gain)
-        return (self._uncertain and self._few_steps) or ((self._uncertain or self._crowded) and not clear)
+        is_clear = gain is not None and self._is_clear(gain)
+        return (self._uncertain and self._few_steps) or ((self._uncertain or self._crowded) and not is_clear)
 
     def _deserved(self, rule: Rule, advice: Advice, gain: Estimate | None) -> Severity:
         if advice.fault:
             return Severity.ACTION
-        if gain is None or ((tried := self._tried.get(rule.id)) and tried.verdict.is_against):
+        if gain is None or ((trial := self._tried.get(rule.id)) and trial.verdict.is_against):
             return Severity.INFO
         if self._is_clear(gain) and gain.expected >= ACTION_EXPECTED:
             return Severity.ACTION
@@ -413,9 +425,9 @@ def _gains_nothing(finding: Finding) -> bool:
 
 def _best(findings: list[Finding]) -> Finding:
     """Return the finding with the highest score; among near-equal scores the easiest, then by id."""
-    top = max(finding.score for finding in findings)
-    equal = [finding for finding in findings if finding.score >= top - SCORE_TIE * abs(top)]
-    return min(equal, key=lambda finding: (finding.rule.difficulty, finding.rule.id))
+    top_score = max(finding.score for finding in findings)
+    ties = [finding for finding in findings if finding.score >= top_score - SCORE_TIE * abs(top_score)]
+    return min(ties, key=lambda finding: (finding.rule.difficulty, finding.rule.id))
 
 
 def _in_words(evidence: Evidence) -> str:

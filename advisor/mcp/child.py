@@ -46,13 +46,13 @@ async def run(words: list[str], folder: Path, limit: float, tell: Tell) -> tuple
     )
     _say(f"+{process.pid}")
     out, err = bytearray(), bytearray()
-    began = time.monotonic()
+    start = time.monotonic()
     try:
         with anyio.move_on_after(limit):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_keep, process.stdout, out)
                 tasks.start_soon(_keep, process.stderr, err)
-                tasks.start_soon(_report, tell, began, err)
+                tasks.start_soon(_report, tell, start, err)
                 await process.wait()
                 tasks.cancel_scope.deadline = anyio.current_time() + 0.5  # a grandchild may keep the pipes open
         status = process.returncode

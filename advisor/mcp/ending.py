@@ -14,19 +14,19 @@ PATIENCE = (10.0, 5.0, 5.0)
 
 def end(*pids: int) -> None:
     """End processes and their descendants, also in other sessions; return once none runs, or after PATIENCE."""
-    left = _below(pids)
+    processes = _below(pids)
     for number, seconds in zip((signal.SIGINT, signal.SIGTERM, signal.SIGKILL), PATIENCE, strict=True):
-        for process in left:
+        for process in processes:
             try:
                 process.send_signal(number)
             except psutil.Error:
                 continue
-        until = time.monotonic() + seconds
-        while left := [process for process in {*left, *_below(pids)} if _runs(process)]:
-            if time.monotonic() > until:
+        deadline = time.monotonic() + seconds
+        while processes := [process for process in {*processes, *_below(pids)} if _runs(process)]:
+            if time.monotonic() > deadline:
                 break
             time.sleep(0.05)
-        if not left:
+        if not processes:
             return
 
 
@@ -35,22 +35,22 @@ def keep() -> None:
 
     The pipe closes when the server ends, even by SIGKILL.
     """
-    running = set[int]()
+    pids = set[int]()
     for line in sys.stdin:
-        (running.add if line[0] == "+" else running.discard)(int(line[1:]))
-    end(*running)
+        (pids.add if line[0] == "+" else pids.discard)(int(line[1:]))
+    end(*pids)
 
 
 def _below(pids: Sequence[int]) -> list[psutil.Process]:
     """Return the processes of the sessions that these lead, and their descendants in other sessions."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         try:
             if os.getsid(process.pid) in pids or any(parent.pid in pids for parent in process.parents()):
-                found.append(process)
+                processes.append(process)
         except (psutil.Error, OSError):  # it has ended meanwhile
             continue
-    return found
+    return processes
 
 
 def _runs(process: psutil.Process) -> bool:

@@ -29,18 +29,22 @@ def within(root: Path, given: str) -> Path:
 
 def runs(root: Path) -> list[str]:
     """Return the run folders below the root, relative to it; links are not followed."""
-    found, folders = list[str](), [(root, 0)]
-    while folders and len(found) < MOST_RUNS:
+    run_folders, folders = list[str](), [(root, 0)]
+    while folders and len(run_folders) < MOST_RUNS:
         folder, depth = folders.pop()
         if any(folder.glob("run-*.db")):
-            found.append(str(folder.relative_to(root)))
+            run_folders.append(str(folder.relative_to(root)))
         elif depth < DEEPEST:
             try:
-                below = sorted(p for p in folder.iterdir() if p.is_dir() and not p.is_symlink() and p.name[0] != ".")
+                subfolders = sorted(
+                    child
+                    for child in folder.iterdir()
+                    if child.is_dir() and not child.is_symlink() and child.name[0] != "."
+                )
             except OSError:
                 continue
-            folders += [(path, depth + 1) for path in below]
-    return sorted(found)
+            folders += [(path, depth + 1) for path in subfolders]
+    return sorted(run_folders)
 
 
 def store(root: Path, run: Path, name: str) -> Path:
@@ -53,6 +57,6 @@ def store(root: Path, run: Path, name: str) -> Path:
     if not name and len(stores) == 1:
         (name,) = stores
     if name not in stores:
-        known = ", ".join(stores) or "none"
-        raise ProfilerError(f"The run has these stores: {known}.", "Name one of them as `store`.")
+        names = ", ".join(stores) or "none"
+        raise ProfilerError(f"The run has these stores: {names}.", "Name one of them as `store`.")
     return within(root, str(stores[name]))

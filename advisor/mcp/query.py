@@ -39,7 +39,7 @@ def select(path: Path, sql: str, *, rows: int = MOST_ROWS, seconds: float = MOST
     Raises:
         ProfilerError: it is not one SELECT, it reads anything but the file, it fails, or it takes too long.
     """
-    until = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     address = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
     try:
         with closing(sqlite3.connect(address, uri=True, isolation_level=None, timeout=1.0)) as connection:
@@ -48,15 +48,15 @@ def select(path: Path, sql: str, *, rows: int = MOST_ROWS, seconds: float = MOST
             if hasattr(connection, "setlimit"):
                 connection.setlimit(_LENGTH, MOST_BYTES)
             connection.set_authorizer(_only_select)
-            connection.set_progress_handler(lambda: time.monotonic() > until, _STATEMENT_BUDGET)
+            connection.set_progress_handler(lambda: time.monotonic() > deadline, _STATEMENT_BUDGET)
             cursor = connection.execute(sql)
-            found = cursor.fetchmany(rows + 1)
+            records = cursor.fetchmany(rows + 1)
             columns = [column[0] for column in cursor.description or ()]
-            shown = [[_shown(value) for value in row] for row in found[:rows]]
-            end = [f"[only the first {rows} rows; add LIMIT, or aggregate]"] if len(found) > rows else []
-            return [json.dumps(columns), *(json.dumps(row, ensure_ascii=False) for row in shown), *end]
+            shown_rows = [[_shown(value) for value in row] for row in records[:rows]]
+            notice = [f"[only the first {rows} rows; add LIMIT, or aggregate]"] if len(records) > rows else []
+            return [json.dumps(columns), *(json.dumps(row, ensure_ascii=False) for row in shown_rows), *notice]
     except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             raise ProfilerError(f"The query took longer than {seconds:g} s.", "Read fewer rows.") from error
         raise ProfilerError(
             f"The query failed: {error}.",

@@ -44,8 +44,8 @@ class Tools:
 
     async def report(self, run: str, ctx: Context, section: str = "") -> str:
         """Summarize a run; or a section: advice, evidence, operators, hot-lines, metrics, ranks."""
-        chosen = [f"--section={section}"] if section else []
-        return await self._run(["report", self._path(run), "--for", "agent", *chosen], ctx, SHORT)
+        section_options = [f"--section={section}"] if section else []
+        return await self._run(["report", self._path(run), "--for", "agent", *section_options], ctx, SHORT)
 
     async def explain(self, name: str, ctx: Context) -> str:
         """Explain a rule or a metric."""
@@ -80,8 +80,8 @@ class Tools:
 
     async def plan(self, options: list[str], ctx: Context) -> str:
         """Plan a training run before it starts, with options of the command: ["--params", "1.5B", "--gpu", "H100"]."""
-        if files := [word for word in options if word.startswith(("--out", "--config", "--format"))]:
-            raise ToolError(f"{files[0]} is not allowed here. Leave it out: the answer is the plan.")
+        if file_options := [word for word in options if word.startswith(("--out", "--config", "--format"))]:
+            raise ToolError(f"{file_options[0]} is not allowed here. Leave it out: the answer is the plan.")
         return await self._run(["plan", *options], ctx, SHORT)
 
     async def attach(self, pid: int, ctx: Context, seconds: float = 60.0, out: str = "") -> str:
@@ -127,8 +127,8 @@ class Tools:
         status, out, err = await child.run(words, self.root, limit, tell)
         if status == 0 and words[0] == "report":
             return out  # fenced already
-        kept = f"{err}\n{out}".strip() if words[0] not in ("compare", "plan") else out or err
-        text = fenced(kept[-LONGEST_OUTPUT:].splitlines())
+        output = f"{err}\n{out}".strip() if words[0] not in ("compare", "plan") else out or err
+        text = fenced(output[-LONGEST_OUTPUT:].splitlines())
         if status is None:
             return f"The time limit of {limit:g} s ended it.\n{text}"
         if status and words[0] not in ("run", "tune"):
@@ -143,20 +143,20 @@ def _refusal(error: ProfilerError) -> ToolError:
 def server(root: Path) -> MCPServer:
     """Return the server of the runs below a folder."""
     tools = Tools(root)
-    made = MCPServer("profile-train", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING")
+    mcp_server = MCPServer("profile-train", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING")
     names = ["profile", "report", "explain", "verify", "tune", "compare", "plan", "attach", "doctor", "query"]
     for name in names:
-        made.add_tool(getattr(tools, name), name=name, structured_output=False)
-    made.resource("profile-train://runs", mime_type="text/plain")(tools.runs)
-    made.resource("profile-train://runs/{+run}", mime_type="text/plain")(tools.run)
-    return made
+        mcp_server.add_tool(getattr(tools, name), name=name, structured_output=False)
+    mcp_server.resource("profile-train://runs", mime_type="text/plain")(tools.runs)
+    mcp_server.resource("profile-train://runs/{+run}", mime_type="text/plain")(tools.run)
+    return mcp_server
 
 
 def serve(root: Path, port: int | None) -> None:
     """Serve over stdio, or on a port of the loopback interface."""
-    made = server(root)
+    mcp_server = server(root)
     if port is None:
-        made.run("stdio")
+        mcp_server.run("stdio")
         return
     names = [f"{host}:{port}" for host in (HOST, "localhost")]
     security = TransportSecuritySettings(
@@ -167,4 +167,4 @@ def serve(root: Path, port: int | None) -> None:
     # Every user of the machine can reach the port: the secret path keeps others from running programs as this user.
     path = f"/{secrets.token_urlsafe(24)}/mcp"
     print(f"http://{HOST}:{port}{path}", flush=True)  # noqa: T201
-    made.run("streamable-http", host=HOST, port=port, streamable_http_path=path, transport_security=security)
+    mcp_server.run("streamable-http", host=HOST, port=port, streamable_http_path=path, transport_security=security)

@@ -11,8 +11,8 @@ __all__ = ["Metric", "Metrics", "Missing", "Need", "Threshold", "all_metrics"]
 
 def all_metrics() -> tuple[Metric[Any], ...]:
     """Return every metric, sorted by name."""
-    found: dict[str, Metric[Any]] = {}
+    metrics: dict[str, Metric[Any]] = {}
     for info in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{info.name}")
-        found |= {one.name: one for one in vars(module).values() if isinstance(one, Metric)}
-    return tuple(found[name] for name in sorted(found))
+        metrics |= {metric.name: metric for metric in vars(module).values() if isinstance(metric, Metric)}
+    return tuple(metrics[name] for name in sorted(metrics))

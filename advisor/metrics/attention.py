@@ -63,15 +63,15 @@ def attentions(m: Metrics) -> tuple[Attention, ...]:
     Attention is unfused if a softmax reads the result of a batched matmul. All operators that read or write a tensor of
     that shape belong to it: scaling, masking and dropout.
     """
-    found = m[shaped_operators].operators
-    shapes = [*_written(found), *(each for operator in found if (each := _fused(operator)))]
-    return tuple(sorted(shapes, key=lambda each: -each.seconds))
+    operators = m[shaped_operators].operators
+    shapes = [*_written(operators), *(attention for operator in operators if (attention := _fused(operator)))]
+    return tuple(sorted(shapes, key=lambda attention: -attention.seconds))
 
 
 @metric("1", "share of the time in unfused attention")
 def materialized_attention_share(m: Metrics) -> float:
     """Share of kernel time (on a CPU: operator time) in attention whose scores are written to memory."""
-    seconds = sum(each.seconds for each in m[attentions] if not each.fused)
+    seconds = sum(attention.seconds for attention in m[attentions] if not attention.fused)
     if not seconds and _hidden(m):
         raise Missing("Attention inside compiled code cannot be identified", "Record once without torch.compile.")
     return seconds / m[shaped_operators].seconds
@@ -100,40 +100,40 @@ def slower_backend(m: Metrics) -> Backend | None:
     none.
     """
     gpu = m[device]
-    found = []
+    backends = []
     for operator in m[shaped_operators].operators:
-        known = _BACKEND.search(operator.name)
+        match = _BACKEND.search(operator.name)
         shapes = [shape for shape in operator.inputs[:4] if len(shape) == 4]
-        if known is None or operator.dtype not in HALF or len(shapes) < 3 or not operator.flop:
+        if match is None or operator.dtype not in HALF or len(shapes) < 3 or not operator.flop:
             continue
-        backward = known[2] == "backward"
+        backward = match[2] == "backward"
         keys = operator.inputs[1 + backward][1]
         mask = operator.inputs[3 + backward : 4 + backward]
-        name: Name = "triton" if gpu.is_amd else "efficient" if known[1] == "efficient" else "flash2"
+        name: Name = "triton" if gpu.is_amd else "efficient" if match[1] == "efficient" else "flash2"
         slow = {
             "triton": operator.kernel.startswith(_TRITON),
             "efficient": (gpu.capability or (0, 0)) >= AMPERE,
             "flash2": (gpu.capability or (0, 0))[0] == HOPPER and "sm90" not in operator.kernel,
         }[name]
         if slow and keys >= LONG:
-            found.append(Backend(name=name, masked=any(mask), keys=keys, seconds=operator.total, flop=operator.flop))
-    if not found:
+            backends.append(Backend(name=name, masked=any(mask), keys=keys, seconds=operator.total, flop=operator.flop))
+    if not backends:
         return None
-    longest = max(found, key=lambda each: each.seconds)
-    alike = [each for each in found if each.name == longest.name]
+    longest = max(backends, key=lambda backend: backend.seconds)
+    peers = [backend for backend in backends if backend.name == longest.name]
     return replace(
         longest,
-        masked=any(each.masked for each in alike),
-        seconds=sum(each.seconds for each in alike),
-        flop=sum(each.flop for each in alike),
+        masked=any(backend.masked for backend in peers),
+        seconds=sum(backend.seconds for backend in peers),
+        flop=sum(backend.flop for backend in peers),
     )
 
 
 @metric("1", "share of the time in attention on a slower kernel")
 def slower_backend_share(m: Metrics) -> float:
     """Share of kernel time in attention kernels, on long sequences, for which this GPU has faster ones."""
-    found = m[slower_backend]
-    return found.seconds / m[shaped_operators].seconds if found else 0.0
+    backend = m[slower_backend]
+    return backend.seconds / m[shaped_operators].seconds if backend else 0.0
 
 
 @metric("1", "share of the time in attention")
@@ -175,7 +175,7 @@ def hidden_size(m: Metrics) -> int:
 @metric(None)
 def scores_dropped_out(m: Metrics) -> bool:
     """Whether dropout is applied between the softmax and the second matmul."""
-    return any(each.dropout for each in m[attentions] if not each.fused)
+    return any(attention.dropout for attention in m[attentions] if not attention.fused)
 
 
 @metric("B", "memory of the attention scores")
@@ -184,7 +184,9 @@ def scores_bytes(m: Metrics) -> float:
 
     These are the result of the softmax and, with dropout, also the dropout's result and mask.
     """
-    return math.fsum(each.kept for each in m[attentions]) / (m[shaped_operators].steps * m[micro_steps_per_step])
+    return math.fsum(attention.kept for attention in m[attentions]) / (
+        m[shaped_operators].steps * m[micro_steps_per_step]
+    )
 
 
 _NONE = ("No attention was recorded", "Nothing to do, unless the model's attention is compiled.")
@@ -195,9 +197,15 @@ def _dearest(m: Metrics) -> Attention:
 
 
 def _written(operators: tuple[Operator, ...]) -> list[Attention]:
-    made = {_result(product): product.inner for each in operators if (product := _batched(each))}
-    softmaxes = grouped((each for each in operators if each.name == _SOFTMAX), lambda each: _stack(each.inputs[0]))
-    return [_attention(scores, those, made[scores], operators) for scores, those in softmaxes.items() if scores in made]
+    head_sizes = {_result(product): product.inner for operator in operators if (product := _batched(operator))}
+    softmaxes = grouped(
+        (operator for operator in operators if operator.name == _SOFTMAX), lambda operator: _stack(operator.inputs[0])
+    )
+    return [
+        _attention(scores, group, head_sizes[scores], operators)
+        for scores, group in softmaxes.items()
+        if scores in head_sizes
+    ]
 
 
 def _attention(scores: Stack, softmaxes: list[Operator], head: int, operators: tuple[Operator, ...]) -> Attention:
@@ -212,7 +220,9 @@ def _attention(scores: Stack, softmaxes: list[Operator], head: int, operators: t
         keys=scores[2],
         seconds=sum(part.total for part in parts),
         # The softmax's result and, with dropout, also the dropout's result and mask.
-        kept=sum(one.calls for one in softmaxes) * math.prod(scores) * (2 * element + 1 if dropout else element),
+        kept=sum(softmax.calls for softmax in softmaxes)
+        * math.prod(scores)
+        * (2 * element + 1 if dropout else element),
         dropout=dropout,
     )
 
@@ -237,11 +247,11 @@ def _stack(shape: tuple[int, ...]) -> Stack | None:
 
 
 def _fused(operator: Operator) -> Attention | None:
-    places = next((places for name, places in _FUSED if name.search(operator.name)), None)
+    axes = next((axes for pattern, axes in _FUSED if pattern.search(operator.name)), None)
     shapes = operator.inputs[:2]
-    if places is None or len(shapes) < 2 or any(len(shape) != 4 for shape in shapes):
+    if axes is None or len(shapes) < 2 or any(len(shape) != 4 for shape in shapes):
         return None
-    heads, sequence, size = places
+    heads, sequence, size = axes
     query, key = shapes
     return Attention(fused=True, heads=query[heads], head=query[size], keys=key[sequence], seconds=operator.total)
 
@@ -249,4 +259,4 @@ def _fused(operator: Operator) -> Attention | None:
 def _hidden(m: Metrics) -> bool:
     """Return whether `torch.compile` fused a softmax into its own kernel next to batched matmuls."""
     batched = any(_batched(operator) for operator in m[shaped_operators].operators)
-    return batched and any("triton" in k.name and "softmax" in k.name for k in m[primary_rank].kernels)
+    return batched and any("triton" in kernel.name and "softmax" in kernel.name for kernel in m[primary_rank].kernels)

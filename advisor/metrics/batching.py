@@ -44,38 +44,44 @@ class Batchable:
 @metric(None)
 def batchable(m: Metrics) -> Batchable | None:
     """Small matmuls that one call could compute together; None if there are none."""
-    operators, kernels, steps = shaped_gpu_operators(m)
-    products = [(one, product) for one in operators if one.kind == "matmul" and (product := product_of(one))]
-    found = [*_in_a_row(products), *_experts(products, steps)]
-    seconds = sum(one.total for one, _, _, _ in found)
+    operators, kernel_seconds, steps = shaped_gpu_operators(m)
+    products = [
+        (operator, product) for operator in operators if operator.kind == "matmul" and (product := product_of(operator))
+    ]
+    candidates = [*_in_a_row(products), *_experts(products, steps)]
+    seconds = sum(operator.total for operator, _, _, _ in candidates)
     if not seconds:
         return None
-    saved = sum(_saved(one, together, m[peak_rates], m[device].is_amd) for one, _, together, _ in found)
-    _, product, _, experts = max(found, key=lambda each: each[0].total)
-    gaps = sum(one.gap or 0.0 for one in operators)
-    calls = sum(one.calls for one, _, _, _ in found)
+    saved_seconds = sum(
+        _saved(operator, together, m[peak_rates], m[device].is_amd) for operator, _, together, _ in candidates
+    )
+    _, product, _, experts = max(candidates, key=lambda candidate: candidate[0].total)
+    gaps = sum(operator.gap or 0.0 for operator in operators)
+    calls = sum(operator.calls for operator, _, _, _ in candidates)
     return Batchable(
         calls=calls / steps,
-        together=calls / sum(one.calls / together for one, _, together, _ in found),
+        together=calls / sum(operator.calls / together for operator, _, together, _ in candidates),
         size=f"({product.rows} x {product.inner}) by ({product.inner} x {product.columns})",
         experts=experts,
-        share=seconds / kernels,
-        saved=saved / seconds,
-        late=sum((one.gap or 0.0) * (1 - 1 / together) for one, _, together, _ in found) / gaps if gaps else 0.0,
+        share=seconds / kernel_seconds,
+        saved=saved_seconds / seconds,
+        late=sum((operator.gap or 0.0) * (1 - 1 / together) for operator, _, together, _ in candidates) / gaps
+        if gaps
+        else 0.0,
     )
 
 
 @metric("1", "share of GPU time in matmuls that could be batched")
 def batchable_share(m: Metrics) -> float:
     """Share of GPU-busy time in small matmuls that one call could compute together."""
-    found = m[batchable]
-    return found.share if found else 0.0
+    matmuls = m[batchable]
+    return matmuls.share if matmuls else 0.0
 
 
 def _saved(one: Operator, together: float, peaks: Peaks, is_amd: bool) -> float:
     """Return the seconds saved if `together` calls were one call that is as fast as matmuls typically are."""
     kernels = (one.kernels or one.calls) / together
-    found = roofline(
+    comparison = roofline(
         kind="matmul",
         arithmetic=one.arithmetic,
         seconds=one.total,
@@ -85,7 +91,7 @@ def _saved(one: Operator, together: float, peaks: Peaks, is_amd: bool) -> float:
         peaks=peaks,
         amd=is_amd,
     )
-    return max(0.0, one.total - EMPTY_KERNEL * kernels) if found.bound == "latency" else found.gain or 0.0
+    return max(0.0, one.total - EMPTY_KERNEL * kernels) if comparison.bound == "latency" else comparison.gain or 0.0
 
 
 _Found = tuple[Operator, Product, float, bool]
@@ -93,20 +99,22 @@ _Found = tuple[Operator, Product, float, bool]
 
 def _in_a_row(products: list[tuple[Operator, Product]]) -> Iterator[_Found]:
     """Yield matmuls of one size that were launched one after the other, with the number that one call would compute."""
-    for one, product in products:
+    for operator, product in products:
         rows, columns, inner = product.lengths
-        least = CHAINED if inner in (rows, columns) else INDEPENDENT
-        if (one.run or 0.0) >= least:
-            yield one, product, one.run or 1.0, False
+        limit = CHAINED if inner in (rows, columns) else INDEPENDENT
+        if (operator.run or 0.0) >= limit:
+            yield operator, product, operator.run or 1.0, False
 
 
 def _experts(products: list[tuple[Operator, Product]], steps: float) -> Iterator[_Found]:
     """Yield the matmuls of a mixture's experts: weights of one size, each with its own number of rows."""
-    alike = defaultdict(list)
-    for one, product in products:
-        if product.batch == 1 and (one.run or 0.0) < INDEPENDENT and any(map(_EXPERTS.search, one.path)):
-            alike[one.name, one.path, one.phase, product.inner, product.columns].append((one, product))
-    for those in alike.values():
-        number = len({product.rows for _, product in those}) / steps
+    groups = defaultdict(list)
+    for operator, product in products:
+        if product.batch == 1 and (operator.run or 0.0) < INDEPENDENT and any(map(_EXPERTS.search, operator.path)):
+            groups[operator.name, operator.path, operator.phase, product.inner, product.columns].append(
+                (operator, product)
+            )
+    for group in groups.values():
+        number = len({product.rows for _, product in group}) / steps
         if number >= GROUPS:
-            yield from ((one, product, number, True) for one, product in those)
+            yield from ((operator, product, number, True) for operator, product in group)

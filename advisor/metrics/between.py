@@ -120,10 +120,10 @@ def recompile_share(m: Metrics) -> float:
         for step, count in _recompiling(m, after=WARM_UP)
         if not step.tags & schema.TAG_WINDOW
     )
-    run = math.fsum(step.count * step.duration for step in m[primary_rank].steps)
-    if run <= 0:
+    seconds = math.fsum(step.count * step.duration for step in m[primary_rank].steps)
+    if seconds <= 0:
         raise Missing("The steps took no time", "Record the run again; if this happens again, report it as a bug.")
-    return excess / run
+    return excess / seconds
 
 
 @metric(None)
@@ -135,9 +135,9 @@ def between_seconds(m: Metrics) -> dict[str, float]:
     steps = _seen(m)
     number = sum(step.count for step in steps)
     sums = {name: summed(steps, name) for name in schema.BETWEEN}
-    for name, share in (("epoch_settling", epoch_settling_share), ("epoch_gap", epoch_gap_share)):
-        if measured := m.get(share):
-            sums[name] = measured * _run(m)
+    for name, share_metric in (("epoch_settling", epoch_settling_share), ("epoch_gap", epoch_gap_share)):
+        if share := m.get(share_metric):
+            sums[name] = share * _run(m)
     return {name: total / number for name, total in sums.items() if total is not None}
 
 
@@ -151,8 +151,8 @@ def _recompiling(m: Metrics, after: int) -> list[tuple[Step, int]]:
 
     Merged rows mix the tags of their steps, so only one step of such a row counts.
     """
-    late = [step for step in _seen(m) if step.index >= after and step.tags & schema.TAG_COMPILE]
-    return [(step, step.count if step.tags == schema.TAG_COMPILE else 1) for step in late]
+    steps = [step for step in _seen(m) if step.index >= after and step.tags & schema.TAG_COMPILE]
+    return [(step, step.count if step.tags == schema.TAG_COMPILE else 1) for step in steps]
 
 
 def _share_of_run(m: Metrics, name: str) -> float:
@@ -166,10 +166,12 @@ def _run(m: Metrics) -> float:
     Unusual steps count as steady ones, because a long run has few of them.
     """
     steps = m[primary_rank].steps
-    run = sum(s.count * ((m[step_time_mean] if s.tags & _ODD else s.duration) + time_between(s)) for s in steps)
-    if run <= 0:
+    seconds = sum(
+        step.count * ((m[step_time_mean] if step.tags & _ODD else step.duration) + time_between(step)) for step in steps
+    )
+    if seconds <= 0:
         raise Missing("The steps took no time", "Record the run again; if this happens again, report it as a bug.")
-    return run
+    return seconds
 
 
 def _beyond_usual(m: Metrics, part: Callable[[Step], float | None]) -> float:
@@ -177,8 +179,8 @@ def _beyond_usual(m: Metrics, part: Callable[[Step], float | None]) -> float:
     starts = [step for step in m[primary_rank].steps if step.tags & schema.TAG_EPOCH_START and not step.tags & _ODD]
     if not starts:
         raise Missing("No start of a later epoch was seen", "Record a run of two epochs or more.")
-    usual = [(value, step.count) for step in m[steady_steps] if not step.tags and (value := part(step)) is not None]
-    if not usual:
+    weighted = [(value, step.count) for step in m[steady_steps] if not step.tags and (value := part(step)) is not None]
+    if not weighted:
         raise Missing("Every observed step begins an epoch", "Record a run with longer epochs.")
-    least = quantile(usual, 0.5)
-    return max(0.0, sum(step.count * (value - least) for step in starts if (value := part(step)) is not None))
+    median = quantile(weighted, 0.5)
+    return max(0.0, sum(step.count * (value - median) for step in starts if (value := part(step)) is not None))

@@ -104,7 +104,7 @@ def exposed_comm_seconds(m: Metrics) -> float:
 def exposed_collective(m: Metrics) -> Exchange:
     """The kind of collective (and process group) with the most exposed time in a profiler window or trace."""
     require_kernel_times(m)
-    longest = max(_exchanges(m[primary_rank]), key=lambda each: each.exposed, default=None)
+    longest = max(_exchanges(m[primary_rank]), key=lambda exchange: exchange.exposed, default=None)
     remedy = "Run on several ranks, on GPUs, with windows enabled."
     return known(longest, "No collective on a GPU was recorded", remedy)
 
@@ -116,7 +116,7 @@ def exposed_collective_calls(m: Metrics) -> float:
     steps = sum(window.steps for window in rank.windows if window.device == "cuda")
     if not steps:
         raise no_window(m)
-    return sum(each.calls for each in _exchanges(rank) if _kind(each) == _kind(longest)) / steps
+    return sum(exchange.calls for exchange in _exchanges(rank) if _kind(exchange) == _kind(longest)) / steps
 
 
 @metric(None)
@@ -136,20 +136,20 @@ def exposed_bandwidth(m: Metrics) -> float:
 
     Waiting for slower ranks is part of the time unless the traces of all ranks are available.
     """
-    what = "The trace does not show how many bytes the collectives move"
-    return known(m[exposed_collective].bandwidth, what, "Use torch 2.3 or newer, which records it.")
+    reason = "The trace does not show how many bytes the collectives move"
+    return known(m[exposed_collective].bandwidth, reason, "Use torch 2.3 or newer, which records it.")
 
 
 @metric("1", "share of the step in exposed collectives")
 def exposed_collectives(m: Metrics) -> float:
     """Share of the step in exposed collectives. Waiting for slower ranks is excluded if it was measured."""
     exchanges = _exchanges(m[primary_rank])
-    waited = sum(each.waited or 0.0 for each in exchanges)
-    seconds = sum(each.seconds for each in exchanges)
-    transfer = 1 - waited / seconds if seconds else 1.0
-    slower = m.get(straggler_wait)
-    measured = slower / m[step_time_mean] if slower else 0.0
-    return max(0.0, min(m[exposed_comm_fraction] * transfer, m[exposed_comm_fraction] - measured))
+    waited_seconds = sum(exchange.waited or 0.0 for exchange in exchanges)
+    seconds = sum(exchange.seconds for exchange in exchanges)
+    transfer = 1 - waited_seconds / seconds if seconds else 1.0
+    wait = m.get(straggler_wait)
+    wait_share = wait / m[step_time_mean] if wait else 0.0
+    return max(0.0, min(m[exposed_comm_fraction] * transfer, m[exposed_comm_fraction] - wait_share))
 
 
 @metric("s", "communication per step")
@@ -177,7 +177,7 @@ def straggler_wait(m: Metrics) -> float:
     first, *others = m[own_work]
     rows = m[common_steps][0]
     waits = (
-        step.count * max(0.0, max(each.seconds[row] for each in others) - first.seconds[row])
+        step.count * max(0.0, max(other.seconds[row] for other in others) - first.seconds[row])
         for row, step in enumerate(rows)
     )
     return sum(waits) / m[common_step_count]
@@ -189,7 +189,7 @@ def straggler_skew(m: Metrics) -> float:
 
     A rank's own work is its median step time without communication.
     """
-    medians = [each.median for each in m[own_work]]
+    medians = [work.median for work in m[own_work]]
     skew = max(medians) / median_low(medians) - 1
     noise, part = LOCKSTEP
     spans = [rows[-1].start - rows[0].start for rows in m[common_steps]]
@@ -205,13 +205,13 @@ def straggler_persistence(m: Metrics) -> float:
     Only steps that are steady on every rank count. If no rank is slower than the others, the share is about one divided
     by the number of ranks.
     """
-    work = m[own_work]
-    slowest = max(work, key=lambda each: each.median)
+    works = m[own_work]
+    slowest = max(works, key=lambda work: work.median)
     rows = m[common_steps][0]
-    often = sum(
-        step.count for row, step in enumerate(rows) if slowest.seconds[row] == max(each.seconds[row] for each in work)
+    steps = sum(
+        step.count for row, step in enumerate(rows) if slowest.seconds[row] == max(work.seconds[row] for work in works)
     )
-    return often / m[common_step_count]
+    return steps / m[common_step_count]
 
 
 @metric("count", "steady steps of all ranks")
@@ -243,18 +243,18 @@ def own_work(m: Metrics) -> tuple[OwnWork, ...]:
     """
     rows = m[common_steps]
     _train_one_model(m)
-    if all(step.communication is not None for each in rows for step in each):
-        times = [[_busy(step) - (step.communication or 0.0) for step in each] for each in rows]
+    if all(step.communication is not None for steps in rows for step in steps):
+        times = [[_busy(step) - (step.communication or 0.0) for step in steps] for steps in rows]
     else:
-        shortest = min(_median(each, [_backward(step) for step in each]) for each in rows)
-        spared = _spared(m, rows, shortest)
+        shortest = min(_median(steps, [_backward(step) for step in steps]) for steps in rows)
+        waits_by_rank = _spared(m, rows, shortest)
         times = [
-            [_busy(step) - _backward(step) + shortest - less for step, less in zip(each, lesses, strict=True)]
-            for each, lesses in zip(rows, spared, strict=True)
+            [_busy(step) - _backward(step) + shortest - wait for step, wait in zip(steps, waits, strict=True)]
+            for steps, waits in zip(rows, waits_by_rank, strict=True)
         ]
     return tuple(
-        OwnWork(rank.process.rank, tuple(seconds), _median(each, seconds), _phases(each))
-        for rank, each, seconds in zip(_ranks(m), rows, times, strict=True)
+        OwnWork(rank.process.rank, tuple(seconds), _median(steps, seconds), _phases(steps))
+        for rank, steps, seconds in zip(_ranks(m), rows, times, strict=True)
     )
 
 
@@ -265,21 +265,23 @@ def _spared(m: Metrics, rows: Sequence[Sequence[Step]], backward: float) -> list
     FSDP's), the scale is at least the ratio of their times, because memory-bound work does not scale with the clock.
     Zero if no rank is known to be slower.
     """
-    ranks, spared = _ranks(m), [[0.0] * len(each) for each in rows]
+    ranks, waits_by_rank = _ranks(m), [[0.0] * len(steps) for steps in rows]
     speeds = _clocks(m, ranks) or _speeds(ranks)
-    forwards = [_median(each, [step.forward or 0.0 for step in each]) for each in rows]
+    forwards = [_median(steps, [step.forward or 0.0 for step in steps]) for steps in rows]
     if not speeds or not min(forwards):
-        return spared
+        return waits_by_rank
     slow = speeds.index(min(speeds))
     waits_in_forward = any(rank.flags is not None and rank.flags.fsdp for rank in ranks)
-    for number, each in enumerate(rows):
+    for number, steps in enumerate(rows):
         ratio = speeds[slow] / speeds[number]
         if not waits_in_forward:
             ratio = max(ratio, forwards[number] / forwards[slow])
-        for row, (step, slowest) in enumerate(zip(each, rows[slow], strict=True)):
-            own, its = (backward + (one.forward or 0.0) + (one.optimizer or 0.0) for one in (step, slowest))
-            spared[number][row] = max(0.0, own - ratio * its)
-    return spared
+        for row, (step, slowest) in enumerate(zip(steps, rows[slow], strict=True)):
+            own_seconds, slowest_seconds = (
+                backward + (side.forward or 0.0) + (side.optimizer or 0.0) for side in (step, slowest)
+            )
+            waits_by_rank[number][row] = max(0.0, own_seconds - ratio * slowest_seconds)
+    return waits_by_rank
 
 
 def _clocks(m: Metrics, ranks: Sequence[Rank]) -> list[float] | None:
@@ -311,12 +313,12 @@ def common_steps(m: Metrics) -> tuple[tuple[Step, ...], ...]:
         raise Missing("Only one rank's steps were recorded", "Record all ranks: profile-train torchrun ...", Need.RANKS)
     rows = [steady(rank.steps) for rank in ranks]
     if m.profile.stretches is None:
-        common = _common([{(step.index, step.count): step for step in each} for each in rows])
+        common = _common([{(step.index, step.count): step for step in steps} for steps in rows])
         if 2 * len(common[0]) >= len(rows[0]):
             return common
-    last = max(step.index for each in rows for step in each)
-    stretches = m.profile.stretches or Stretches.over(last, 1.0, max(step.count for each in rows for step in each))
-    common = _common([in_stretches(each, stretches) for each in rows])
+    last = max(step.index for steps in rows for step in steps)
+    stretches = m.profile.stretches or Stretches.over(last, 1.0, max(step.count for steps in rows for step in steps))
+    common = _common([in_stretches(steps, stretches) for steps in rows])
     if not common[0]:
         raise Missing("No step was steady on every rank", "Record more steps: about 100 give reliable statistics.")
     return common
@@ -324,7 +326,7 @@ def common_steps(m: Metrics) -> tuple[tuple[Step, ...], ...]:
 
 def _exchanges(rank: Rank) -> list[Exchange]:
     """Return the collectives of all windows of the rank: one entry per window and kind."""
-    return [each for fact in rank.traces for each in fact.exchanges]
+    return [exchange for fact in rank.traces for exchange in fact.exchanges]
 
 
 def _kind(exchange: Exchange) -> tuple[str, str, int | None, str]:
@@ -333,8 +335,8 @@ def _kind(exchange: Exchange) -> tuple[str, str, int | None, str]:
 
 def _common(rows: Sequence[Mapping[K, Step]]) -> tuple[tuple[Step, ...], ...]:
     """Return each rank's steps that all ranks have."""
-    shared = sorted(set(rows[0]).intersection(*rows[1:]))
-    return tuple(tuple(each[key] for key in shared) for each in rows)
+    keys = sorted(set(rows[0]).intersection(*rows[1:]))
+    return tuple(tuple(steps[key] for key in keys) for steps in rows)
 
 
 def _busy(step: Step) -> float:
@@ -344,8 +346,8 @@ def _busy(step: Step) -> float:
 
 def _ranks(m: Metrics) -> Sequence[Rank]:
     """Return one process per rank, the one that started last if a rank was restarted."""
-    found = latest(rank for rank in m.profile.ranks if rank.steps and rank.process.world_size > 1)
-    return list(found.values())
+    by_rank = latest(rank for rank in m.profile.ranks if rank.steps and rank.process.world_size > 1)
+    return list(by_rank.values())
 
 
 def _train_one_model(m: Metrics) -> None:
@@ -372,8 +374,8 @@ def _timed(m: Metrics) -> tuple[float, float]:
 
 
 def _backward(step: Step) -> float:
-    what = "The backward pass was not measured on every rank"
-    return known(step.backward, what, "See the problems listed in the report.")
+    reason = "The backward pass was not measured on every rank"
+    return known(step.backward, reason, "See the problems listed in the report.")
 
 
 def _median(rows: Sequence[Step], values: Sequence[float]) -> float:

@@ -35,7 +35,7 @@ def layout_copies(m: Metrics) -> Copies:
     """Copies that only change the order of a tensor's elements in memory: `contiguous()`, and `reshape()` that cannot
     return a view. A copy whose source and result have the same order is a clone and does not count.
     """
-    return _copies(m, lambda one: bool(_LAYOUT & set(one.path)) and not one.kernel.startswith("Mem"))
+    return _copies(m, lambda operator: bool(_LAYOUT & set(operator.path)) and not operator.kernel.startswith("Mem"))
 
 
 @metric("1", "share of GPU time copying tensors into another layout")
@@ -47,7 +47,7 @@ def layout_copy_share(m: Metrics) -> float:
 @metric(None)
 def gradient_copies(m: Metrics) -> Copies:
     """Copies of reduced gradients from DistributedDataParallel's buckets."""
-    return _copies(m, lambda one: _REDUCER in one.path)
+    return _copies(m, lambda operator: _REDUCER in operator.path)
 
 
 @metric("1", "share of the step copying gradients from buckets")
@@ -61,16 +61,17 @@ def gradient_copy_fraction(m: Metrics) -> float:
 
 def _copies(m: Metrics, wanted: Callable[[Operator], bool]) -> Copies:
     """Return the copies of the primary rank's profiler windows that are wanted."""
-    operators, kernels, steps = gpu_operators(m)
-    if not operators or not kernels or not steps:
+    operators, kernel_seconds, steps = gpu_operators(m)
+    if not operators or not kernel_seconds or not steps:
         raise Missing("No operator on a GPU was recorded", "Run on a GPU, for long enough to open a profiler window.")
-    found = [one for one in operators if one.name == _COPY and wanted(one)]
-    seconds = sum(one.total for one in found)
-    places = totals(found, lambda one: next((name for name in reversed(one.path) if "::" not in name), ""))
+    copies = [operator for operator in operators if operator.name == _COPY and wanted(operator)]
+    seconds = sum(operator.total for operator in copies)
+    places = totals(copies, lambda operator: next((name for name in reversed(operator.path) if "::" not in name), ""))
     return Copies(
-        calls=sum(one.calls for one in found) / steps,
+        calls=sum(operator.calls for operator in copies) / steps,
         seconds=seconds / steps,
-        late=sum(one.gap or 0.0 for one in found) / (sum(one.gap or 0.0 for one in operators) or 1.0),
-        share=seconds / kernels,
+        late=sum(operator.gap or 0.0 for operator in copies)
+        / (sum(operator.gap or 0.0 for operator in operators) or 1.0),
+        share=seconds / kernel_seconds,
         place=max(places, key=lambda name: (places[name], name), default=""),
     )

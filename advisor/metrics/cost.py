@@ -57,13 +57,13 @@ def slowdown_after_window(m: Metrics) -> float:
     if not windows:
         raise no_window(m)
     first = min(windows, key=lambda window: window.start)
-    plain = ordinary(m[primary_rank].steps)
-    before = [step for step in plain[WARM_UP:] if step.start + step.count * step.duration <= first.start][-NEIGHBORS:]
-    after = [step for step in plain if step.start >= first.start + first.duration][:NEIGHBORS]
+    steps = ordinary(m[primary_rank].steps)
+    before = [step for step in steps[WARM_UP:] if step.start + step.count * step.duration <= first.start][-NEIGHBORS:]
+    after = [step for step in steps if step.start >= first.start + first.duration][:NEIGHBORS]
     if min(sum(step.count for step in side) for side in (before, after)) < WARM_UP:
         raise Missing("There are too few steps before and after the first window", "Record at least 100 steps.")
-    (earlier, noise), (later, more) = _notched(before), _notched(after)
-    if abs(later - earlier) <= noise + more:
+    (earlier, earlier_noise), (later, later_noise) = _notched(before), _notched(after)
+    if abs(later - earlier) <= earlier_noise + later_noise:
         raise Missing("The first window changed the step time by no more than its noise", "Nothing to do.")
     return later / earlier - 1
 

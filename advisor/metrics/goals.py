@@ -18,7 +18,7 @@ IMPROVEMENT = 0.001
 def declared_goals(m: Metrics) -> tuple[str, ...]:
     """Names of the declared goals; no value if no step was recorded."""
     m[step_time_mean]
-    return tuple(each.name for each in fields(m.goals) if getattr(m.goals, each.name) != each.default)
+    return tuple(field.name for field in fields(m.goals) if getattr(m.goals, field.name) != field.default)
 
 
 @metric(None, "relevant goals that were not declared")
@@ -29,10 +29,10 @@ def undeclared_goals(m: Metrics) -> tuple[str, ...]:
     goals ask for them.
     """
     m[step_time_mean]
-    matter = ["goal", "quality"]
+    names = ["goal", "quality"]
     if m.goals.goal == "cost" and m.get(device) is not None:
-        matter.append("gpu_price")
-    return tuple(name for name in matter if getattr(m.goals, name) is None)
+        names.append("gpu_price")
+    return tuple(name for name in names if getattr(m.goals, name) is None)
 
 
 @metric(None, "target samples per update and rank")

@@ -52,25 +52,25 @@ def device(m: Metrics) -> Device:
         raise no_gpu(m, "The GPU model was not recorded")
     fact = _trained_on(rank)
     gpu = m.profile.gpu_of(fact) if fact else m.profile.gpus[0]
-    seen = fact or gpu
-    assert seen is not None
+    board = fact or gpu
+    assert board is not None
     return Device(
-        name=seen.name,
-        capability=seen.capability,
-        memory_total=seen.memory_total,
+        name=board.name,
+        capability=board.capability,
+        memory_total=board.memory_total,
         count=count,
         multiprocessors=fact.multiprocessors if fact else None,
         sm_clock_max=gpu.sm_clock_max if gpu else None,
         bandwidth=_bandwidth(gpu) if gpu else None,
-        is_amd=rank.process.hip is not None or seen.name.startswith("AMD"),
+        is_amd=rank.process.hip is not None or board.name.startswith("AMD"),
     )
 
 
 def _trained_on(rank: Rank) -> DeviceFact | None:
     """Return the device that holds most of the rank's tensors; the first if memory was not measured."""
     fullest = max(rank.memory_peaks, key=lambda peak: peak.allocated_peak, default=None)
-    found = [fact for fact in rank.devices if fullest is not None and fact.id == fullest.id]
-    return next(iter(found or rank.devices), None)
+    devices = [fact for fact in rank.devices if fullest is not None and fact.id == fullest.id]
+    return next(iter(devices or rank.devices), None)
 
 
 def _bandwidth(gpu: Gpu) -> float | None:
@@ -86,8 +86,8 @@ def _bandwidth(gpu: Gpu) -> float | None:
 @metric(None)
 def compute_capability(m: Metrics) -> tuple[int, int]:
     """Compute capability of the GPUs."""
-    what = f"The compute capability of {m[device].name} is unknown"
-    return known(m[device].capability, what, "Record with a program that uses torch.cuda.")
+    reason = f"The compute capability of {m[device].name} is unknown"
+    return known(m[device].capability, reason, "Record with a program that uses torch.cuda.")
 
 
 @metric("1", "share of time the GPU is busy")
@@ -112,16 +112,16 @@ def launch_bound_index(m: Metrics) -> float:
     per event is subtracted.
     """
     waits = sum(_sum(m, name) for name in ("idle_data", "idle_sync"))
-    exposed = sum(window.communication_exposed or 0.0 for window in _windows(m))
-    stalled = sum(window.idle_stalled or 0.0 for window in _windows(m))
-    late = _sum(m, "idle_launch") - stalled
-    slowed = _slowed(m)
+    collectives = sum(window.communication_exposed or 0.0 for window in _windows(m))
+    stalls = sum(window.idle_stalled or 0.0 for window in _windows(m))
+    late_launches = _sum(m, "idle_launch") - stalls
+    slowdown = _slowed(m)
     if m.get(is_trace):
-        slowed = min(late, _delayed(m))
-    rest = _sum(m, "duration") - slowed - waits - exposed - stalled
+        slowdown = min(late_launches, _delayed(m))
+    rest = _sum(m, "duration") - slowdown - waits - collectives - stalls
     if rest <= 0:
         raise Missing("The GPU only waits in the windows", "Fix the waiting first, then record again.")
-    return max(0.0, late - slowed) / rest
+    return max(0.0, late_launches - slowdown) / rest
 
 
 @metric("1", "share of the step in which the host launches nothing")
@@ -188,8 +188,8 @@ def kernels_per_step(m: Metrics) -> float:
 @metric(None)
 def replays_graphs(m: Metrics) -> bool:
     """Whether the program replays CUDA graphs: a call then launches many kernels."""
-    launched = sum(fact.launches.calls for fact in m[primary_rank].traces if fact.launches)
-    calls = known(launched or None, "No launch was recorded", "Record for longer: profiler windows show them.")
+    launches = sum(fact.launches.calls for fact in m[primary_rank].traces if fact.launches)
+    calls = known(launches or None, "No launch was recorded", "Record for longer: profiler windows show them.")
     return _sum(m, "kernels") > GRAPHS * calls
 
 
@@ -305,11 +305,11 @@ def bf16_gemm_share(m: Metrics) -> float:
 @metric("us", "mean duration of a BF16 matmul")
 def bf16_gemm_us(m: Metrics) -> float:
     """Mean duration of a bf16 matmul in microseconds."""
-    products = [kernel for kernel in _kernels(m) if _is_bf16_gemm(kernel)]
-    calls = sum(kernel.calls for kernel in products)
+    matmuls = [kernel for kernel in _kernels(m) if _is_bf16_gemm(kernel)]
+    calls = sum(kernel.calls for kernel in matmuls)
     if not calls:
         raise Missing("No bf16 matmul was recorded", "Nothing to do, unless the program computes in bf16.")
-    return 1e6 * sum(kernel.total for kernel in products) / calls
+    return 1e6 * sum(kernel.total for kernel in matmuls) / calls
 
 
 @metric("1", "share of GPU time in FP32 matmuls or convolutions without tensor cores")
@@ -330,16 +330,16 @@ def simt_fp32_gemm_share(m: Metrics) -> float:
 @metric("FLOP/s", "speed of matmuls")
 def achieved_matmul_flops(m: Metrics) -> float:
     """FLOP/s that matmuls reach, from the windows that recorded shapes."""
-    convolutions = m[conv_share]
-    if convolutions > FEW_CONVOLUTIONS * m[matmul_share]:
+    convolution_share = m[conv_share]
+    if convolution_share > FEW_CONVOLUTIONS * m[matmul_share]:
         raise Missing(
             "The operations of convolutions are not counted", "Nothing to do: the GPU's typical rate is assumed."
         )
-    found = m[products]
-    seconds = sum(product.seconds for product in found)
+    matmuls = m[products]
+    seconds = sum(product.seconds for product in matmuls)
     if m[shaped_operators].device != "cuda" or seconds <= 0:
         raise Missing("No matmul of known size was recorded", "Nothing to do: the GPU's typical rate is assumed.")
-    return sum(product.flop * product.calls for product in found) / seconds
+    return sum(product.flop * product.calls for product in matmuls) / seconds
 
 
 @metric("1", "share of GPU time in the loss")
@@ -392,9 +392,9 @@ def _slowed(m: Metrics) -> float:
 
 def _delayed(m: Metrics) -> float:
     """Return the seconds by which recording a trace delayed the host, in all of its steps."""
-    asking = [window.host_launch for window in _windows(m) if window.host_launch is not None]
-    delayed = EVENT * sum(window.events for window in _windows(m))
-    return min(delayed, MOST_DELAYED * sum(asking)) if asking else delayed
+    launch_seconds = [window.host_launch for window in _windows(m) if window.host_launch is not None]
+    delay = EVENT * sum(window.events for window in _windows(m))
+    return min(delay, MOST_DELAYED * sum(launch_seconds)) if launch_seconds else delay
 
 
 def _sum(m: Metrics, name: str) -> float:
@@ -426,12 +426,12 @@ def _dtype_share(m: Metrics, wanted: Callable[[Kernel], bool]) -> float:
     Raises:
         Missing: matmuls of unknown dtype take long enough to matter.
     """
-    unknown = _kernel_share(
+    unknown_share = _kernel_share(
         m, lambda kernel: kernel.kind in _MATMUL and kernel.dtype is None and kernel.tensor_cores is not False
     )
-    if unknown > MOST_UNKNOWN:
+    if unknown_share > MOST_UNKNOWN:
         raise Missing(
-            f"Matmuls of unknown dtype take {unknown:.0%} of the GPU's time",
+            f"Matmuls of unknown dtype take {unknown_share:.0%} of the GPU's time",
             "Record for longer, or with a larger --budget: windows with shapes show it.",
         )
     return _kernel_share(m, wanted)

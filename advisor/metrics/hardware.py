@@ -88,11 +88,11 @@ def throttled_gpu(m: Metrics) -> Gpu:
 
     If several are equal, the one with the lowest clock.
     """
-    busy = grouped((sample for sample in m[busy_samples] if sample.throttle is not None), attrgetter("gpu"))
-    candidates = [gpu for gpu in m.profile.gpus if gpu.index in busy]
+    samples_by_gpu = grouped((sample for sample in m[busy_samples] if sample.throttle is not None), attrgetter("gpu"))
+    candidates = [gpu for gpu in m.profile.gpus if gpu.index in samples_by_gpu]
 
     def rank(gpu: Gpu) -> tuple[float, float]:
-        samples = busy[gpu.index]
+        samples = samples_by_gpu[gpu.index]
         return -_throttled_share(samples, gpu), column_mean(samples, "sm_clock") or math.inf
 
     remedy = "Run on a GPU whose driver reports clocks event reasons."
@@ -118,17 +118,19 @@ def thermal_throttle_share(m: Metrics) -> float:
     is also low and the power cap cannot be the reason, all of its samples count; otherwise one counts.
     """
     gpu = m[throttled_gpu]
-    return _throttled_share([s for s in m[busy_samples] if s.gpu == gpu.index and s.throttle is not None], gpu)
+    return _throttled_share(
+        [sample for sample in m[busy_samples] if sample.gpu == gpu.index and sample.throttle is not None], gpu
+    )
 
 
 @metric(None)
 def throttle_reasons(m: Metrics) -> tuple[str, ...]:
     """All clock limits of the most throttled GPU that were seen while it was busy."""
-    seen = 0
+    mask = 0
     for sample in m[busy_samples]:
         if sample.gpu == m[throttled_gpu].index:
-            seen |= sample.throttle or 0
-    return tuple(name for bit, name in REASONS.items() if seen & bit)
+            mask |= sample.throttle or 0
+    return tuple(name for bit, name in REASONS.items() if mask & bit)
 
 
 @metric("1", "GPU power divided by its limit")
@@ -148,9 +150,9 @@ def power_ratio(m: Metrics) -> float:
 @metric("1", "GPU power limit divided by its rated power")
 def power_cap(m: Metrics) -> float:
     """Power limit in force divided by the board's rated power on its data sheet, for the GPU with the lowest ratio."""
-    used = {sample.gpu for sample in m[busy_samples]}
-    sold = [(gpu, peaks(gpu.name)) for gpu in m.profile.gpus if gpu.index in used and gpu.power_limit]
-    ratios = [(gpu.power_limit or 0.0) / board.watts for gpu, board in sold if board and board.watts]
+    indices = {sample.gpu for sample in m[busy_samples]}
+    boards = [(gpu, peaks(gpu.name)) for gpu in m.profile.gpus if gpu.index in indices and gpu.power_limit]
+    ratios = [(gpu.power_limit or 0.0) / board.watts for gpu, board in boards if board and board.watts]
     remedy = "Nothing to do, unless the power limit was lowered."
     return known(min(ratios, default=None), "The rated power of this GPU is unknown", remedy)
 
@@ -175,12 +177,12 @@ def _clock_while(m: Metrics, limits: Callable[[int], bool]) -> float:
     """Return the clock of busy GPUs while these throttle reasons hold, divided by the maximum; 1 if they seldom do."""
     highest = {gpu.index: gpu.sm_clock_max for gpu in m.profile.gpus if gpu.sm_clock_max}
     busy = [sample for sample in m[busy_samples] if sample.throttle is not None and sample.gpu in highest]
-    limited = [sample for sample in busy if limits(sample.throttle or 0)]
+    limited_samples = [sample for sample in busy if limits(sample.throttle or 0)]
     if not busy:
         raise Missing("Throttle reasons were not sampled", NVML, gpu_need(m))
-    if sum(sample.count for sample in limited) < MOSTLY * sum(sample.count for sample in busy):
+    if sum(sample.count for sample in limited_samples) < MOSTLY * sum(sample.count for sample in busy):
         return 1.0
-    clocks = [(one.sm_clock / highest[one.gpu], one.count) for one in limited if one.sm_clock is not None]
+    clocks = [(row.sm_clock / highest[row.gpu], row.count) for row in limited_samples if row.sm_clock is not None]
     if not clocks:
         raise Missing("The GPU's clock was not sampled", NVML)
     return weighted_mean(clocks)
@@ -189,17 +191,19 @@ def _clock_while(m: Metrics, limits: Callable[[int], bool]) -> float:
 @metric("1", "PCIe link speed divided by its maximum")
 def pcie_ratio(m: Metrics) -> float:
     """Width times speed of the PCIe link under load, divided by its maximum: the best sample of the worst GPU."""
-    best: dict[int, float] = {}
+    best_ratios: dict[int, float] = {}
     limits = {gpu.index: (gpu.pcie_generation_max, gpu.pcie_width_max) for gpu in m.profile.gpus}
     for sample in m[busy_samples]:
         generation, width = limits.get(sample.gpu, (None, None))
         if None in (generation, width, sample.pcie_generation, sample.pcie_width):
             continue
-        now = (sample.pcie_width or 0) * 2.0 ** (
+        bandwidth = (sample.pcie_width or 0) * 2.0 ** (
             sample.pcie_generation or 0
         )  # a generation doubles the speed of a lane
-        best[sample.gpu] = max(best.get(sample.gpu, 0.0), now / ((width or 1) * 2.0 ** (generation or 0)))
-    return known(min(best.values(), default=None), "The PCIe link was not sampled", NVML)
+        best_ratios[sample.gpu] = max(
+            best_ratios.get(sample.gpu, 0.0), bandwidth / ((width or 1) * 2.0 ** (generation or 0))
+        )
+    return known(min(best_ratios.values(), default=None), "The PCIe link was not sampled", NVML)
 
 
 @metric("W", "GPU power")
@@ -230,12 +234,12 @@ def _of_the_run(m: Metrics) -> list[GpuSample]:
     samples = m.profile.gpu_samples
     if not samples or m[on_cpu]:
         raise no_gpu(m, "The GPU was not sampled")
-    used = {sample.gpu for sample in samples if sample.process_memory}
-    if not used:
+    indices = {sample.gpu for sample in samples if sample.process_memory}
+    if not indices:
         for rank in m.profile.ranks:
-            holding = {fact.id for fact in rank.memory_peaks or rank.devices}
-            used |= {gpu.index for gpu in m.profile.gpus_of(rank, holding)}
-    return [sample for sample in samples if not used or sample.gpu in used]
+            device_ids = {fact.id for fact in rank.memory_peaks or rank.devices}
+            indices |= {gpu.index for gpu in m.profile.gpus_of(rank, device_ids)}
+    return [sample for sample in samples if not indices or sample.gpu in indices]
 
 
 def _samples(m: Metrics) -> list[GpuSample]:
@@ -251,8 +255,10 @@ def busy_clock(profile: Profile, rank: Rank, least: int = 1) -> float | None:
     """Return the mean SM clock in MHz of the rank's GPU while it is busy; None with fewer than `least` samples."""
     indices = {gpu.index for gpu in profile.gpus_of(rank, {fact.id for fact in rank.memory_peaks})}
     # An idle GPU's clock is low on purpose.
-    busy = [sample for sample in profile.gpu_samples if sample.gpu in indices and sample.sm_clock and is_busy(sample)]
-    return column_mean(busy, "sm_clock") if sum(sample.count for sample in busy) >= least else None
+    samples = [
+        sample for sample in profile.gpu_samples if sample.gpu in indices and sample.sm_clock and is_busy(sample)
+    ]
+    return column_mean(samples, "sm_clock") if sum(sample.count for sample in samples) >= least else None
 
 
 @metric(None)
@@ -269,10 +275,10 @@ def busy_samples(m: Metrics) -> list[GpuSample]:
 
 
 def _throttled_share(samples: list[GpuSample], gpu: Gpu) -> float:
-    throttled = 0
+    throttled_count = 0
     for sample in samples:
         reasons = sample.throttle or 0
         if reasons & THERMAL:
             slow = gpu.sm_clock_max and sample.sm_clock is not None and sample.sm_clock < SLOWED * gpu.sm_clock_max
-            throttled += sample.count if slow and not reasons & POWER_CAP else 1
-    return throttled / sum(sample.count for sample in samples)
+            throttled_count += sample.count if slow and not reasons & POWER_CAP else 1
+    return throttled_count / sum(sample.count for sample in samples)

@@ -36,13 +36,17 @@ def cores_allowed(m: Metrics) -> float:
 
     If each rank has its own recorder, which may know only that rank's cores, this is the union over all ranks.
     """
-    mine = m[run]
+    recording = m[run]
     node = m[primary_rank].process.node_rank
-    lists = [cores(rank.process.cpus or "") for rank in m.profile.ranks if rank.process.node_rank == node]
-    one = cores(m[primary_rank].process.cpus or "")
-    if sum(each.host == mine.host for each in m.profile.runs) < 2 or one is None or len(one) > mine.cores:
-        return mine.cores  # one recorder sees the machine, or a quota applies to all ranks
-    return max(mine.cores, float(len(frozenset[int]().union(*(each for each in lists if each)))))
+    core_sets = [cores(rank.process.cpus or "") for rank in m.profile.ranks if rank.process.node_rank == node]
+    own_cores = cores(m[primary_rank].process.cpus or "")
+    if (
+        sum(entry.host == recording.host for entry in m.profile.runs) < 2
+        or own_cores is None
+        or len(own_cores) > recording.cores
+    ):
+        return recording.cores  # one recorder sees the machine, or a quota applies to all ranks
+    return max(recording.cores, float(len(frozenset[int]().union(*(entry for entry in core_sets if entry)))))
 
 
 @metric("count", "ranks on this machine")
@@ -68,10 +72,10 @@ def cores_available(m: Metrics) -> int:
 @metric("1", "share of the allowed cores in use")
 def cpu_saturation(m: Metrics) -> float:
     """Cores that the program's processes use, divided by the allowed cores minus those that the hypervisor takes."""
-    used = _mean(m, "cpu")
+    used_cores = _mean(m, "cpu")
     steal = _optional_mean(m, "steal") or 0.0
-    left = m[cores_allowed] - steal * m[cores_allowed] / m[run].cores_total
-    return used / left if left > 0 else 1.0
+    available_cores = m[cores_allowed] - steal * m[cores_allowed] / m[run].cores_total
+    return used_cores / available_cores if available_cores > 0 else 1.0
 
 
 @metric("count", "cores used by the program, without its workers")
@@ -168,13 +172,13 @@ def cores(listed: str) -> frozenset[int] | None:
 
     None if the text is not such a list, or names a core beyond `MOST_CORES`.
     """
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in listed.split(",") if listed else ():
         low, _, high = part.partition("-")
         if not (low.isdecimal() and (high or low).isdecimal()) or int(high or low) >= MOST_CORES:
             return None
-        found.update(range(int(low), int(high or low) + 1))
-    return frozenset(found)
+        numbers.update(range(int(low), int(high or low) + 1))
+    return frozenset(numbers)
 
 
 def _output(m: Metrics) -> OutputFact:

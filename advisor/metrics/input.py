@@ -35,17 +35,17 @@ _UNTIMED = (
 @metric(None)
 def loader(m: Metrics) -> LoaderFact:
     """The DataLoader used for training; if there are several, the one with the most batches."""
-    training = [fact for fact in m[primary_rank].loaders if fact.training is not False]
-    if not training:
+    loaders = [fact for fact in m[primary_rank].loaders if fact.training is not False]
+    if not loaders:
         raise Missing(
             "No DataLoader was seen",
             "Nothing to do, if the program loads data without a DataLoader; otherwise record from its start.",
         )
-    made = {fact.id: 0 for fact in training}
+    batch_counts = {fact.id: 0 for fact in loaders}
     for batch in m[primary_rank].batches:
-        if batch.loader in made:
-            made[batch.loader] += batch.count
-    return max(training, key=lambda fact: (fact.training is True, made[fact.id]))
+        if batch.loader in batch_counts:
+            batch_counts[batch.loader] += batch.count
+    return max(loaders, key=lambda fact: (fact.training is True, batch_counts[fact.id]))
 
 
 def batch_size(m: Metrics) -> int:
@@ -108,19 +108,19 @@ def worker_demand(m: Metrics) -> float:
 @metric("count", "cores used by the training process itself")
 def compute_threads(m: Metrics) -> float:
     """Cores that the training process uses while it neither prepares nor waits for batches."""
-    used = m[process_cpu] / m[local_ranks] * m[step_time_mean]
+    core_seconds = m[process_cpu] / m[local_ranks] * m[step_time_mean]
     if not m[loader].num_workers:
-        used -= m[batches_per_step] * m[batch_time] * m[worker_cpu_share]
+        core_seconds -= m[batches_per_step] * m[batch_time] * m[worker_cpu_share]
     if m[step_time_without_wait] <= 0:
         raise Missing("The steps only wait for data", "Let the run train on its batches.")
-    return min(max(used / m[step_time_without_wait], 0.0), m[cores_per_rank])
+    return min(max(core_seconds / m[step_time_without_wait], 0.0), m[cores_per_rank])
 
 
 @metric("count", "files opened per sample")
 def files_per_sample(m: Metrics) -> float:
     """Number of files opened per sample."""
-    counted = [batch for batch in _batches(m) if batch.files is not None]
-    samples = sum(batch.count * batch.samples for batch in counted)
+    batches = [batch for batch in _batches(m) if batch.files is not None]
+    samples = sum(batch.count * batch.samples for batch in batches)
     if not samples and not m[loader].num_workers:
         raise Missing(
             "Opened files are counted in worker processes, and the loader has none",
@@ -129,7 +129,7 @@ def files_per_sample(m: Metrics) -> float:
         )
     if not samples:
         raise Missing("Opened files were not counted", _UNTIMED[1])
-    return sum(batch.count * (batch.files or 0.0) for batch in counted) / samples
+    return sum(batch.count * (batch.files or 0.0) for batch in batches) / samples
 
 
 @metric("s", "step time without waiting for data")
@@ -149,12 +149,12 @@ def wait_without_preparing(m: Metrics) -> float:
         return 0.0
     steps = [step for step in m[steady_steps] if step.count == 1 == step.batches and step.data_wait is not None]
     starts = [step.start for step in steps]
-    found = []
+    waits = []
     for batch in _batches(m):
-        step = steps[at] if (at := bisect_right(starts, batch.start) - 1) >= 0 else None
+        step = steps[index] if (index := bisect_right(starts, batch.start) - 1) >= 0 else None
         if step and batch.count == 1 and batch.start < step.start + step.duration:
-            found.append((step.data_wait or 0.0) - batch.duration)
-    return max(0.0, median(known(found or None, *_UNTIMED)))
+            waits.append((step.data_wait or 0.0) - batch.duration)
+    return max(0.0, median(known(waits or None, *_UNTIMED)))
 
 
 @metric("count", "ready batches in the queue")
@@ -167,11 +167,11 @@ def queue_depth(m: Metrics) -> float:
 @metric("1", "fetches that found no batch ready")
 def queue_empty_fraction(m: Metrics) -> float:
     """Share of fetches that found no batch ready; 1 without workers."""
-    measured = [step for step in m[steady_steps] if step.fetches_empty is not None]
-    fetches = sum(step.count * step.batches for step in measured)
+    steps = [step for step in m[steady_steps] if step.fetches_empty is not None]
+    fetches = sum(step.count * step.batches for step in steps)
     if not fetches:
         raise Missing("Fetches were not observed", "Feed the loop from a torch.utils.data.DataLoader.")
-    return sum(step.count * (step.fetches_empty or 0.0) for step in measured) / fetches
+    return sum(step.count * (step.fetches_empty or 0.0) for step in steps) / fetches
 
 
 @metric(None)
@@ -184,8 +184,8 @@ def workers_are_behind(m: Metrics) -> bool:
     """
     if not m[loader].num_workers or (m.get(data_wait_fraction) or 0.0) < WAITED:
         return False
-    busy = m.get(worker_efficiency)
-    return (m.get(queue_empty_fraction) or 0.0) >= MOSTLY_EMPTY if busy is None else busy >= BEHIND
+    efficiency = m.get(worker_efficiency)
+    return (m.get(queue_empty_fraction) or 0.0) >= MOSTLY_EMPTY if efficiency is None else efficiency >= BEHIND
 
 
 @metric("1", "share of time the workers are busy")
@@ -226,20 +226,20 @@ def epoch_restart_share(m: Metrics) -> float:
     """Share of the run that starting the second and later epochs takes; persistent workers would save most of it."""
     starts = _epoch_starts(m, "Record a run of two epochs or more.")
     first = starts[0] if starts[0].tags & TAG_FIRST else None
-    total = sum(s.count * (s.epoch_start or 0.0) for s in starts)
-    once = 0.0 if first is None else (first.epoch_start or 0.0)
-    return m[epoch_start_share] * (1.0 - once / total) if total else 0.0
+    total = sum(step.count * (step.epoch_start or 0.0) for step in starts)
+    first_seconds = 0.0 if first is None else (first.epoch_start or 0.0)
+    return m[epoch_start_share] * (1.0 - first_seconds / total) if total else 0.0
 
 
 def _epoch_starts(m: Metrics, remedy: str) -> list[Step]:
-    starts = [s for s in m[primary_rank].steps if s.tags & TAG_EPOCH_START and s.epoch_start is not None]
+    starts = [step for step in m[primary_rank].steps if step.tags & TAG_EPOCH_START and step.epoch_start is not None]
     return known(starts or None, "No start of an epoch was seen", remedy)
 
 
 def _batches(m: Metrics) -> list[Batch]:
     """Return the main loader's batches in the steady part of the run; all of them if that has none."""
-    made = [batch for batch in m[primary_rank].batches if batch.loader == m[loader].id]
-    batches = known(made or None, *_UNTIMED)
+    own_batches = [batch for batch in m[primary_rank].batches if batch.loader == m[loader].id]
+    batches = known(own_batches or None, *_UNTIMED)
     start, end = m[steady_window]
     return [batch for batch in batches if start <= batch.start < end] or batches
 

@@ -188,8 +188,8 @@ def sampled(m: Metrics) -> tuple[Stack, ...]:
 
 def _in_steps(rank: Rank) -> tuple[Stack, ...]:
     rows = [row for row in rank.stacks if row.role == "rank"]
-    inside = [row for row in rows if row.phase not in BETWEEN]  # by frames: the two clocks may disagree
-    return tuple([row for row in inside if row.steady] or inside or rows)
+    step_rows = [row for row in rows if row.phase not in BETWEEN]  # by frames: the two clocks may disagree
+    return tuple([row for row in step_rows if row.steady] or step_rows or rows)
 
 
 @metric("count", "stacks sampled")
@@ -216,10 +216,10 @@ def _within_its_phases(m: Metrics, place: HotPlace) -> HotPlace:
     shares = {fraction: m.get(fraction) if fraction else None for fraction in map(MEASURED.get, phases)}
     if None in shares.values():
         return place
-    most = sum(part or 0.0 for part in shares.values())
-    if most >= place.share or (place.low > most and not TIMED_ALIKE.issuperset(phases)):
+    limit = sum(part or 0.0 for part in shares.values())
+    if limit >= place.share or (place.low > limit and not TIMED_ALIKE.issuperset(phases)):
         return place
-    return replace(place, share=most, low=min(place.low, most))
+    return replace(place, share=limit, low=min(place.low, limit))
 
 
 def places_of(m: Metrics, rank: Rank) -> tuple[HotPlace, ...]:
@@ -253,8 +253,8 @@ def places_between(m: Metrics) -> tuple[HotPlace, ...]:
         raise Missing("No Python stacks were sampled", _REMEDY)
     total = sum(row.total for row in rows)
     if (m.get(evaluation_share) or 0.0) >= EVALUATES:
-        evaluating = _evaluating(rows, m.profile.started_at)
-        rows = [_as_evaluation(row, evaluating) for row in rows]
+        evaluation_functions = _evaluating(rows, m.profile.started_at)
+        rows = [_as_evaluation(row, evaluation_functions) for row in rows]
     return tuple(_places([row for row in rows if not row.steady or row.phase in BETWEEN], total, _loop(rows)))
 
 
@@ -272,20 +272,20 @@ def _evaluating(rows: Sequence[Stack], since: float) -> frozenset[_Key]:
 
     def most(key: _Key) -> float:
         text = to_parse(key[0], since) or ()
-        around = (syntax(text, line) for line in lines[key])
-        return OWN if any(found and found.no_grad for found in around) else LITTLE
+        contexts = (syntax(text, line) for line in lines[key])
+        return OWN if any(context and context.no_grad for context in contexts) else LITTLE
 
     return frozenset(
         key
-        for key, held in _phases(rows).items()
-        if held & {"forward", "data_wait"} and not held & TRAINS and times[key][True] <= most(key) * sum(times[key])
+        for key, phases in _phases(rows).items()
+        if phases & {"forward", "data_wait"} and not phases & TRAINS and times[key][True] <= most(key) * sum(times[key])
     )
 
 
 def _as_evaluation(row: Stack, evaluating: frozenset[_Key]) -> Stack:
     """Return the stack; one in an evaluation is marked as such, without the frames that the evaluation calls."""
-    at = next((at for at, frame in enumerate(row.frames) if (frame[0], frame[2]) in evaluating), None)
-    return row if at is None else replace(row, phase="evaluation", steady=False, frames=row.frames[: at + 1])
+    index = next((index for index, frame in enumerate(row.frames) if (frame[0], frame[2]) in evaluating), None)
+    return row if index is None else replace(row, phase="evaluation", steady=False, frames=row.frames[: index + 1])
 
 
 @metric(None)
@@ -363,22 +363,22 @@ def _with_kinds(m: Metrics, places: Iterable[HotPlace]) -> tuple[HotPlace, ...]:
     since = m.profile.started_at
     forwards = (m.get(step.forwards_per_step) or 0.0) / max(1.0, m.get(step.micro_steps_per_step) or 1.0)
     evaluates = (m.get(evaluation_share) or 0.0) >= EVALUATES
-    known = []
+    results = []
     for place in places:
         text = to_parse(place.file, since) if place.share >= WORTH_READING else None
-        around = None
+        context = None
         if text:
             place = _in_a_loop(place, text)
-            around = syntax(text, place.line)
-        known.append(replace(place, kind=place.kind or kind_of(place, around, forwards, evaluates=evaluates)))
-    return tuple(known)
+            context = syntax(text, place.line)
+        results.append(replace(place, kind=place.kind or kind_of(place, context, forwards, evaluates=evaluates)))
+    return tuple(results)
 
 
 def _in_a_loop(place: HotPlace, text: list[str]) -> HotPlace:
     """Return the place with a line that a loop repeats, if there is one about as hot as its hottest line."""
     for line in (place.line, *place.near):
-        around = syntax(text, line)
-        if around and around.loop:
+        context = syntax(text, line)
+        if context and context.loop:
             return replace(place, line=line)
     return place
 
@@ -392,8 +392,8 @@ def kind_of(place: HotPlace, around: Syntax | None, forwards: float, *, evaluate
     around = around or Syntax()
     if place.phase in ("backward", "optimizer", "checkpoint_save", "evaluation"):
         return ""
-    if place.own >= OWN and (called := next((kind for name, kind in CALLS.items() if name in around.calls), "")):
-        return called
+    if place.own >= OWN and (call_kind := next((kind for name, kind in CALLS.items() if name in around.calls), "")):
+        return call_kind
     if place.library in KNOWN:
         return KNOWN[place.library] or place.library
     if "open" in around.calls and not place.library:
@@ -406,22 +406,24 @@ def kind_of(place: HotPlace, around: Syntax | None, forwards: float, *, evaluate
         return "one_row" if around.one_row else "evaluation" if around.no_grad else ""
     if around.generator and place.phase == "other":
         return "generator"
-    lists = around.calls & LISTS and not around.statement_loop
-    if lists and place.own >= OWN and place.phase in (*OUTSIDE, "data_wait"):
+    list_calls = around.calls & LISTS and not around.statement_loop
+    if list_calls and place.own >= OWN and place.phase in (*OUTSIDE, "data_wait"):
         return "lists"
     if around.recurrent and place.phase == "forward":
         return ""
     # A loop over modules is the model, and so is a line that only calls other functions of the program.
-    least = LITTLE if place.phase in OUTSIDE else OWN
-    if around.loop and place.own >= least and not place.called.endswith("_call_impl"):
+    limit = LITTLE if place.phase in OUTSIDE else OWN
+    if around.loop and place.own >= limit and not place.called.endswith("_call_impl"):
         return "parameters" if around.parameters else "loop"
     return "values" if place.phase in OUTSIDE and around.calls & VALUES else ""
 
 
 def _loop(rows: Iterable[Stack]) -> frozenset[_Key]:
     """Return the functions that contain more than one phase of the step or call the backward pass, and `<module>`."""
-    phases = _phases(rows).items()
-    return frozenset(key for key, held in phases if len(held & LOOPS) > 1 or "backward" in held or key[1] == "<module>")
+    functions = _phases(rows).items()
+    return frozenset(
+        key for key, phases in functions if len(phases & LOOPS) > 1 or "backward" in phases or key[1] == "<module>"
+    )
 
 
 def _phases(rows: Iterable[Stack]) -> dict[_Key, set[str]]:
@@ -431,8 +433,8 @@ def _phases(rows: Iterable[Stack]) -> dict[_Key, set[str]]:
         for file, _, function, _ in _above_the_phase(row):
             times[file, function][row.phase] += row.total
     return {
-        key: {phase for phase, seconds in held.items() if seconds > TORN * sum(held.values())}
-        for key, held in times.items()
+        key: {phase for phase, seconds in phase_times.items() if seconds > TORN * sum(phase_times.values())}
+        for key, phase_times in times.items()
     }
 
 
@@ -442,27 +444,27 @@ def _above_the_phase(row: Stack) -> list[_Frame]:
     If a framework drives the loop, the program's frames above and below the framework's count. torch.no_grad() as a
     decorator does not make a phase.
     """
-    own: list[_Frame] = []
+    frames: list[_Frame] = []
     for frame in row.frames:
-        if frame[3] in ("torch", "safetensors") and own and not frame[2].endswith("decorate_context"):
+        if frame[3] in ("torch", "safetensors") and frames and not frame[2].endswith("decorate_context"):
             break
         if not frame[3]:
-            own.append(frame)
-    return own
+            frames.append(frame)
+    return frames
 
 
 def _places(rows: Sequence[Stack], total: float, loop: frozenset[_Key]) -> list[HotPlace]:
     """Return where the time of these stacks passes, each sample counted once, the hottest place first."""
     parts: dict[_Part, list[Stack]] = defaultdict(list)
     for row in rows:
-        own = _own(row)
-        if not own:
+        frames = _own(row)
+        if not frames:
             continue
-        called = next((frame for frame in own if (frame[0], frame[2]) not in loop and frame[2] != "<module>"), None)
-        if called is not None:  # in any phase: a metric both calls the model and computes itself
-            parts["", called[0], called[2], 0].append(row)
+        callee = next((frame for frame in frames if (frame[0], frame[2]) not in loop and frame[2] != "<module>"), None)
+        if callee is not None:  # in any phase: a metric both calls the model and computes itself
+            parts["", callee[0], callee[2], 0].append(row)
         else:
-            file, line, function, _ = own[-1]
+            file, line, function, _ = frames[-1]
             library, _ = _calls(row)
             # Lines of the loop that call the same known library, such as a plotting library, are one place.
             parts[("", file, function, library) if library in KNOWN else (row.phase, file, function, line)].append(row)
@@ -470,15 +472,15 @@ def _places(rows: Sequence[Stack], total: float, loop: frozenset[_Key]) -> list[
     if not total:
         return []
     count = sum(row.samples for row in rows)
-    found = [_place(key, held, total, count) for key, held in parts.items()]
-    found.sort(key=lambda place: -place.share)
-    kept: dict[str, int] = defaultdict(int)
-    shown = []
-    for place in found:
-        kept[place.phase] += 1
-        if kept[place.phase] <= MOST_PLACES:
-            shown.append(place)
-    return shown
+    places = [_place(key, stacks, total, count) for key, stacks in parts.items()]
+    places.sort(key=lambda place: -place.share)
+    counts: dict[str, int] = defaultdict(int)
+    top_places = []
+    for place in places:
+        counts[place.phase] += 1
+        if counts[place.phase] <= MOST_PLACES:
+            top_places.append(place)
+    return top_places
 
 
 def _add_calling_lines(parts: dict[_Part, list[Stack]], loop: frozenset[_Key]) -> None:
@@ -487,17 +489,21 @@ def _add_calling_lines(parts: dict[_Part, list[Stack]], loop: frozenset[_Key]) -
     for key, rows in parts.items():
         if key[3] == 0:
             for row in rows:
-                above = [frame for frame in _own(row) if (frame[0], frame[2]) in loop or frame[2] == "<module>"]
-                if above and row.phase in OUTSIDE:
-                    callers[above[-1]][key] += row.total
+                loop_frames = [frame for frame in _own(row) if (frame[0], frame[2]) in loop or frame[2] == "<module>"]
+                if loop_frames and row.phase in OUTSIDE:
+                    callers[loop_frames[-1]][key] += row.total
     for key in list(parts):
         phase, file, function, line = key
-        if phase not in OUTSIDE or not isinstance(line, int) or not (called := callers.get((file, line, function, ""))):
+        if (
+            phase not in OUTSIDE
+            or not isinstance(line, int)
+            or not (callees := callers.get((file, line, function, "")))
+        ):
             continue
-        most = max(called, key=lambda part: called[part])
-        own = [row for row in parts[key] if _calls(row) == ("", "")]
-        if sum(row.total for row in own) <= LITTLE * called[most]:
-            parts[most] += own
+        callee = max(callees, key=lambda part: callees[part])
+        own_rows = [row for row in parts[key] if _calls(row) == ("", "")]
+        if sum(row.total for row in own_rows) <= LITTLE * callees[callee]:
+            parts[callee] += own_rows
             parts[key] = [row for row in parts[key] if _calls(row) != ("", "")]
             if not parts[key]:
                 del parts[key]
@@ -522,8 +528,8 @@ def _place(key: _Part, rows: list[Stack], total: float, count: int) -> HotPlace:
     library, called = _passes_in(rows, seconds)
     if not library and sum(row.total for row in rows if _calls(row) == ("", "")) < seconds / 2:
         # Several libraries share the time: use the one that the hottest line calls.
-        hottest = [row for row in rows if _own(row)[-1][:3] == (file, line, function)]
-        library, called = _passes_in(hottest, sum(row.total for row in hottest)) if hottest else ("", "")
+        hottest_rows = [row for row in rows if _own(row)[-1][:3] == (file, line, function)]
+        library, called = _passes_in(hottest_rows, sum(row.total for row in hottest_rows)) if hottest_rows else ("", "")
     return HotPlace(
         phase=by_phase[0][0],
         file=file,
@@ -558,43 +564,43 @@ def _passes(row: Stack, key: _Key) -> bool:
 
 def _own_part(rows: list[Stack], key: _Key) -> float:
     """Return the part of a function's time in which no other function of the program runs below it."""
-    inside = [row for row in rows if _passes(row, key)]
-    total = sum(row.total for row in inside)
-    return sum(row.total for row in inside if _own(row)[-1][::2] == key) / total if total else 1.0
+    function_rows = [row for row in rows if _passes(row, key)]
+    total = sum(row.total for row in function_rows)
+    return sum(row.total for row in function_rows if _own(row)[-1][::2] == key) / total if total else 1.0
 
 
 def _innermost(rows: list[Stack], outer: _Key, seconds: float) -> _Key:
     """Return the function in which most of this time passes, going down from the outer one."""
-    at = outer
-    passed = {at}
+    current = outer
+    visited = {current}
     while True:
-        below: dict[_Key, float] = defaultdict(float)
+        callees: dict[_Key, float] = defaultdict(float)
         for row in rows:
             keys = [(frame[0], frame[2]) for frame in _own(row)]
-            if at in keys:
-                rest = keys[len(keys) - keys[::-1].index(at) :]
+            if current in keys:
+                rest = keys[len(keys) - keys[::-1].index(current) :]
                 if rest:
-                    below[rest[0]] += row.total
-        best = max(below, key=lambda key: below[key], default=None)
-        if best is None or best in passed or below[best] < MOSTLY * seconds:
-            return at
-        at = best
-        passed.add(at)
+                    callees[rest[0]] += row.total
+        callee = max(callees, key=lambda key: callees[key], default=None)
+        if callee is None or callee in visited or callees[callee] < MOSTLY * seconds:
+            return current
+        current = callee
+        visited.add(current)
 
 
 def _hottest_lines(rows: list[Stack], file: str, function: str) -> list[int]:
     """Return the function's hottest line, then those that are about as hot."""
-    own: dict[int, float] = defaultdict(float)
+    own_times: dict[int, float] = defaultdict(float)
     lines: dict[int, float] = defaultdict(float)
     for row in rows:
         frames = _own(row)
-        at = next((frame for frame in reversed(frames) if (frame[0], frame[2]) == (file, function)), None)
-        if at is not None:
-            lines[at[1]] += row.total
-            if at is frames[-1]:
-                own[at[1]] += row.total
-    if sum(own.values()) >= LITTLE * sum(lines.values()):
-        lines = own
+        innermost = next((frame for frame in reversed(frames) if (frame[0], frame[2]) == (file, function)), None)
+        if innermost is not None:
+            lines[innermost[1]] += row.total
+            if innermost is frames[-1]:
+                own_times[innermost[1]] += row.total
+    if sum(own_times.values()) >= LITTLE * sum(lines.values()):
+        lines = own_times
     ordered = sorted(lines, key=lambda line: -lines[line])
     return [line for line in ordered if lines[line] >= NEAR * lines[ordered[0]]] or [0]
 
@@ -602,9 +608,9 @@ def _hottest_lines(rows: list[Stack], file: str, function: str) -> list[int]:
 def _passes_in(rows: list[Stack], seconds: float) -> tuple[str, str]:
     """Return the library that the program's last line calls for most of this time, and its function."""
     libraries = totals(rows, _calls)
-    (library, function), most = max(libraries.items(), key=lambda item: item[1])
-    whole = sum(value for (name, _), value in libraries.items() if name == library)
-    return (library, function if most > seconds / 2 else "") if whole > seconds / 2 else ("", "")
+    (library, function), function_seconds = max(libraries.items(), key=lambda item: item[1])
+    library_seconds = sum(value for (name, _), value in libraries.items() if name == library)
+    return (library, function if function_seconds > seconds / 2 else "") if library_seconds > seconds / 2 else ("", "")
 
 
 def _calls(row: Stack) -> tuple[str, str]:
@@ -612,10 +618,10 @@ def _calls(row: Stack) -> tuple[str, str]:
 
     For the standard library, it is the module.
     """
-    after = row.frames[row.frames.index(_own(row)[-1]) + 1 :]
-    if not after:
+    callees = row.frames[row.frames.index(_own(row)[-1]) + 1 :]
+    if not callees:
         return "", ""
-    file, _, function, library = after[0]
+    file, _, function, library = callees[0]
     return (file.partition("/")[0].removesuffix(".py") if library == "python" else library), function
 
 

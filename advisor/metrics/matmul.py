@@ -37,20 +37,28 @@ def misaligned(m: Metrics) -> Misaligned | None:
     A misaligned matmul is compared with its peers: aligned matmuls of the same dtype that should not be faster, because
     they have no more operations, and no more operations per element moved.
     """
-    found = m[products]
+    matmuls = m[products]
     by_length: dict[int, list[Product]] = defaultdict(list)
-    for product in found:
+    for product in matmuls:
         for length in set(_odd(product)):
             by_length[length].append(product)
-    seconds = {length: sum(p.seconds for p in those) for length, those in by_length.items() if length >= SHORTEST}
+    seconds = {
+        length: sum(matmul.seconds for matmul in same_length)
+        for length, same_length in by_length.items()
+        if length >= SHORTEST
+    }
     if not seconds:
         return None
     length = max(seconds, key=lambda length: (seconds[length], length))
-    aligned = [product for product in found if product.dtype in MULTIPLES and not _odd(product)]
+    aligned = [product for product in matmuls if product.dtype in MULTIPLES and not _odd(product)]
     pairs = [(product, rate) for product in by_length[length] if (rate := _peer_rate(product, aligned))]
-    compared = sum(product.seconds for product, _ in pairs)
-    ideal = sum(product.flop * product.calls / rate for product, rate in pairs)
-    return Misaligned(length=length, seconds=seconds[length], efficiency=ideal / compared if compared else None)
+    compared_seconds = sum(product.seconds for product, _ in pairs)
+    ideal_seconds = sum(product.flop * product.calls / rate for product, rate in pairs)
+    return Misaligned(
+        length=length,
+        seconds=seconds[length],
+        efficiency=ideal_seconds / compared_seconds if compared_seconds else None,
+    )
 
 
 @metric("count", "length that is misaligned for tensor cores")
@@ -62,8 +70,8 @@ def misaligned_length(m: Metrics) -> int:
 @metric("1", "share of the time in matmuls with a misaligned length")
 def misaligned_matmul_share(m: Metrics) -> float:
     """Share of kernel time in 16-bit or fp8 matmuls that contain the misaligned dimension."""
-    found = m[misaligned]
-    return found.seconds / m[shaped_operators].seconds if found else 0.0
+    dimension = m[misaligned]
+    return dimension.seconds / m[shaped_operators].seconds if dimension else 0.0
 
 
 @metric("1", "speed of misaligned matmuls relative to their peers")
@@ -72,14 +80,18 @@ def misaligned_efficiency(m: Metrics) -> float:
 
     Aligned matmuls are comparable if they should not be faster.
     """
-    found, remedy = m[misaligned], "Nothing automatic: time a padded size yourself."
-    return known(found.efficiency if found else None, "There are no aligned matmuls to compare with", remedy)
+    dimension, remedy = m[misaligned], "Nothing automatic: time a padded size yourself."
+    return known(dimension.efficiency if dimension else None, "There are no aligned matmuls to compare with", remedy)
 
 
 @metric(None)
 def large_bf16_matmuls(m: Metrics) -> tuple[Product, ...]:
     """Single bf16 matmuls in which every dimension is at least 2048."""
-    return tuple(p for p in m[products] if p.dtype == "bf16" and p.batch == 1 and min(p.lengths) >= LARGE)
+    return tuple(
+        product
+        for product in m[products]
+        if product.dtype == "bf16" and product.batch == 1 and min(product.lengths) >= LARGE
+    )
 
 
 @metric("1", "share of the time in large BF16 matmuls")
@@ -129,7 +141,7 @@ def logits_bytes(m: Metrics) -> float:
 def head_share(m: Metrics) -> float:
     """Share of kernel time in matmuls over the vocabulary, forward and backward."""
     size = m[vocabulary]
-    return sum(p.seconds for p in m[products] if size in p.lengths) / m[shaped_operators].seconds
+    return sum(product.seconds for product in m[products] if size in product.lengths) / m[shaped_operators].seconds
 
 
 def _odd(product: Product) -> list[int]:
@@ -140,7 +152,7 @@ def _odd(product: Product) -> list[int]:
 
 def _peer_rate(product: Product, aligned: list[Product]) -> float | None:
     """Return the FLOP/s of the matmul's peers; None if it has none."""
-    alike = (peer for peer in aligned if peer.dtype == product.dtype)
-    peers = [peer for peer in alike if peer.flop <= product.flop and peer.intensity <= product.intensity]
+    same_dtype = (peer for peer in aligned if peer.dtype == product.dtype)
+    peers = [peer for peer in same_dtype if peer.flop <= product.flop and peer.intensity <= product.intensity]
     seconds = sum(peer.seconds for peer in peers)
     return sum(peer.flop * peer.calls for peer in peers) / seconds if seconds > 0 else None

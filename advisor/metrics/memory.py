@@ -62,12 +62,12 @@ def mem_nontorch(m: Metrics) -> int:
     samples = [sample for sample in m.profile.gpu_samples if sample.gpu in gpus]
     # Memory of the run's own processes, or of all processes if the driver reports none for the run (CUDA MPS).
     by_process = any(sample.process_memory for sample in samples)
-    held = [
+    usage = [
         sample.process_memory if by_process and sample.process_memory is not None else sample.memory_used
         for sample in samples
     ]
-    if known := [bytes_ for bytes_ in held if bytes_ is not None]:
-        return max(0, max(known) - max(sample.reserved for sample in _samples(m)))
+    if sizes := [size for size in usage if size is not None]:
+        return max(0, max(sizes) - max(sample.reserved for sample in _samples(m)))
     if fact.free is None or fact.total is None:
         raise Missing("The GPU's memory was not sampled", "Run with an NVIDIA driver and nvidia-ml-py.")
     return max(0, fact.total - fact.free - fact.reserved)
@@ -151,12 +151,12 @@ def filled(m: Metrics, grown: float) -> float:
 
 def _samples(m: Metrics) -> list[MemorySample]:
     """Return the samples of the device that `memory_peak` describes; of the fullest one without it."""
-    seen = m[primary_rank].memory_samples or None
-    samples = known(seen, "torch's CUDA allocator was not sampled", _REMEDY, gpu_need(m))
+    rows = m[primary_rank].memory_samples or None
+    samples = known(rows, "torch's CUDA allocator was not sampled", _REMEDY, gpu_need(m))
     peak = m.get(memory_peak)
-    own = [sample for sample in samples if peak is not None and sample.device == peak.id]
+    own_samples = [sample for sample in samples if peak is not None and sample.device == peak.id]
     fullest = max(samples, key=lambda sample: sample.reserved_peak).device
-    return own or [sample for sample in samples if sample.device == fullest]
+    return own_samples or [sample for sample in samples if sample.device == fullest]
 
 
 def _since_steady(m: Metrics, counter: str) -> int:

@@ -44,29 +44,29 @@ class Unfused:
 @metric(None)
 def unfused_norm(m: Metrics) -> Unfused | None:
     """RMS normalizations computed operator by operator that take the most time; None if there are none."""
-    operators, kernels, steps = shaped_gpu_operators(m)
+    operators, kernel_seconds, steps = shaped_gpu_operators(m)
     bandwidth = m[peak_rates].bandwidth
     if not bandwidth:
         raise Missing(f"The memory bandwidth of {m[device].name} is unknown", "Add it to advisor/models/gpus.py.")
-    found = [
-        (sum(one.total * part for one, part in parts), root, shape, parts)
+    norms = [
+        (sum(row.total * share for row, share in parts), root, shape, parts)
         for root, shape in _roots(operators)
         if (parts := list(_parts(root, shape, operators))) and prod(shape) * root.calls
     ]
-    if not found:
+    if not norms:
         return None
-    seconds, root, shape, parts = max(found, key=lambda one: one[0])
-    halved = root.dtype in ("bf16", "fp16") or any(one.name == "aten::copy_" for one, _ in parts)
+    seconds, root, shape, parts = max(norms, key=lambda row: row[0])
+    halved = root.dtype in ("bf16", "fp16") or any(row.name == "aten::copy_" for row, _ in parts)
     least = 2.0 * prod(shape) * (HALF if halved else WIDE) * root.calls
-    fused = max(least / (TYPICAL["normalization"].memory * bandwidth), EMPTY_KERNEL * root.calls)
+    fused_seconds = max(least / (TYPICAL["normalization"].memory * bandwidth), EMPTY_KERNEL * root.calls)
     return Unfused(
         calls=root.calls / steps,
-        operators=sum((one.kernels or one.calls) * part for one, part in parts) / root.calls,
-        bytes=sum((one.bytes or 0.0) * part for one, part in parts) / steps,
+        operators=sum((row.kernels or row.calls) * share for row, share in parts) / root.calls,
+        bytes=sum((row.bytes or 0.0) * share for row, share in parts) / steps,
         least=least / steps,
-        share=seconds / kernels,
-        saved=max(0.0, 1 - fused / seconds) if seconds else 0.0,
-        trained=any(one.phase == "backward" for one in operators),
+        share=seconds / kernel_seconds,
+        saved=max(0.0, 1 - fused_seconds / seconds) if seconds else 0.0,
+        trained=any(row.phase == "backward" for row in operators),
         own=_OWN in root.path,
     )
 
@@ -74,8 +74,8 @@ def unfused_norm(m: Metrics) -> Unfused | None:
 @metric("1", "share of GPU time in normalizations that are not fused")
 def unfused_norm_share(m: Metrics) -> float:
     """Share of GPU-busy time in RMS normalizations of forward passes that are computed operator by operator."""
-    found = m[unfused_norm]
-    return found.share if found else 0.0
+    norm = m[unfused_norm]
+    return norm.share if norm else 0.0
 
 
 def _roots(operators: list[Operator]) -> Iterator[tuple[Operator, tuple[int, ...]]]:
@@ -85,9 +85,12 @@ def _roots(operators: list[Operator]) -> Iterator[tuple[Operator, tuple[int, ...
             continue
         rows = root.inputs[0]
         means = {
-            one.inputs[0]
-            for one in operators
-            if one.name == "aten::mean" and one.path == root.path and one.calls == root.calls and any(one.inputs)
+            operator.inputs[0]
+            for operator in operators
+            if operator.name == "aten::mean"
+            and operator.path == root.path
+            and operator.calls == root.calls
+            and any(operator.inputs)
         }
         shapes = [shape for shape in means if len(shape) > 1 and (*shape[:-1], 1) == rows and shape[-1] > 1]
         if len(shapes) == 1:
@@ -100,15 +103,15 @@ def _parts(root: Operator, shape: tuple[int, ...], operators: list[Operator]) ->
     There is one call per root, except for copies, which may be two.
     """
     rows, weight = (*shape[:-1], 1), shape[-1:]
-    for one in operators:
-        if one.phase == "backward" or one.path[: len(root.path)] != root.path or not one.inputs:
+    for operator in operators:
+        if operator.phase == "backward" or operator.path[: len(root.path)] != root.path or not operator.inputs:
             continue
-        given = {each for each in one.inputs if each}
+        shapes = {size for size in operator.inputs if size}
         if (
-            (one.name in ("aten::rsqrt", "aten::add") and given == {rows})
-            or (one.name in ("aten::mean", *_SQUARES) and given == {shape})
-            or (one.name == "aten::mul" and given in ({shape, rows}, {shape, weight}))
-            or (one.name == "aten::copy_" and given == {shape} and "aten::_to_copy" in one.path)
+            (operator.name in ("aten::rsqrt", "aten::add") and shapes == {rows})
+            or (operator.name in ("aten::mean", *_SQUARES) and shapes == {shape})
+            or (operator.name == "aten::mul" and shapes in ({shape, rows}, {shape, weight}))
+            or (operator.name == "aten::copy_" and shapes == {shape} and "aten::_to_copy" in operator.path)
         ):
-            most = 2 if one.name == "aten::copy_" else 1
-            yield one, min(1.0, most * root.calls / one.calls)
+            calls_per_root = 2 if operator.name == "aten::copy_" else 1
+            yield operator, min(1.0, calls_per_root * root.calls / operator.calls)

@@ -26,15 +26,15 @@ def gpu_node(m: Metrics) -> int:
 @metric("1", "share of the process's cores on its GPU's node")
 def near_cores(m: Metrics) -> float:
     """Share of the primary rank's allowed cores that belong to its GPU's NUMA node."""
-    listed = m[primary_rank].process.cpus
-    mine = cores(listed) if listed else None
-    near = cores(m[run].numa_nodes.get(m[gpu_node], ""))
-    if not mine or not near:
+    cpus = m[primary_rank].process.cpus
+    own_cores = cores(cpus) if cpus else None
+    node_cores = cores(m[run].numa_nodes.get(m[gpu_node], ""))
+    if not own_cores or not node_cores:
         raise Missing(
             "The cores of the process, or of its GPU's NUMA node, are unknown",
             "Record on Linux, from the program's start.",
         )
-    return len(mine & near) / len(mine)
+    return len(own_cores & node_cores) / len(own_cores)
 
 
 def _gpus(m: Metrics) -> tuple[Gpu, ...]:

@@ -78,16 +78,16 @@ def shaped_operators(m: Metrics) -> Shaped:
     """Operators by input shape, on the GPU if a window recorded GPU operators, otherwise on the CPU."""
     rank = m[primary_rank]
     device: Literal["cpu", "cuda"] = "cuda" if any(window.device == "cuda" for window in rank.windows) else "cpu"
-    found = _by_shape(operator for operator in rank.operators if operator.device == device and any(operator.inputs))
-    windows = {operator.window for operator in found}
+    operators = _by_shape(operator for operator in rank.operators if operator.device == device and any(operator.inputs))
+    windows = {operator.window for operator in operators}
     seconds = sum(kernel.total for kernel in computing_kernels(rank, device) if kernel.window in windows)
     steps = sum(window.steps for window in rank.windows if window.shapes and window.device == device)
-    if not found or seconds <= 0 or not steps:
+    if not operators or seconds <= 0 or not steps:
         raise Missing(
             "The operators' input shapes were not recorded",
             "Record for longer, or with a larger --budget: every second profiler window records shapes.",
         )
-    return Shaped(device=device, operators=found, seconds=seconds, steps=steps)
+    return Shaped(device=device, operators=operators, seconds=seconds, steps=steps)
 
 
 @metric("count", "functions compiled separately")
@@ -96,7 +96,7 @@ def compiled_functions(m: Metrics) -> int:
 
     torch names the ranges of their calls "Torch-Compiled Region: function/variant".
     """
-    names = {name for one in m[primary_rank].operators for name in one.path if name.startswith(_REGION)}
+    names = {name for operator in m[primary_rank].operators for name in operator.path if name.startswith(_REGION)}
     if not names:
         raise Missing("No compiled function was recorded", "Nothing to do, unless the model is compiled.")
     return len({name.removeprefix(_REGION).partition("/")[0] for name in names})
@@ -104,17 +104,17 @@ def compiled_functions(m: Metrics) -> int:
 
 def _by_shape(operators: Iterable[Operator]) -> tuple[Operator, ...]:
     """Return the operators of each window by name and inputs, wherever they are in the model; most time first."""
-    alike = grouped(operators, lambda one: (one.window, one.name, one.inputs, one.dtype))
-    summed = (
+    groups = grouped(operators, lambda operator: (operator.window, operator.name, operator.inputs, operator.dtype))
+    sums = (
         replace(
-            those[0],
-            calls=sum(one.calls for one in those),
-            total=sum(one.total for one in those),
-            flop=None if those[0].flop is None else sum(one.flop or 0.0 for one in those),
+            group[0],
+            calls=sum(operator.calls for operator in group),
+            total=sum(operator.total for operator in group),
+            flop=None if group[0].flop is None else sum(operator.flop or 0.0 for operator in group),
         )
-        for those in alike.values()
+        for group in groups.values()
     )
-    return tuple(sorted(summed, key=lambda one: -one.total))
+    return tuple(sorted(sums, key=lambda operator: -operator.total))
 
 
 def gpu_operators(m: Metrics) -> tuple[list[Operator], float, float]:
@@ -122,9 +122,9 @@ def gpu_operators(m: Metrics) -> tuple[list[Operator], float, float]:
     ran.
     """
     rank = m[primary_rank]
-    operators = [one for one in rank.operators if one.device == "cuda"]
-    kernels = sum(kernel.total for kernel in computing_kernels(rank))
-    return operators, kernels, sum(window.steps for window in gpu_windows(m))
+    operators = [operator for operator in rank.operators if operator.device == "cuda"]
+    kernel_seconds = sum(kernel.total for kernel in computing_kernels(rank))
+    return operators, kernel_seconds, sum(window.steps for window in gpu_windows(m))
 
 
 def shaped_gpu_operators(m: Metrics) -> tuple[list[Operator], float, float]:
@@ -133,10 +133,10 @@ def shaped_gpu_operators(m: Metrics) -> tuple[list[Operator], float, float]:
     Raises:
         Missing: they were not, or there was no work on a GPU.
     """
-    operators, kernels, steps = gpu_operators(m)
-    if not kernels or not steps or not any(any(one.inputs) for one in operators):
+    operators, kernel_seconds, steps = gpu_operators(m)
+    if not kernel_seconds or not steps or not any(any(operator.inputs) for operator in operators):
         raise Missing("The operators' input shapes were not recorded", "Trace with record_shapes=True.")
-    return operators, kernels, steps
+    return operators, kernel_seconds, steps
 
 
 def computing_kernels(rank: Rank, device: str = "cuda") -> list[Kernel]:

@@ -15,8 +15,8 @@ With eight sequences per batch they hold 40 sequences.
 @metric(None)
 def padding(m: Metrics) -> PaddingFact:
     """Number of tokens in the inspected batches of the main loader, with and without padding."""
-    number = m[loader].id
-    fact = next((fact for fact in m[primary_rank].paddings if fact.id == number), None)
+    loader_id = m[loader].id
+    fact = next((fact for fact in m[primary_rank].paddings if fact.id == loader_id), None)
     if fact is None or fact.told_by is None:
         raise Missing(
             "The batches do not show which tokens are padding",

@@ -31,11 +31,11 @@ def matmul_calls(m: Metrics) -> tuple[MatmulCall, ...]:
     """
     shaped = m.get(shaped_operators)
     if shaped and shaped.device == "cuda" and m[products] and m[conv_share] <= FEW_CONVOLUTIONS * m[matmul_share]:
-        timed = [(one.seconds, one.calls, one.numbers) for one in m[products]]
+        timings = [(matmul.seconds, matmul.calls, matmul.numbers) for matmul in m[products]]
     else:
         kernels = [kernel for kernel in m[primary_rank].kernels if kernel.device == "cuda"]
-        timed = [(one.total, one.calls, 0) for one in kernels if one.kind in ("matmul", "convolution")]
-    total = sum(seconds for seconds, _, _ in timed)
+        timings = [(matmul.total, matmul.calls, 0) for matmul in kernels if matmul.kind in ("matmul", "convolution")]
+    total = sum(seconds for seconds, _, _ in timings)
     if total <= 0:
         raise Missing("No matmul was recorded", "Run on a GPU, for long enough to open a profiler window.")
-    return tuple(MatmulCall(seconds / total, seconds / calls, numbers) for seconds, calls, numbers in timed if calls)
+    return tuple(MatmulCall(seconds / total, seconds / calls, numbers) for seconds, calls, numbers in timings if calls)

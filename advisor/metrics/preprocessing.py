@@ -17,11 +17,11 @@ def preprocess_share(m: Metrics) -> float:
     """
     rank = m[primary_rank]
     if m[loader].num_workers:
-        named, workers = rank.worker_regions, {worker.pid for worker in rank.workers}
+        regions, workers = rank.worker_regions, {worker.pid for worker in rank.workers}
         total = sum(batch.count * batch.duration for batch in rank.batches if batch.pid in workers)
     else:
-        named, total = rank.regions, summed(rank.steps, "fetch_host") or 0.0
-    seconds = sum(region.seconds for region in named if region.name == NAME)
+        regions, total = rank.regions, summed(rank.steps, "fetch_host") or 0.0
+    seconds = sum(region.seconds for region in regions if region.name == NAME)
     if not seconds or not total:
         raise Missing(
             'The data set has no region named "preprocess"',
@@ -34,5 +34,5 @@ def preprocess_share(m: Metrics) -> float:
 @metric("count", "epochs begun")
 def epochs_begun(m: Metrics) -> int:
     """Number of the loader's epochs whose start was recorded."""
-    begun = sum(step.count for step in m[primary_rank].steps if step.tags & TAG_EPOCH_START)
-    return known(begun or None, "No start of an epoch was seen", "Record a run that includes one.")
+    epochs = sum(step.count for step in m[primary_rank].steps if step.tags & TAG_EPOCH_START)
+    return known(epochs or None, "No start of an epoch was seen", "Record a run that includes one.")

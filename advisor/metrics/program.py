@@ -19,15 +19,15 @@ def driver(m: Metrics) -> str:
 @metric(None)
 def configuration(m: Metrics) -> CallFact:
     """The call in the program's source that configures the framework, such as TrainingArguments(...)."""
-    what = "The call that configures the training was not found in the source"
-    return known(_call(m, m[driver]), what, "Search for it by name.")
+    reason = "The call that configures the training was not found in the source"
+    return known(_call(m, m[driver]), reason, "Search for it by name.")
 
 
 @metric(None)
 def save_place(m: Metrics) -> Place:
     """The only call of torch.save in the program's source."""
-    what = "No single call of torch.save was found in the source"
-    return known(_call(m, "torch.save"), what, "Search for the place where the program saves.").place
+    reason = "No single call of torch.save was found in the source"
+    return known(_call(m, "torch.save"), reason, "Search for the place where the program saves.").place
 
 
 @metric(None)

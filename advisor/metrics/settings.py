@@ -56,9 +56,9 @@ def optimizers(m: Metrics) -> tuple[OptimizerFact, ...]:
 @metric(None)
 def optimizer(m: Metrics) -> OptimizerFact:
     """The optimizer that updates the most parameters."""
-    seen = m[optimizers]
-    require_sized(seen)
-    return max(seen, key=lambda fact: fact.parameters)
+    candidates = m[optimizers]
+    require_sized(candidates)
+    return max(candidates, key=lambda fact: fact.parameters)
 
 
 @metric(None)
@@ -119,8 +119,8 @@ def evaluation_grad(m: Metrics) -> bool:
 def on_cpu(m: Metrics) -> bool:
     """Whether the program trains on the CPU. This may be so even if the machine has a GPU."""
     rank = m[primary_rank]
-    places = [name for fact in rank.models for name in fact.devices]
-    return not rank.devices and bool(places) and all(name.startswith("cpu") for name in places)
+    names = [name for fact in rank.models for name in fact.devices]
+    return not rank.devices and bool(names) and all(name.startswith("cpu") for name in names)
 
 
 @metric(None)
@@ -151,8 +151,8 @@ def untimed(rank: Rank) -> str | None:
 
     Such devices are XPU, MPS and HPU; the recorder leaves phases out for them.
     """
-    places = (name.partition(":")[0] for fact in rank.models for name in fact.devices)
-    return next((place for place in places if place not in ("cpu", "cuda", "meta")), None)
+    kinds = (name.partition(":")[0] for fact in rank.models for name in fact.devices)
+    return next((kind for kind in kinds if kind not in ("cpu", "cuda", "meta")), None)
 
 
 def no_gpu(m: Metrics, what: str) -> Missing:
@@ -204,14 +204,14 @@ def debug_modes(m: Metrics) -> tuple[str, ...]:
     them on deliberately.
     """
     fact = m[flags]
-    on = {
+    modes = {
         "anomaly": fact.anomaly,
         "launch_blocking": fact.launch_blocking and not m.get(on_cpu),
         "distributed_debug": (fact.distributed_debug or "").upper() == "DETAIL",
         "program_profiler": fact.program_profiler and not fact.profiled_throughout,
         "profiled_throughout": fact.profiled_throughout,
     }
-    return tuple(name for name, is_on in on.items() if is_on)
+    return tuple(name for name, is_on in modes.items() if is_on)
 
 
 SCALE_FINDING = 16

@@ -51,16 +51,16 @@ def whole(m: Metrics) -> States:
 
     Between steps, FSDP holds only a part of the weights at stage 2 as well.
     """
-    now, at, ranks = states(m), stage(m), m[shard_size]
-    if at and (_deepspeed_runs(m) or not (now.parameters and now.gradients)):
+    shard, zero_stage, ranks = states(m), stage(m), m[shard_size]
+    if zero_stage and (_deepspeed_runs(m) or not (shard.parameters and shard.gradients)):
         raise Missing(
             "The rank's shard of weights and gradients was not measured: DeepSpeed keeps them in its own buffers",
             "Calculate what another stage needs: profile-train plan --help.",
         )
     return States(
-        now.parameters * (ranks if at >= 3 or (at == 2 and m[flags].fsdp) else 1),
-        now.gradients * (ranks if at >= 2 else 1),
-        now.optimizer * (ranks if at >= 1 else 1),
+        shard.parameters * (ranks if zero_stage >= 3 or (zero_stage == 2 and m[flags].fsdp) else 1),
+        shard.gradients * (ranks if zero_stage >= 2 else 1),
+        shard.optimizer * (ranks if zero_stage >= 1 else 1),
     )
 
 
@@ -84,9 +84,9 @@ def filled_at(m: Metrics, other: int) -> float:
 
     If memory ran out, this includes room for the allocation that failed.
     """
-    before, ranks = whole(m), m[shard_size]
-    grown = before.sharded(other, ranks).total - before.sharded(stage(m), ranks).total
-    return filled(m, grown) + (MISSING_ROOM if m[oom_count] else 0.0)
+    whole_states, ranks = whole(m), m[shard_size]
+    growth = whole_states.sharded(other, ranks).total - whole_states.sharded(stage(m), ranks).total
+    return filled(m, growth) + (MISSING_ROOM if m[oom_count] else 0.0)
 
 
 def offloaded(m: Metrics) -> bool:

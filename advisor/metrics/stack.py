@@ -23,16 +23,18 @@ def stack_mismatches(m: Metrics) -> tuple[str, ...]:
     if not rank.devices and not gpus:
         raise no_gpu(m, "The GPU model was not recorded")
     process = rank.process
-    unserved = [fact for fact in rank.devices if not has_code_for(fact)]
+    unsupported_devices = [fact for fact in rank.devices if not has_code_for(fact)]
     drivers = [major(gpu.cuda_driver) for gpu in gpus if gpu.cuda_driver]
-    wanted = major(process.cuda)
+    cuda_major = major(process.cuda)
     idle = bool(gpus) and m[on_cpu]
-    found = {
-        ARCHITECTURE: bool(unserved),
+    mismatches = {
+        ARCHITECTURE: bool(unsupported_devices),
         CPU_BUILD: idle and process.torch is not None and process.cuda is None and process.hip is None,
-        OLD_DRIVER: idle and wanted is not None and any(driver is not None and driver < wanted for driver in drivers),
+        OLD_DRIVER: idle
+        and cuda_major is not None
+        and any(driver is not None and driver < cuda_major for driver in drivers),
     }
-    return tuple(name for name, is_so in found.items() if is_so)
+    return tuple(name for name, is_so in mismatches.items() if is_so)
 
 
 def has_code_for(fact: DeviceFact) -> bool:
@@ -49,12 +51,12 @@ def has_code_for(fact: DeviceFact) -> bool:
 
 
 def _runs(code: re.Match[str], capability: tuple[int, int]) -> bool:
-    built = (int(code["major"]), int(code["minor"]))
+    target = (int(code["major"]), int(code["minor"]))
     if code["only"] == "a":
-        return built == capability
+        return target == capability
     if code["kind"] == "sm" or code["only"] == "f":
-        return built[0] == capability[0] and built[1] <= capability[1]
-    return built <= capability
+        return target[0] == capability[0] and target[1] <= capability[1]
+    return target <= capability
 
 
 def major(version: str | None) -> int | None:

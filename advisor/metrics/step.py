@@ -73,8 +73,8 @@ def steady_steps(m: Metrics) -> tuple[Step, ...]:
 
 def steady(steps: Sequence[Step]) -> tuple[Step, ...]:
     """Return the steady steps of any one process."""
-    plain = ordinary(steps)
-    return tuple(plain[_warm_up(plain) :])
+    ordinary_steps = ordinary(steps)
+    return tuple(ordinary_steps[_warm_up(ordinary_steps) :])
 
 
 def ordinary(steps: Sequence[Step]) -> list[Step]:
@@ -85,21 +85,21 @@ def ordinary(steps: Sequence[Step]) -> list[Step]:
             "Let the run reach an optimizer step. In a loop without a torch optimizer, call profiler.step() once per "
             "step.",
         )
-    plain = [step for step in steps if not step.tags]
-    if sum(step.count for step in plain) < FEW:
-        between = schema.TAG_EPOCH_START | schema.TAG_EVALUATION | schema.TAG_CHECKPOINT
-        plain = [step for step in steps if not step.tags & ~between]
+    candidates = [step for step in steps if not step.tags]
+    if sum(step.count for step in candidates) < FEW:
+        between_tags = schema.TAG_EPOCH_START | schema.TAG_EVALUATION | schema.TAG_CHECKPOINT
+        candidates = [step for step in steps if not step.tags & ~between_tags]
     # All steps are the first, compiled or profiled: use them except the first, which has no start to measure from.
-    if not plain:
-        plain = [step for step in steps if not step.tags & (schema.TAG_FIRST | schema.TAG_UNREACHED)]
-    if not plain and any(step.tags & schema.TAG_UNREACHED for step in steps):
+    if not candidates:
+        candidates = [step for step in steps if not step.tags & (schema.TAG_FIRST | schema.TAG_UNREACHED)]
+    if not candidates and any(step.tags & schema.TAG_UNREACHED for step in steps):
         raise Missing(
             "The program ended before its GPU reached the end of a step",
             "Record more steps, or read the loss at the end of the program: that waits for the GPU.",
         )
-    if not plain:
+    if not candidates:
         raise Missing("The run ended in its first step", "Record more steps: about 100 give reliable statistics.")
-    return plain
+    return candidates
 
 
 def _warm_up(steps: Sequence[Step]) -> int:
@@ -113,9 +113,9 @@ def _warm_up(steps: Sequence[Step]) -> int:
             break
         settled += 1
     number = sum(step.count for step in steps)
-    wanted = min(max(WARM_UP, sum(step.count for step in steps[:settled])), LARGEST_WARM_UP * number)
+    limit = min(max(WARM_UP, sum(step.count for step in steps[:settled])), LARGEST_WARM_UP * number)
     rows, dropped = 0, 0
-    while rows < len(steps) - 1 and dropped + steps[rows].count <= wanted:
+    while rows < len(steps) - 1 and dropped + steps[rows].count <= limit:
         dropped += steps[rows].count
         rows += 1
     return rows
@@ -165,10 +165,10 @@ class Recording:
 def recording(m: Metrics) -> Recording:
     """All recorded steps, used to plan a longer recording."""
     steps = m[primary_rank].steps
-    plain = sum(step.count for step in ordinary(steps))
+    ordinary_count = sum(step.count for step in ordinary(steps))
     last = steps[-1]
     seconds = last.start + length(last) - steps[0].start
-    return Recording(sum(step.count for step in steps), seconds, plain, plain - m[steady_step_count])
+    return Recording(sum(step.count for step in steps), seconds, ordinary_count, ordinary_count - m[steady_step_count])
 
 
 @metric("s", "mean step time")
@@ -251,10 +251,10 @@ def typical_step(m: Metrics) -> tuple[float, float]:
     """Return the 10 % trimmed mean of the step time and half the width of its 95 % interval, in seconds."""
     steps = m[steady_steps]
     weighted = measured(steps, "duration")
-    least, most = (quantile(weighted, q) for q in (TRIMMED, 1 - TRIMMED))
-    kept = [(duration, count) for duration, count in weighted if least <= duration <= most]
-    low, high = mean_interval(m, steps, [min(max(step.duration, least), most) for step in steps])
-    return weighted_mean(kept), (high - low) / 2 / (1 - 2 * TRIMMED)
+    lower, upper = (quantile(weighted, q) for q in (TRIMMED, 1 - TRIMMED))
+    trimmed = [(duration, count) for duration, count in weighted if lower <= duration <= upper]
+    low, high = mean_interval(m, steps, [min(max(step.duration, lower), upper) for step in steps])
+    return weighted_mean(trimmed), (high - low) / 2 / (1 - 2 * TRIMMED)
 
 
 def block_length(m: Metrics, steps: Sequence[Step]) -> int:
@@ -371,8 +371,8 @@ def sync_causes(m: Metrics) -> dict[str, float]:
     total = math.fsum(sums.values())
     if total <= 0:
         raise Missing("The recording does not show why the host waited for the GPU", _ON_GPU, gpu_need(m))
-    waiting = m[sync_fraction]
-    return {cause: waiting * seconds / total for cause, seconds in sums.items()}
+    share = m[sync_fraction]
+    return {cause: share * seconds / total for cause, seconds in sums.items()}
 
 
 @metric("1", "share of the step in which a copy to the GPU blocks")
@@ -433,12 +433,12 @@ def modeled_phases(m: Metrics) -> dict[str, float]:
 def mean_phases(steps: Sequence[Step]) -> dict[str, float]:
     """Return the mean seconds of each phase that any of the steps measured."""
     count = sum(step.count for step in steps)
-    measured = _with_phases(steps)
-    duration = summed(measured, "duration") or 0.0
+    measured_steps = _with_phases(steps)
+    duration = summed(measured_steps, "duration") or 0.0
     # Steps without measured phases are assumed to be like the others.
-    mean = (summed(steps, "duration") or 0.0) / duration / count if duration else 0.0
-    sums = {phase: summed(measured, phase) for phase in PHASES}
-    return {phase: total * mean for phase, total in sums.items() if total is not None}
+    scale = (summed(steps, "duration") or 0.0) / duration / count if duration else 0.0
+    sums = {phase: summed(measured_steps, phase) for phase in PHASES}
+    return {phase: total * scale for phase, total in sums.items() if total is not None}
 
 
 def _with_phases(steps: Sequence[Step]) -> Sequence[Step]:
@@ -466,10 +466,10 @@ def _total(m: Metrics, name: str) -> float:
     """Return the sum of a column over the steady steps."""
     total = summed(m[steady_steps], name)
     if total is None:
-        what, remedy = _COLUMNS[name]
+        subject, remedy = _COLUMNS[name]
         need = gpu_need(m) if name in ("h2d", "sync", "communication") else Need.RUN
         alone = name == "communication" and m.get(world_size) == 1
-        raise Missing(f"{what} was not measured", remedy, Need.RANKS if alone else need)
+        raise Missing(f"{subject} was not measured", remedy, Need.RANKS if alone else need)
     return total
 
 
@@ -478,8 +478,8 @@ def _fraction(m: Metrics, phase: str) -> float:
         raise Missing("The steps took no time", "Record the run again; if this happens again, report it as a bug.")
     if phase not in ("data_wait", "loader_overhead"):  # host times on every device
         _timed(m)
-    part = _total(m, phase)
-    return part / (summed(_with_phases(m[steady_steps]), "duration") or part)
+    seconds = _total(m, phase)
+    return seconds / (summed(_with_phases(m[steady_steps]), "duration") or seconds)
 
 
 def _fraction_or_of_windows(m: Metrics, phase: str, column: str) -> float:

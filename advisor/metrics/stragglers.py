@@ -62,9 +62,9 @@ class Pair:
 @metric(None)
 def slowest_pair(m: Metrics) -> Pair:
     """The rank with the slowest own work, and the rank with the lower median."""
-    work = m[own_work]
-    middle = median_low(each.median for each in work)
-    return Pair(max(work, key=lambda each: each.median), min(work, key=lambda each: abs(each.median - middle)))
+    works = m[own_work]
+    middle = median_low(work.median for work in works)
+    return Pair(max(works, key=lambda work: work.median), min(works, key=lambda work: abs(work.median - middle)))
 
 
 @metric(None)
@@ -73,9 +73,9 @@ def waits(m: Metrics) -> tuple[tuple[int, float], ...]:
 
     The wait is the difference between their own work.
     """
-    work = m[own_work]
-    slowest = max(each.median for each in work)
-    return tuple(sorted(((each.rank, slowest - each.median) for each in work), key=lambda one: (-one[1], one[0])))
+    works = m[own_work]
+    slowest = max(work.median for work in works)
+    return tuple(sorted(((work.rank, slowest - work.median) for work in works), key=lambda pair: (-pair[1], pair[0])))
 
 
 @metric(None)
@@ -86,21 +86,25 @@ def slow_gpu(m: Metrics) -> int | None:
     also take longer on that rank, its GPU is slow, not its host.
     """
     ranks = [rank for rank in m.profile.ranks if rank.traces]
-    waited = [[each for each in rank.traces[0].exchanges if each.waited is not None] for rank in ranks]
-    calls = min((sum(each.calls for each in exchanges) for exchanges in waited), default=0)
+    exchanges_by_rank = [[entry for entry in rank.traces[0].exchanges if entry.waited is not None] for rank in ranks]
+    calls = min((sum(entry.calls for entry in exchanges) for exchanges in exchanges_by_rank), default=0)
     if len(ranks) < max(2, m[world_size]) or calls < FEWEST_COLLECTIVES:
         raise Missing(
             "The collectives of all ranks were not traced", "Pass the traces of all ranks at once.", Need.RANKS
         )
-    waits_of = [sum(each.waited or 0.0 for each in exchanges) for exchanges in waited]
+    waits_of = [sum(entry.waited or 0.0 for entry in exchanges) for exchanges in exchanges_by_rank]
     last = waits_of.index(min(waits_of))
     typical = median_low(waits_of[:last] + waits_of[last + 1 :])
     if waits_of[last] > LAST * typical:
         return None
     kernels = [_computing(rank) for rank in ranks]
-    (own_calls, own), middle = kernels[last], median_low(total for _, total in kernels)
-    alike = all(abs(each - own_calls) <= ALIKE * own_calls for each, _ in kernels)
-    return ranks[last].process.rank if alike and middle > 0 and own / middle - 1 >= SLOWER else None
+    (own_calls, own_seconds), median_seconds = kernels[last], median_low(total for _, total in kernels)
+    same_work = all(abs(entry - own_calls) <= ALIKE * own_calls for entry, _ in kernels)
+    return (
+        ranks[last].process.rank
+        if same_work and median_seconds > 0 and own_seconds / median_seconds - 1 >= SLOWER
+        else None
+    )
 
 
 def _computing(rank: Rank) -> tuple[int, float]:
@@ -124,7 +128,7 @@ def straggler_causes(m: Metrics) -> tuple[Cause, ...]:
 
     Empty if there are none.
     """
-    by_phase = (_phases(m[slowest_pair], *each) for each in _BY_PHASE)
+    by_phase = (_phases(m[slowest_pair], *arguments) for arguments in _BY_PHASE)
     return (*(m.get(unequal_conditions) or ()), *(cause for cause in by_phase if cause is not None))
 
 
@@ -134,8 +138,8 @@ def unequal_conditions(m: Metrics) -> tuple[Cause, ...]:
     pair = m[slowest_pair]
     ranks = latest(m.profile.ranks)
     slow, middle = ranks[pair.slow.rank], ranks[pair.middle.rank]
-    found = (check(m, pair, slow, middle) for check in (_batches, _gpu, _host))
-    return tuple(cause for cause in found if cause is not None)
+    causes = (check(m, pair, slow, middle) for check in (_batches, _gpu, _host))
+    return tuple(cause for cause in causes if cause is not None)
 
 
 @metric(None)
@@ -147,10 +151,10 @@ def straggler_place(m: Metrics) -> HotPlace:
     others = {number: places for number, rank in ranks.items() if (places := places_of(m, rank))}
     if not others:
         raise Missing("The stacks of two ranks of a node were not sampled", "Record for half a minute or longer.")
-    usual = {_key(place): place.share for place in others.get(pair.middle.rank) or min(others.items())[1]}
-    more = [(place.low - usual.get(_key(place), 0.0), place) for place in places_of(m, slow)]
-    most, place = max(more, key=lambda one: one[0], default=(0.0, None))
-    if place is None or place.samples < FEWEST_SAMPLES or most * m[step_time_mean] < EXPLAINS * pair.lost:
+    usual_shares = {_key(place): place.share for place in others.get(pair.middle.rank) or min(others.items())[1]}
+    excesses = [(place.low - usual_shares.get(_key(place), 0.0), place) for place in places_of(m, slow)]
+    excess, place = max(excesses, key=lambda row: row[0], default=(0.0, None))
+    if place is None or place.samples < FEWEST_SAMPLES or excess * m[step_time_mean] < EXPLAINS * pair.lost:
         raise Missing("No line takes much longer on the slowest rank than on the others", "Record for longer.")
     return place
 
@@ -182,25 +186,25 @@ def _batches(m: Metrics, pair: Pair, slow: Rank, middle: Rank) -> Cause | None:
 
     Most of the work grows with the batch.
     """
-    for size, what in ((_tokens, "tokens"), (_samples, "samples")):
+    for size, unit in ((_tokens, "tokens"), (_samples, "samples")):
         own, other = size(slow), size(middle)
         if own and other and own / other - 1 >= EXPLAINS * pair.lost / pair.middle.median:
             return Cause(
                 "batches",
-                f"rank {pair.slow.rank} has {digits(own)} {what} per batch, rank {pair.middle.rank} {digits(other)}",
+                f"rank {pair.slow.rank} has {digits(own)} {unit} per batch, rank {pair.middle.rank} {digits(other)}",
             )
     return None
 
 
 def _samples(rank: Rank) -> float | None:
-    trained = {fact.id for fact in rank.loaders if fact.training is not False}
-    return column_mean([batch for batch in rank.batches if batch.loader in trained], "samples")
+    loader_ids = {fact.id for fact in rank.loaders if fact.training is not False}
+    return column_mean([batch for batch in rank.batches if batch.loader in loader_ids], "samples")
 
 
 def _tokens(rank: Rank) -> float | None:
-    seen = [fact for fact in rank.paddings if fact.batches]
-    count = sum(fact.batches for fact in seen)
-    return sum(fact.padded for fact in seen) / count if count else None
+    facts = [fact for fact in rank.paddings if fact.batches]
+    count = sum(fact.batches for fact in facts)
+    return sum(fact.padded for fact in facts) / count if count else None
 
 
 def _gpu(m: Metrics, pair: Pair, slow: Rank, middle: Rank) -> Cause | None:
@@ -227,8 +231,10 @@ def _host(m: Metrics, pair: Pair, slow: Rank, middle: Rank) -> Cause | None:
     own, other = (_starved(rank) for rank in (slow, middle))
     if own is None or other is None or (own - other) * m[step_time_mean] < EXPLAINS * pair.lost:
         return None
-    mine, its = (len(cores(rank.process.cpus or "") or ()) for rank in (slow, middle))
-    fewer = f"; it may use {mine} of them, rank {pair.middle.rank} {its}" if mine < its else ""
+    own_cores, other_cores = (len(cores(rank.process.cpus or "") or ()) for rank in (slow, middle))
+    fewer = (
+        f"; it may use {own_cores} of them, rank {pair.middle.rank} {other_cores}" if own_cores < other_cores else ""
+    )
     return Cause(
         "host",
         f"rank {pair.slow.rank} waits {share(own)} of the time for a core that others use, rank {pair.middle.rank} "

@@ -16,11 +16,11 @@ def in_stretches(steps: Iterable[Step], stretches: Stretches) -> dict[int, Step]
 
     A column of such a mean is None if one of the steps did not measure it.
     """
-    held = groupby(steps, key=lambda step: stretches.number(step.index))
-    rows = {number: tuple(each) for number, each in held if number is not None}
+    groups = groupby(steps, key=lambda step: stretches.number(step.index))
+    rows = {number: tuple(group) for number, group in groups if number is not None}
     means = zip(*map(_means, rows.values()), strict=True)
     columns = dict(zip(("count", *_TIMES), means, strict=True)) if rows else {}
-    return dict(zip(rows, with_columns([each[0] for each in rows.values()], **columns), strict=True))
+    return dict(zip(rows, with_columns([group[0] for group in rows.values()], **columns), strict=True))
 
 
 def _means(steps: Sequence[Step]) -> tuple[float | None, ...]:

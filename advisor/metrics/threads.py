@@ -68,8 +68,8 @@ def threads_to_try(m: Metrics) -> tuple[int, ...]:
     if not m[on_cpu] or m[threads_from] == "program":
         return ()
     cores = m[cores_for_threads]
-    doubling = {2**power for power in range(cores.bit_length())}
-    numbers = sorted({m[threads], cores, *doubling})
+    powers = {2**power for power in range(cores.bit_length())}
+    numbers = sorted({m[threads], cores, *powers})
     return tuple(numbers) if len(numbers) > 1 else ()
 
 
@@ -77,7 +77,7 @@ def threads_to_try(m: Metrics) -> tuple[int, ...]:
 def thread_probe(m: Metrics) -> dict[int, float]:
     """Seconds of the largest matmul by number of threads, measured after the program ended."""
     fact: ThreadsFact | None = m[primary_rank].threads
-    if fact is None or m[threads] not in fact.seconds or not all(each > 0 for each in fact.seconds.values()):
+    if fact is None or m[threads] not in fact.seconds or not all(seconds > 0 for seconds in fact.seconds.values()):
         raise Missing(
             "Other numbers of threads were not tried",
             "Record half a minute or more with profile-train, on an idle machine. Small matmuls are not tried.",
@@ -91,10 +91,10 @@ def best_threads(m: Metrics) -> int:
 
     If several are equally fast, the smallest.
     """
-    tried = {number: each for number, each in m[thread_probe].items() if number <= m[cores_for_threads]}
-    if not tried:
+    times = {number: seconds for number, seconds in m[thread_probe].items() if number <= m[cores_for_threads]}
+    if not times:
         raise Missing("No number of threads that fits the cores was tried", "Record the run again.")
-    return min(number for number, each in tried.items() if each <= EQUALLY_FAST * min(tried.values()))
+    return min(number for number, seconds in times.items() if seconds <= EQUALLY_FAST * min(times.values()))
 
 
 @metric("1", "speed-up of matmuls from another number of threads")

@@ -35,9 +35,11 @@ def traced_workers(m: Metrics) -> bool:
 @metric("s", "time of a fused update")
 def fused_update(m: Metrics) -> float:
     """Seconds per step in which a fused Adam updates as many parameters, at the bandwidth that updates attain."""
-    last = [one for one in m[primary_rank].operators if one.name in _LAST and one.phase == "optimizer"]
+    operators = [
+        operator for operator in m[primary_rank].operators if operator.name in _LAST and operator.phase == "optimizer"
+    ]
     steps, bandwidth = sum(window.steps for window in gpu_windows(m)), m[peak_rates].bandwidth
-    moved = sum(one.bytes or 0.0 for one in last) * FUSED_TENSORS / LAST_TENSORS
-    if not moved or not steps or not bandwidth or any(one.bytes is None for one in last):
+    moved_bytes = sum(operator.bytes or 0.0 for operator in operators) * FUSED_TENSORS / LAST_TENSORS
+    if not moved_bytes or not steps or not bandwidth or any(operator.bytes is None for operator in operators):
         raise Missing("The bytes of an unfused update were not recorded", "Trace with record_shapes=True.")
-    return moved / steps / (TYPICAL["optimizer"].memory * bandwidth)
+    return moved_bytes / steps / (TYPICAL["optimizer"].memory * bandwidth)

@@ -34,16 +34,16 @@ def column_mean(rows: Iterable[Merged], column: str) -> float | None:
 def quantile(weighted: Iterable[tuple[float, float]], q: float) -> float:
     """Return the least value with at least the share `q` of all weight at or below it."""
     ordered = sorted(weighted)
-    wanted = q * sum(weight for _, weight in ordered)
-    below = 0.0
+    target = q * sum(weight for _, weight in ordered)
+    weight_below = 0.0
     for value, weight in ordered:
-        below += weight
-        if below >= wanted * (1 - 1e-12):
+        weight_below += weight
+        if weight_below >= target * (1 - 1e-12):
             return value
     return ordered[-1][0]
 
 
 def quantile_of_run(weighted: Sequence[tuple[float, float]], sketches: Iterable[Sketch], q: float) -> float:
     """Return a quantile of all values of the run, from their sketches if rows were merged."""
-    merged = Quantiles.from_sketch(*sketches).quantile(q) if any(weight > 1 for _, weight in weighted) else None
-    return quantile(weighted, q) if merged is None else merged
+    estimate = Quantiles.from_sketch(*sketches).quantile(q) if any(weight > 1 for _, weight in weighted) else None
+    return quantile(weighted, q) if estimate is None else estimate

@@ -54,8 +54,8 @@ class Layer:
     @property
     def selective_overhead(self) -> float:
         """Return the share of FLOP that selective recomputation adds, (1 + s/3h) / (1 + s/6h) - 1, as in the paper."""
-        core = self.sequence / (CORE_OF_PRODUCTS * self.hidden)
-        return (1 + 2 * core) / (1 + core) - 1
+        core_share = self.sequence / (CORE_OF_PRODUCTS * self.hidden)
+        return (1 + 2 * core_share) / (1 + core_share) - 1
 
 
 def logits(sequence: int, batch: int, vocabulary: int) -> float:

@@ -88,11 +88,11 @@ class Anatomy:
 
     def largest(self, setting: MemorySettings) -> int | None:
         """Return the largest micro-batch that fits, with room for variation; None if any size fits."""
-        one = self._activations(replace(setting, batch=1))
-        if one <= 0:
+        sample_bytes = self._activations(replace(setting, batch=1))
+        if sample_bytes <= 0:
             return None
-        used = self.parts(setting).total
-        return Slope(used - self._activations(setting), one).largest(self.capacity)
+        used_bytes = self.parts(setting).total
+        return Slope(used_bytes - self._activations(setting), sample_bytes).largest(self.capacity)
 
     @property
     def safe(self) -> float:
@@ -104,8 +104,8 @@ class Anatomy:
 
         The key None stands for the present optimizer, or for no checkpointing.
         """
-        sample = replace(self.now, batch=1)
-        intervals = (None, *(each for each in INTERVALS if each <= self.blocks))
+        one_sample = replace(self.now, batch=1)
+        intervals = (None, *(interval for interval in INTERVALS if interval <= self.blocks))
         return {
             "now": asdict(self.now),
             "capacity": self.capacity,
@@ -115,7 +115,7 @@ class Anatomy:
             "optimizers": {moments: self._updated_by(moments).optimizer for moments in (None, *MOMENTS)},
             "units": GATHERED_UNITS * self.unit,
             "cast": CAST_BYTES * self.parameters,
-            "samples": {every: self._activations(replace(sample, every=every)) for every in intervals},
+            "samples": {every: self._activations(replace(one_sample, every=every)) for every in intervals},
             "saved": SAVED,
             "rest": self.rest,
         }
@@ -127,11 +127,15 @@ class Anatomy:
         return replace(self.states, optimizer=self.states.optimizer * MOMENTS[moments] / MOMENTS[self.now.moments])
 
     def _gathered(self, setting: MemorySettings) -> float:
-        units = GATHERED_UNITS * self.unit if setting.stage == 3 and setting.ranks > 1 else 0.0
-        return units + (CAST_BYTES * self.parameters if setting.autocast else 0.0)
+        unit_bytes = GATHERED_UNITS * self.unit if setting.stage == 3 and setting.ranks > 1 else 0.0
+        return unit_bytes + (CAST_BYTES * self.parameters if setting.autocast else 0.0)
 
     def _activations(self, setting: MemorySettings) -> float:
-        kept = self.activations / self.now.batch * setting.batch
+        activations = self.activations / self.now.batch * setting.batch
         if setting.autocast:
-            kept *= 1 - SAVED
-        return kept if setting.every is None or kept <= 0 else layers(self.blocks, kept).kept(setting.every)
+            activations *= 1 - SAVED
+        return (
+            activations
+            if setting.every is None or activations <= 0
+            else layers(self.blocks, activations).kept(setting.every)
+        )

@@ -44,10 +44,10 @@ def inflation(interval: float, save: float, between_failures: float, restart: fl
     if interval <= 0 or restart < 0:
         raise ValueError(f"no interval of {interval} with restarts of {restart}")
     try:
-        lost = math.exp(restart / between_failures) * math.expm1((interval + save) / between_failures)
+        relative_wall_time = math.exp(restart / between_failures) * math.expm1((interval + save) / between_failures)
     except OverflowError:
         return math.inf
-    return between_failures / interval * lost
+    return between_failures / interval * relative_wall_time
 
 
 def spot_cost(discount: float, inflated: float) -> float:

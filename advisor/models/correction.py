@@ -28,10 +28,10 @@ def corrected(effect: Effect, start: State, found: Triple) -> Effect:
     def apply(state: State, scenario: Scenario) -> State:
         after = effect(state, scenario)
         here = removed(state, effect(state, Scenario.EXPECTED))
-        more = here * state.time > (1 + ROUNDING) * alone * start.time
-        by = scenario.of(found)
-        most = _in_proportion(by, removed(start, effect(start, scenario)), removed(state, after))
-        share = min(MOST, max(by, most), (_raised if more else _in_proportion)(by, alone, here))
+        saves_more = here * state.time > (1 + ROUNDING) * alone * start.time
+        target = scenario.of(found)
+        limit = _in_proportion(target, removed(start, effect(start, scenario)), removed(state, after))
+        share = min(MOST, max(target, limit), (_raised if saves_more else _in_proportion)(target, alone, here))
         return after.times((1 - share) * state.time / after.time) if after.time > 0 else after
 
     return apply

@@ -31,7 +31,7 @@ PARTLY: Triple = (0.5, 0.8, 1.0)
 
 def up_to(most: float) -> Triple:
     """Return half, 0.8 and all of a share of which only the upper limit is known."""
-    low, expected, high = (most * part for part in PARTLY)
+    low, expected, high = (most * share for share in PARTLY)
     return (low, expected, high)
 
 
@@ -116,8 +116,8 @@ def remove_launch_idle(shares: Triple) -> Effect:
     """
 
     def change(state: State, share: float) -> State:
-        busier = shorter(state, state.launch_idle * share, LAUNCHED, kernels=False)
-        return replace(busier, launch_idle=state.launch_idle * (1 - share), launch=state.launch * (1 - share))
+        shorter_state = shorter(state, state.launch_idle * share, LAUNCHED, kernels=False)
+        return replace(shorter_state, launch_idle=state.launch_idle * (1 - share), launch=state.launch * (1 - share))
 
     return _by(shares, change)
 
@@ -137,15 +137,15 @@ def remove_wait(shares: Triple) -> Effect:
     """
 
     def change(state: State, share: float) -> State:
-        left = 1 - share
+        remaining_share = 1 - share
         supply = state.workers.supply(state.compute) if state.workers else state.supply
-        busy = state.compute + state.load
-        wait = max(0.0, supply - busy)
-        serial = state.load * left
+        busy_seconds = state.compute + state.load
+        wait = max(0.0, supply - busy_seconds)
+        load = state.load * remaining_share
         if wait == 0:
-            return replace(state, load=serial)
+            return replace(state, load=load)
         # The remaining wait sets a fixed pace, which no longer depends on the number of workers.
-        return replace(state, load=serial, supply=state.compute + serial + wait * left, workers=None)
+        return replace(state, load=load, supply=state.compute + load + wait * remaining_share, workers=None)
 
     return _by(shares, change)
 
@@ -159,17 +159,21 @@ def faster_batches(share: float, removed: Triple, *, reading: bool = False) -> E
     _check_portion(share)
 
     def change(state: State, gone: float) -> State:
-        left = 1 - share * gone
+        remaining_share = 1 - share * gone
         workers = state.workers
         if workers is not None:
-            busy = (
-                min(1.0, workers.worker_cpu_share / left if left > 0 else 1.0) if reading else workers.worker_cpu_share
+            cpu_share = (
+                min(1.0, workers.worker_cpu_share / remaining_share if remaining_share > 0 else 1.0)
+                if reading
+                else workers.worker_cpu_share
             )
-            faster = replace(workers, batch_time=workers.batch_time * left, worker_cpu_share=busy)
+            faster_workers = replace(
+                workers, batch_time=workers.batch_time * remaining_share, worker_cpu_share=cpu_share
+            )
             # With contention, W* for faster batches may be one worker too few; then the workers stay as they are.
             compute = state.compute
-            workers = faster if faster.supply(compute) <= workers.supply(compute) else workers
-        return replace(state, load=state.load * left, supply=state.supply * left, workers=workers)
+            workers = faster_workers if faster_workers.supply(compute) <= workers.supply(compute) else workers
+        return replace(state, load=state.load * remaining_share, supply=state.supply * remaining_share, workers=workers)
 
     return _by(removed, change)
 
@@ -178,7 +182,7 @@ def shares_of(by: Triple) -> Triple:
     """Return 1 - 1/s, the share of time removed by a speed-up of s."""
     if not 0 < by[0] <= by[1] <= by[2]:
         raise ValueError(f"speed-ups are positive and ascend from low to high gain: {by}")
-    low, expected, high = (1 - 1 / s for s in by)
+    low, expected, high = (1 - 1 / speedup for speedup in by)
     return (low, expected, high)
 
 
@@ -189,8 +193,8 @@ def shorter(state: State, seconds: float, parts: Sequence[str], *, kernels: bool
     they stay.
     """
     total = sum(map(state.seconds, parts))
-    less = _scaled(state, parts, max(0.0, 1 - seconds / total) if total > 0 else 1.0)
-    return less if kernels else replace(less, matmul=state.matmul, membound=state.membound)
+    shorter_state = _scaled(state, parts, max(0.0, 1 - seconds / total) if total > 0 else 1.0)
+    return shorter_state if kernels else replace(shorter_state, matmul=state.matmul, membound=state.membound)
 
 
 def faster_kernels(state: State, *, matmul: float = 0.0, membound: float = 0.0) -> State:
@@ -200,17 +204,17 @@ def faster_kernels(state: State, *, matmul: float = 0.0, membound: float = 0.0) 
     shorter than half of the kernels, as in the replay of a CUDA graph.
     """
     phases = COMPUTE if _computing(state) >= (state.matmul + state.membound) / 2 else ANYWHERE
-    less = shorter(state, matmul + membound, phases, kernels=False)
-    return replace(less, matmul=state.matmul - matmul, membound=state.membound - membound)
+    shorter_state = shorter(state, matmul + membound, phases, kernels=False)
+    return replace(shorter_state, matmul=state.matmul - matmul, membound=state.membound - membound)
 
 
 def _scaled(state: State, parts: Iterable[str], factor: float) -> State:
     """Return the state with the measured parts, and the kernels in them, scaled by `factor`."""
-    before = _computing(state)
+    old_seconds = _computing(state)
     for part in parts:
         state = state.scaled(part, factor)
-    left = _computing(state) / before if before > 0 else 1.0
-    return replace(state, matmul=state.matmul * left, membound=state.membound * left)
+    ratio = _computing(state) / old_seconds if old_seconds > 0 else 1.0
+    return replace(state, matmul=state.matmul * ratio, membound=state.membound * ratio)
 
 
 def _computing(state: State) -> float:

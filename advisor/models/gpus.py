@@ -72,8 +72,10 @@ def _boards(source: str, *rows: Row) -> Iterator[Board]:
     A row is name, TFLOP/s of fp32, TF32, half, fp8 and fp4, GB/s, W, and MiB of memory.
     """
     for name, fp32, tf32, half, fp8, fp4, bandwidth, watts, memory in rows:
-        narrow = [None if rate is None else rate * TERA for rate in (tf32, fp8, fp4)]
-        rates = Peaks(fp32 * TERA, narrow[0], half * TERA, narrow[1], narrow[2], bandwidth * GIGA, watts)
+        tensor_rates = [None if rate is None else rate * TERA for rate in (tf32, fp8, fp4)]
+        rates = Peaks(
+            fp32 * TERA, tensor_rates[0], half * TERA, tensor_rates[1], tensor_rates[2], bandwidth * GIGA, watts
+        )
         sizes = memory if isinstance(memory, dict) else {name.partition(" -")[0]: memory} if memory else {}
         yield Board(name, rates, source, sizes)
 
@@ -182,8 +184,8 @@ def peaks(name: str) -> Peaks | None:
     if words & _OTHER:
         return None
     for board in BOARDS:
-        wanted = board.name.lower().split()
-        if all(word[1:] not in words if word.startswith("-") else word in words for word in wanted):
+        board_words = board.name.lower().split()
+        if all(word[1:] not in words if word.startswith("-") else word in words for word in board_words):
             return board.peaks
     return None
 
@@ -225,12 +227,12 @@ def derived(
     Returns:
         The rates; None before Volta, which has no tensor cores.
     """
-    known = [each for each in _GENERATIONS if each <= capability]
-    if not known:
+    generations = [generation for generation in _GENERATIONS if generation <= capability]
+    if not generations:
         return None
-    fp32, tf32, half, fp8, fp4, highest = _GENERATIONS[max(known)]
-    cycles = multiprocessors * MEGA * min(clock or highest, highest)
-    cut = 0.5 * cycles if "geforce" in name.lower() else cycles
-    tf32_rate, fp8_rate = (None if rate is None else cut * rate for rate in (tf32, fp8))
+    fp32, tf32, half, fp8, fp4, highest_clock = _GENERATIONS[max(generations)]
+    cycles = multiprocessors * MEGA * min(clock or highest_clock, highest_clock)
+    tensor_cycles = 0.5 * cycles if "geforce" in name.lower() else cycles
+    tf32_rate, fp8_rate = (None if rate is None else tensor_cycles * rate for rate in (tf32, fp8))
     fp4_rate = None if fp4 is None else fp4 * cycles
-    return Peaks(fp32 * cycles, tf32_rate, cut * half, fp8_rate, fp4_rate, bandwidth, None, derived=True)
+    return Peaks(fp32 * cycles, tf32_rate, tensor_cycles * half, fp8_rate, fp4_rate, bandwidth, None, derived=True)

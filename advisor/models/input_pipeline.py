@@ -74,8 +74,8 @@ def supply(
     """
     if workers < 1 or cores <= 0 or min(batch_time, step_time_without_wait, worker_cpu_share, threads) < 0:
         raise ValueError(f"{workers} workers on {cores} cores deliver nothing")
-    shared = (batch_time * worker_cpu_share + step_time_without_wait * threads) / cores
-    return max(contention * batch_time / workers, shared)
+    core_time = (batch_time * worker_cpu_share + step_time_without_wait * threads) / cores
+    return max(contention * batch_time / workers, core_time)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,15 +102,15 @@ class Workers:
 
         These are enough workers to keep up, plus one spare, within the cores.
         """
-        most = WORKERS_PER_CORE * self.host_cores
+        most_workers = WORKERS_PER_CORE * self.host_cores
         step_time_without_wait = compute / self.batches
-        wanted = (
+        needed_workers = (
             math.ceil(self.batch_time / step_time_without_wait - ROUNDING) + SPARE_WORKERS
             if step_time_without_wait > 0
-            else most
+            else most_workers
         )
-        affordable = math.floor(self.cores / max(self.worker_cpu_share, LEAST_CPU_SHARE) + ROUNDING)
-        return max(1, min(wanted, affordable, most))
+        affordable_workers = math.floor(self.cores / max(self.worker_cpu_share, LEAST_CPU_SHARE) + ROUNDING)
+        return max(1, min(needed_workers, affordable_workers, most_workers))
 
     def supply(self, compute: float) -> float:
         """Return the seconds that W* workers take for the batches of one step."""
@@ -133,10 +133,12 @@ def prefetch_factor(batch_time_p99: float, step_time_without_wait: float, worker
     """
     if workers < 1 or batch_time_p99 < 0:
         raise ValueError(f"no queue of {workers} workers outlasts {batch_time_p99} s")
-    least, most = PREFETCH_LIMITS
+    lower_limit, upper_limit = PREFETCH_LIMITS
     if step_time_without_wait <= 0:
-        return most
-    return min(most, max(least, math.ceil((batch_time_p99 / step_time_without_wait + 1) / workers - ROUNDING)))
+        return upper_limit
+    return min(
+        upper_limit, max(lower_limit, math.ceil((batch_time_p99 / step_time_without_wait + 1) / workers - ROUNDING))
+    )
 
 
 def transfer_time(batch_bytes: float, tensors: int = FEW_TENSORS) -> float:

@@ -127,8 +127,8 @@ class Layers:
             return self.number * self.activations
         if every < 1:
             raise ValueError(f"cannot checkpoint every {every}th layer")
-        checkpointed = self.number / every
-        return checkpointed * self.boundary + (self.number - checkpointed + 1) * self.activations
+        checkpointed_layers = self.number / every
+        return checkpointed_layers * self.boundary + (self.number - checkpointed_layers + 1) * self.activations
 
     def every(self, need: float) -> int:
         """Return N*, the largest N that frees `need`; 1, every layer, frees the most.
@@ -143,8 +143,8 @@ class Layers:
 
 def layers(number: int, activations: float) -> Layers:
     """Return transformer-like layers that together keep these activations."""
-    each = activations / number
-    return Layers(number=number, activations=each, boundary=each / LAYER_OVER_BOUNDARY)
+    layer_bytes = activations / number
+    return Layers(number=number, activations=layer_bytes, boundary=layer_bytes / LAYER_OVER_BOUNDARY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +166,8 @@ class Slope:
         """
         if self.each <= 0:
             raise ValueError("a batch that takes no memory has no largest size")
-        most = max(0, math.floor((FILL * capacity - self.fixed) / self.each))
-        return most // multiple * multiple
+        samples = max(0, math.floor((FILL * capacity - self.fixed) / self.each))
+        return samples // multiple * multiple
 
 
 def slope(smaller: tuple[int, float], larger: tuple[int, float]) -> Slope:
@@ -178,8 +178,8 @@ def slope(smaller: tuple[int, float], larger: tuple[int, float]) -> Slope:
     """
     if larger[0] <= smaller[0]:
         raise ValueError(f"a slope takes two sizes, the smaller first: {smaller[0]}, {larger[0]}")
-    each = (larger[1] - smaller[1]) / (larger[0] - smaller[0])
-    return Slope(smaller[1] - each * smaller[0], each)
+    sample_bytes = (larger[1] - smaller[1]) / (larger[0] - smaller[0])
+    return Slope(smaller[1] - sample_bytes * smaller[0], sample_bytes)
 
 
 def slope_of_one(batch: int, peak: float, activations: float, staying: float = 0.0) -> Slope:

@@ -74,7 +74,7 @@ def speedup(attained: Triple, peak: float, achieved: Triple) -> Triple:
     """
     if min(achieved) <= 0 or peak < 0:
         raise ValueError(f"rates must be positive: {achieved} of {peak} FLOP/s")
-    low, expected, high = (max(1.0, a * peak / now) for a, now in zip(attained, achieved, strict=True))
+    low, expected, high = (max(1.0, share * peak / rate) for share, rate in zip(attained, achieved, strict=True))
     return (low, expected, high)
 
 
@@ -102,16 +102,16 @@ def to_half(
     """
     parts = [
         part
-        for share, now in ((share_fp32, _now(peaks, achieved)), (share_tf32, _now_tf32(peaks, achieved)))
-        for part in _parts(share, speedup(attained_half(peaks), peaks.half, now), calls, peaks, HALF_BYTES)
+        for share, rates in ((share_fp32, _now(peaks, achieved)), (share_tf32, _now_tf32(peaks, achieved)))
+        for part in _parts(share, speedup(attained_half(peaks), peaks.half, rates), calls, peaks, HALF_BYTES)
     ]
     return faster(parts, MEMBOUND_SPEEDUP)
 
 
 def to_tf32(share_fp32: float, peaks: Peaks, achieved: float | None, calls: Sequence[MatmulCall] = ()) -> Effect:
     """Return the effect of allowing TF32 for fp32 matmuls without tensor cores; arguments as in `to_half`."""
-    by = speedup(attained_tf32(peaks), peaks.tf32 or 0.0, _now(peaks, achieved))
-    return faster(_parts(share_fp32, by, calls, peaks, FP32_BYTES), UNCHANGED)
+    speedups = speedup(attained_tf32(peaks), peaks.tf32 or 0.0, _now(peaks, achieved))
+    return faster(_parts(share_fp32, speedups, calls, peaks, FP32_BYTES), UNCHANGED)
 
 
 def _parts(share: float, by: Triple, calls: Sequence[MatmulCall], peaks: Peaks, width: int) -> list[MatmulPart]:
@@ -123,9 +123,9 @@ def _parts(share: float, by: Triple, calls: Sequence[MatmulCall], peaks: Peaks, 
         return [(share, by)]
     parts: list[MatmulPart] = []
     for call in calls:
-        moving = width * call.numbers / peaks.bandwidth if peaks.bandwidth else 0.0
-        most = max(1.0, call.seconds / max(EMPTY_KERNEL, moving))
-        low, expected, high = (min(most, each) for each in by)
+        transfer_time = width * call.numbers / peaks.bandwidth if peaks.bandwidth else 0.0
+        limit = max(1.0, call.seconds / max(EMPTY_KERNEL, transfer_time))
+        low, expected, high = (min(limit, factor) for factor in by)
         parts.append((share * call.share, (low, expected, high)))
     return parts
 
@@ -136,15 +136,15 @@ def faster(parts: list[MatmulPart], membound: Triple) -> Effect:
     Raises:
         ValueError: a share is negative, or the shares sum to more than 1.
     """
-    touched = sum(share for share, _ in parts)
-    if any(share < 0 for share, _ in parts) or touched > 1 + ROUNDING:
-        raise ValueError(f"shares of matmuls must be positive and sum to at most 1: {touched}")
+    total_share = sum(share for share, _ in parts)
+    if any(share < 0 for share, _ in parts) or total_share > 1 + ROUNDING:
+        raise ValueError(f"shares of matmuls must be positive and sum to at most 1: {total_share}")
 
     def effect(state: State, scenario: Scenario) -> State:
         return faster_kernels(
             state,
-            matmul=state.matmul * (touched - sum(share / scenario.of(by) for share, by in parts)),
-            membound=state.membound * (touched - touched / scenario.of(membound)),
+            matmul=state.matmul * (total_share - sum(share / scenario.of(speedups) for share, speedups in parts)),
+            membound=state.membound * (total_share - total_share / scenario.of(membound)),
         )
 
     return effect
@@ -162,8 +162,8 @@ def memory_change(activations: int | None, parameters: int) -> int | None:
 
 def _now(peaks: Peaks, achieved: float | None) -> Triple:
     """Return the present FLOP/s of fp32 matmuls, measured or assumed."""
-    now = achieved if achieved is not None else (CUT_FP32 if peaks.is_half_rate else ASSUMED_FP32) * peaks.fp32
-    return (now, now, now)
+    rate = achieved if achieved is not None else (CUT_FP32 if peaks.is_half_rate else ASSUMED_FP32) * peaks.fp32
+    return (rate, rate, rate)
 
 
 def _now_tf32(peaks: Peaks, achieved: float | None) -> Triple:
@@ -185,7 +185,7 @@ def fp8_speedup(products: Sequence[tuple[float, float, float]], peak: float, ban
         peak: The GPU's FLOP/s in fp8.
         bandwidth: Its memory bandwidth in bytes/s.
     """
-    now = sum(seconds for seconds, _, _ in products)
+    present_seconds = sum(seconds for seconds, _, _ in products)
 
     def after(attained: float) -> float:
         return sum(
@@ -193,5 +193,5 @@ def fp8_speedup(products: Sequence[tuple[float, float, float]], peak: float, ban
             for seconds, flop, inputs in products
         )
 
-    low, expected, high = (now / after(attained) for attained in FP8_ATTAINED)
+    low, expected, high = (present_seconds / after(attained) for attained in FP8_ATTAINED)
     return (low, expected, high)

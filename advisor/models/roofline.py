@@ -84,30 +84,30 @@ def roofline(
     amd: bool = False,
 ) -> Roofline:
     """Return the roofline of an operator that took `seconds` in `kernels` kernels."""
-    found = Roofline(
+    result = Roofline(
         rate=flop / seconds if flop and seconds > 0 else None,
         bandwidth=moved / seconds if moved and seconds > 0 else None,
     )
     typical = TYPICAL.get(kind)
-    if peaks is None or typical is None or seconds <= 0 or (found.rate is None and found.bandwidth is None):
-        return found
+    if peaks is None or typical is None or seconds <= 0 or (result.rate is None and result.bandwidth is None):
+        return result
     peak = peak_rate(peaks, arithmetic) if kind in TENSOR_KINDS else peaks.fp32
-    if peak is not None and found.rate is not None and found.rate > IMPOSSIBLE * peak:
-        peak = peaks.tf32 if arithmetic == "fp32" and peaks.tf32 and found.rate <= IMPOSSIBLE * peaks.tf32 else None
-    if found.rate is not None and peak is None:
-        return found
-    computing = flop / peak if flop and peak else 0.0
-    moving = moved / peaks.bandwidth if moved and peaks.bandwidth else 0.0
-    if moving == 0.0 and (moved or not computing):
-        return found
-    least = max(computing, moving)
-    if least < kernels * EMPTY_KERNEL:
-        return replace(found, share=least / seconds, bound="latency")
-    compute = typical.compute * (AMD_COMPUTE if amd and kind in TENSOR_KINDS else 1.0)
-    attainable = max(computing / compute, moving / typical.memory, kernels * EMPTY_KERNEL)
+    if peak is not None and result.rate is not None and result.rate > IMPOSSIBLE * peak:
+        peak = peaks.tf32 if arithmetic == "fp32" and peaks.tf32 and result.rate <= IMPOSSIBLE * peaks.tf32 else None
+    if result.rate is not None and peak is None:
+        return result
+    compute_time = flop / peak if flop and peak else 0.0
+    transfer_time = moved / peaks.bandwidth if moved and peaks.bandwidth else 0.0
+    if transfer_time == 0.0 and (moved or not compute_time):
+        return result
+    least_time = max(compute_time, transfer_time)
+    if least_time < kernels * EMPTY_KERNEL:
+        return replace(result, share=least_time / seconds, bound="latency")
+    compute_share = typical.compute * (AMD_COMPUTE if amd and kind in TENSOR_KINDS else 1.0)
+    attainable_time = max(compute_time / compute_share, transfer_time / typical.memory, kernels * EMPTY_KERNEL)
     return replace(
-        found,
-        share=least / seconds,
-        bound="compute" if computing >= moving else "memory",
-        gain=max(0.0, seconds - attainable),
+        result,
+        share=least_time / seconds,
+        bound="compute" if compute_time >= transfer_time else "memory",
+        gain=max(0.0, seconds - attainable_time),
     )

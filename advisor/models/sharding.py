@@ -71,12 +71,14 @@ class DeepSpeedEstimate:
         host first creates the whole model once per GPU, as without `deepspeed.zero.Init`.
         """
         ranks = self.gpus * self.nodes
-        gathered = WEIGHTS_AND_GRADIENTS * self.largest
+        gathered_bytes = WEIGHTS_AND_GRADIENTS * self.largest
         if offload_parameters:
-            return self._estimate(gathered, max(self._init, ALL / self.nodes))
+            return self._estimate(gathered_bytes, max(self._init, ALL / self.nodes))
         if offload:
-            return self._estimate(gathered + WEIGHTS * self.parameters / ranks, max(self._init, OPTIMIZER / self.nodes))
-        return self._estimate(gathered + ALL * self.parameters / ranks, self._init)
+            return self._estimate(
+                gathered_bytes + WEIGHTS * self.parameters / ranks, max(self._init, OPTIMIZER / self.nodes)
+            )
+        return self._estimate(gathered_bytes + ALL * self.parameters / ranks, self._init)
 
     @property
     def _init(self) -> float:

@@ -69,8 +69,8 @@ class State:
 
     def scaled(self, part: str, factor: float) -> State:
         """Return the step with a phase, or a part between steps, multiplied by `factor`, if that was measured."""
-        measured = part in self.phases or part in self.between
-        return self._with(part, self.seconds(part) * factor) if measured else self
+        is_measured = part in self.phases or part in self.between
+        return self._with(part, self.seconds(part) * factor) if is_measured else self
 
     def times(self, factor: float) -> State:
         """Return the step with everything multiplied by `factor`, including lower limits and loader."""

@@ -13,15 +13,15 @@ _NOTHING = (tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT, tokenize.INDENT, to
 
 def calls(tree: ast.Module, package: str, name: str) -> list[ast.Call]:
     """Return the calls of `name` anywhere in `package`, resolved by the file's imports."""
-    known = dict(_imported(tree))
-    found = []
+    imports = dict(_imported(tree))
+    matches = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             first, *rest = _dotted(node.func)
-            full = ".".join([known.get(first, ""), *rest])
-            if full.startswith(f"{package}.") and full.endswith(f".{name}"):
-                found.append(node)
-    return found
+            full_name = ".".join([imports.get(first, ""), *rest])
+            if full_name.startswith(f"{package}.") and full_name.endswith(f".{name}"):
+                matches.append(node)
+    return matches
 
 
 def at_line(found: list[ast.Call], line: int) -> list[ast.Call]:
@@ -50,27 +50,27 @@ def with_arguments(
     Raises:
         NoPatch: `*args` hides which arguments are given.
     """
-    given = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
+    keywords = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
     unpacked = [keyword.value for keyword in call.keywords if keyword.arg is None]
-    values = {**{name: value for name, value in off.items() if name in given or unpacked}, **wanted}
-    edits, new = [], {}
+    values = {**{name: value for name, value in off.items() if name in keywords or unpacked}, **wanted}
+    edits, additions = [], {}
     for name, value in values.items():
         position = positions.get(name)
-        if name in given:
-            edits.append(Edit(*source.span(given[name]), repr(value)))
-        elif position is not None and any(isinstance(each, ast.Starred) for each in call.args[: position + 1]):
+        if name in keywords:
+            edits.append(Edit(*source.span(keywords[name]), repr(value)))
+        elif position is not None and any(isinstance(argument, ast.Starred) for argument in call.args[: position + 1]):
             raise NoPatch(f"Its `*` arguments may contain `{name}`.")
         elif position is not None and position < len(call.args):
             edits.append(Edit(*source.span(call.args[position]), repr(value)))
         else:
-            new[name] = repr(value)
-    if len(unpacked) > 1 and new:
+            additions[name] = repr(value)
+    if len(unpacked) > 1 and additions:
         raise NoPatch("Several `**` arguments may contain the setting.")
-    if unpacked and new:  # it may contain them already, and duplicates are an error
+    if unpacked and additions:  # it may contain them already, and duplicates are an error
         start, end = source.span(unpacked[0])
-        held = source.text[start:end]
-        return [*edits, Edit(start, end, f"dict({', '.join([held, *map('='.join, new.items())])})")]
-    return [*edits, *_added(source, call, [f"{name}={value}" for name, value in new.items()])]
+        expression = source.text[start:end]
+        return [*edits, Edit(start, end, f"dict({', '.join([expression, *map('='.join, additions.items())])})")]
+    return [*edits, *_added(source, call, [f"{name}={value}" for name, value in additions.items()])]
 
 
 def _added(source: SourceFile, call: ast.Call, arguments: list[str]) -> Iterator[Edit]:
@@ -125,6 +125,6 @@ def _dotted(node: ast.expr) -> list[str]:
     """Return the parts of a dotted name; one empty part if it is something else."""
     if isinstance(node, ast.Name):
         return [node.id]
-    if isinstance(node, ast.Attribute) and (inner := _dotted(node.value)) != [""]:
-        return [*inner, node.attr]
+    if isinstance(node, ast.Attribute) and (parts := _dotted(node.value)) != [""]:
+        return [*parts, node.attr]
     return [""]

@@ -95,59 +95,59 @@ def _script(words: Sequence[str], cwd: str) -> Path:
 
 
 def _loader(source: SourceFile, settings: Mapping[str, Any]) -> SourceFile:
-    wanted = {name: settings[name] for name in LOADER if settings.get(name) is not None}
+    arguments = {name: settings[name] for name in LOADER if settings.get(name) is not None}
     positions = {name: position for name, position in LOADER.items() if position is not None}
-    without = wanted.get("num_workers") == 0
-    if without:
-        wanted = {name: value for name, value in wanted.items() if name not in WITHOUT_WORKERS}
-    found = at_line(calls(source.tree, "torch", "DataLoader"), settings["line"])
-    if not found:
+    without_workers = arguments.get("num_workers") == 0
+    if without_workers:
+        arguments = {name: value for name, value in arguments.items() if name not in WITHOUT_WORKERS}
+    loader_calls = at_line(calls(source.tree, "torch", "DataLoader"), settings["line"])
+    if not loader_calls:
         raise NoPatch(f"Its line {settings['line']} does not call torch's DataLoader.")
     edits = [
-        each
-        for call in found
-        for each in with_arguments(source, call, wanted, positions, WITHOUT_WORKERS if without else {})
+        edit
+        for call in loader_calls
+        for edit in with_arguments(source, call, arguments, positions, WITHOUT_WORKERS if without_workers else {})
     ]
     return _checked(source, edits, "torch", "DataLoader")
 
 
 def _fused(source: SourceFile, settings: Mapping[str, Any]) -> SourceFile:
     name = str(settings["name"])
-    found = calls(source.tree, "torch.optim", name)
-    if len(found) != 1:
+    optimizer_calls = calls(source.tree, "torch.optim", name)
+    if len(optimizer_calls) != 1:
         raise NoPatch(
-            f"The script creates {name} in {len(found)} places, and the change was tried on all of them."
-            if found
+            f"The script creates {name} in {len(optimizer_calls)} places, and the change was tried on all of them."
+            if optimizer_calls
             else f"The script does not create torch's {name} itself."
         )
-    edits = with_arguments(source, found[0], {"fused": True}, {}, {"foreach": False})
+    edits = with_arguments(source, optimizer_calls[0], {"fused": True}, {}, {"foreach": False})
     return _checked(source, edits, "torch.optim", name)
 
 
 def _checked(source: SourceFile, edits: Sequence[Edit], package: str, name: str) -> SourceFile:
     """Return the edited source, if only arguments of these calls differ."""
     after = source.edited(edits)
-    new = SourceFile(after.content).tree  # a new tree, because it is modified here
-    for changed, plain in zip(calls(new, package, name), calls(source.tree, package, name), strict=True):
-        changed.args, changed.keywords = plain.args, plain.keywords
-    if ast.dump(new) != ast.dump(source.tree):
+    new_tree = SourceFile(after.content).tree  # a new tree, because it is modified here
+    for call, original in zip(calls(new_tree, package, name), calls(source.tree, package, name), strict=True):
+        call.args, call.keywords = original.args, original.keywords
+    if ast.dump(new_tree) != ast.dump(source.tree):
         raise NoPatch("The edit would change more of the script than these arguments.")
     return after
 
 
 def _flags(source: SourceFile, settings: Mapping[str, Any]) -> SourceFile:
-    given = {name: value for name, value in settings.items() if value is not None}
-    if len(given) != 1:
+    switches = {name: value for name, value in settings.items() if value is not None}
+    if len(switches) != 1:
         raise NoPatch("It sets several switches at once.")
-    ((name, value),) = given.items()
+    ((name, value),) = switches.items()
     if name == "anomaly" and value is False:
         return _without_anomaly(source)
     if name in SWITCHES:
-        found = calls(source.tree, "torch", SWITCHES[name])
-        if any(len(call.args) != 1 or isinstance(call.args[0], ast.Starred) for call in found):
+        switch_calls = calls(source.tree, "torch", SWITCHES[name])
+        if any(len(call.args) != 1 or isinstance(call.args[0], ast.Starred) for call in switch_calls):
             raise NoPatch(f"The script calls {SWITCHES[name]} in a way that cannot be edited.")
-        if found:
-            return source.edited([Edit(*source.span(call.args[0]), repr(value)) for call in found])
+        if switch_calls:
+            return source.edited([Edit(*source.span(call.args[0]), repr(value)) for call in switch_calls])
         return _after_imports(source, f"{{}}.{SWITCHES[name]}({value!r})")
     if name == "cudnn_benchmark":
         if "cudnn.benchmark" in source.text:
@@ -175,17 +175,17 @@ def _without_anomaly(source: SourceFile) -> SourceFile:
 
 def _after_imports(source: SourceFile, code: str) -> SourceFile:
     """Return the source with `code` after the imports that follow torch's; `{}` in it stands for torch's name there."""
-    name, end = None, 0
+    name, last_line = None, 0
     for node in source.tree.body:
         if name and not isinstance(node, ast.Import | ast.ImportFrom):
-            if node.lineno == end:
+            if node.lineno == last_line:
                 raise NoPatch("Its imports share a line with other code.")
             break
         for alias in node.names if isinstance(node, ast.Import) and not name else ():
             if alias.name == "torch" or (alias.name.startswith("torch.") and not alias.asname):
                 name = name or alias.asname or "torch"
-        end = node.end_lineno or node.lineno
+        last_line = node.end_lineno or node.lineno
     if not name:
         raise NoPatch("The script does not `import torch` at its top.")
-    at = source.line_end(end)
-    return source.edited([Edit(at, at, f"{source.newline * 2}{code.format(name)}")])
+    offset = source.line_end(last_line)
+    return source.edited([Edit(offset, offset, f"{source.newline * 2}{code.format(name)}")])

@@ -75,13 +75,13 @@ class SourceFile:
             NoPatch: the result is not Python source.
         """
         text = self.text
-        for start, end, new in sorted(edits, reverse=True):
-            text = text[:start] + new + text[end:]
+        for start, end, replacement in sorted(edits, reverse=True):
+            text = text[:start] + replacement + text[end:]
         return SourceFile(self._mark + text.encode(self._encoding))
 
     def _offset(self, line: int, column: int) -> int:
-        before = self._lines[line - 1].encode()[:column]
-        return self._starts[line - 1] + len(before.decode())
+        prefix = self._lines[line - 1].encode()[:column]
+        return self._starts[line - 1] + len(prefix.decode())
 
 
 def _parsed(text: str) -> ast.Module:
@@ -110,5 +110,5 @@ def _quoted(path: str) -> bytes:
     raw = path.encode(errors="surrogateescape")
     if all(byte >= 32 and byte not in b'"\\\x7f' for byte in raw):
         return raw
-    shown = b"".join(b"\\%03o" % byte if byte < 32 or byte in b'"\\\x7f' else bytes([byte]) for byte in raw)
-    return b'"' + shown + b'"'
+    escaped = b"".join(b"\\%03o" % byte if byte < 32 or byte in b'"\\\x7f' else bytes([byte]) for byte in raw)
+    return b'"' + escaped + b'"'

@@ -72,12 +72,12 @@ class Activations:
     @property
     def choices(self) -> tuple[ActivationCheckpointing, ...]:
         """Return the choices to show side by side, from none to full."""
-        found = [NONE]
+        choices = [NONE]
         if self.selective is not None:
-            found.append(self.by_selection)
+            choices.append(self.by_selection)
         if self.layers is not None:
-            found += [every(number) for number in (4, 2, 1) if number <= self.layers.number]
-        return tuple(found)
+            choices += [every(number) for number in (4, 2, 1) if number <= self.layers.number]
+        return tuple(choices)
 
     @property
     def by_selection(self) -> ActivationCheckpointing:
@@ -91,12 +91,12 @@ class Activations:
         """
         if batch * self.whole <= room:
             return NONE
-        ways = [] if self.selective is None else [self.by_selection]
+        options = [] if self.selective is None else [self.by_selection]
         if self.layers is not None:
-            each = self.layers.every(self.whole - room / batch)
-            ways += [every(number) for number in {each, max(1, each - 1), 1}]  # rounding may be off by one
-        fitting = [way for way in ways if batch * (self.kept(way) or 0.0) <= room]
-        return min(fitting, key=lambda way: way.extra, default=None)
+            interval = self.layers.every(self.whole - room / batch)
+            options += [every(number) for number in {interval, max(1, interval - 1), 1}]  # rounding may be off by one
+        fitting_options = [option for option in options if batch * (self.kept(option) or 0.0) <= room]
+        return min(fitting_options, key=lambda option: option.extra, default=None)
 
 
 def of_shape(*, layer: Layer, number: int, vocabulary: int | None, flash: bool, element: int) -> Activations:
@@ -110,20 +110,20 @@ def of_shape(*, layer: Layer, number: int, vocabulary: int | None, flash: bool, 
             f"{layer.heads} heads do not divide a hidden size of {layer.hidden}.",
             f"Choose a number of heads that divides the hidden size, such as --heads {_nearest(layer)}.",
         )
-    keeps = KeptParts.NO_SCORES if flash else KeptParts.SCORES
+    kept_parts = KeptParts.NO_SCORES if flash else KeptParts.SCORES
     blocks = Layers(
         number=number,
-        activations=layer.activations(keeps, element=element),
+        activations=layer.activations(kept_parts, element=element),
         boundary=layer.activations(KeptParts.INPUT, element=element),
     )
-    output = 0.0
+    logit_bytes = 0.0
     if vocabulary is not None:
         share = LOGIT_BYTES_FP32 / LOGIT_BYTES if element == 4 else 1.0
-        output = share * logits(layer.sequence, layer.batch, vocabulary)
+        logit_bytes = share * logits(layer.sequence, layer.batch, vocabulary)
     return Activations(
-        whole=blocks.kept(None) + output,
+        whole=blocks.kept(None) + logit_bytes,
         layers=blocks,
-        selective=None if flash else number * layer.activations(KeptParts.NO_SCORES, element=element) + output,
+        selective=None if flash else number * layer.activations(KeptParts.NO_SCORES, element=element) + logit_bytes,
         selective_extra=layer.selective_overhead,
         source=f"{number} transformer layers of hidden size {layer.hidden:,}, sequences of {layer.sequence:,} tokens"
         + (", flash attention" if flash else ", attention that keeps its scores")

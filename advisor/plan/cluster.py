@@ -83,11 +83,11 @@ def device(name: str) -> GpuKind:
         ProfilerError: the name is not in the table, or matches boards of several sizes.
     """
     words = _words(name)
-    fitting = [known for known in NAMES if _words(known) <= words]
-    if fitting and peaks(" ".join(words)) is not None:  # None for slower boards of the same name
-        found = max(fitting, key=lambda known: len(_words(known)))
-        return GpuKind(found, float(_MEMORY[found] * MIB), peaks(found))
-    sizes = sorted(known for known in NAMES if words and words < _words(known))
+    fitting_names = [gpu_name for gpu_name in NAMES if _words(gpu_name) <= words]
+    if fitting_names and peaks(" ".join(words)) is not None:  # None for slower boards of the same name
+        match = max(fitting_names, key=lambda gpu_name: len(_words(gpu_name)))
+        return GpuKind(match, float(_MEMORY[match] * MIB), peaks(match))
+    sizes = sorted(gpu_name for gpu_name in NAMES if words and words < _words(gpu_name))
     if sizes:
         raise ProfilerError(f"{name!r} matches several GPUs.", f"Choose one: {', '.join(sizes)}.")
     raise ProfilerError(f"{name!r} is not in the table of GPUs.", _remedy(name))
@@ -95,13 +95,13 @@ def device(name: str) -> GpuKind:
 
 def _words(name: str) -> set[str]:
     """Return the words of a name; "RTX4090", "rtx-4090" and "RTX 4090" have the same ones."""
-    apart = re.sub(r"(rtx)(\d)", r"\1 \2", name.lower().replace("_", "-"))
-    words = set(re.findall(r"[a-z0-9]+", apart))
+    normalized = re.sub(r"(rtx)(\d)", r"\1 \2", name.lower().replace("_", "-"))
+    words = set(re.findall(r"[a-z0-9]+", normalized))
     return words | {"rtx"} if any(re.fullmatch(r"[2-5]0[6-9]0", word) for word in words) else words
 
 
 def _remedy(name: str) -> str:
-    plain = {known.lower().replace(" ", ""): known for known in NAMES}
-    near = difflib.get_close_matches(re.sub(r"[^a-z0-9]", "", name.lower()), plain, n=1, cutoff=0.5)
-    suggestion = f"Did you mean {plain[near[0]]}? " if near else f"Known are: {', '.join(NAMES)}. "
+    by_spelling = {gpu_name.lower().replace(" ", ""): gpu_name for gpu_name in NAMES}
+    matches = difflib.get_close_matches(re.sub(r"[^a-z0-9]", "", name.lower()), by_spelling, n=1, cutoff=0.5)
+    suggestion = f"Did you mean {by_spelling[matches[0]]}? " if matches else f"Known are: {', '.join(NAMES)}. "
     return f"{suggestion}Any GPU can be given by its memory: --gpu-memory 24GB."

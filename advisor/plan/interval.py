@@ -100,7 +100,7 @@ class IntervalPlan:
         rows[self.best] = "best"
         if self.interval is not None:
             rows[self.interval] = "now"
-        return tuple((each, self.inflation(each), what) for each, what in sorted(rows.items()))
+        return tuple((interval, self.inflation(interval), label) for interval, label in sorted(rows.items()))
 
     @property
     def break_even(self) -> float:
@@ -116,9 +116,9 @@ class IntervalPlan:
     def headline(self) -> str:
         """Return the plan in one sentence."""
         best = self.best if self.best_async is None else self.best_async
-        how = "" if self.best_async is None else ", asynchronously"
+        mode = "" if self.best_async is None else ", asynchronously"
         return (
-            f"Save every {seconds(best)} of training{how}: with failures and saves, the job then takes "
+            f"Save every {seconds(best)} of training{mode}: with failures and saves, the job then takes "
             f"{digits(self.inflated)} times as long as the work itself."
         )
 
@@ -129,69 +129,73 @@ class IntervalPlan:
         if ratio is None or self.discount is None:
             return None
         price = "" if self.gpu_price is None else self._prices(self.gpu_price, ratio)
-        off, least = share(self.discount), share(self.break_even)
+        discount, break_even = share(self.discount), share(self.break_even)
         if ratio < 1:
             return (
-                f"Use spot instances: at {off} off they cost {digits(ratio)} times as much as on-demand machines, "
-                f"including lost work and restarts; they pay off from {least} off.{price}"
+                f"Use spot instances: at {discount} off they cost {digits(ratio)} times as much as on-demand machines, "
+                f"including lost work and restarts; they pay off from {break_even} off.{price}"
             )
         return (
-            f"Stay on demand: at {off} off, spot instances cost {digits(ratio)} times as much, including lost work "
-            f"and restarts; they pay off only from {least} off.{price}"
+            f"Stay on demand: at {discount} off, spot instances cost {digits(ratio)} times as much, including lost "
+            f"work and restarts; they pay off only from {break_even} off.{price}"
         )
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """Return what else follows from the interval, a sentence each."""
-        said = []
+        sentences = []
         if self.nodes > 1:
-            said.append(
+            sentences.append(
                 f"{self.nodes} nodes that each fail once in {seconds(self.between_failures)} make a job that fails "
                 f"once in {seconds(self.mtbf)}."
             )
         if self.interval is not None:
-            said.append(self._present(self.interval))
+            sentences.append(self._present(self.interval))
         if self.best_async is not None and self.async_save is not None:
-            said.append(
+            sentences.append(
                 f"Saves that block for {seconds(self.async_save)} instead of {seconds(self.save)} bring it from "
                 f"{times(self.inflation(self.best))} the work (every {seconds(self.best)}) to {times(self.inflated)}. "
                 "One save must be written before the next begins; a failure in that time goes back to the previous "
                 "save."
             )
         if not self.restart:
-            said.append(
+            sentences.append(
                 "Restarts are assumed to take no time: give --restart-cost, the time from a failure to the next step."
             )
-        said.append(
+        sentences.append(
             "Failures are assumed to be random with a constant rate (Daly 2006); spot instances are compared with "
             "on-demand machines that never fail."
             if self.discount is not None
             else "Failures are assumed to be random with a constant rate (Daly 2006)."
         )
-        return tuple(said)
+        return tuple(sentences)
 
     def _present(self, interval: float) -> str:
-        now, then = self.inflation(interval), self.inflation(self.best)
+        present_inflation, best_inflation = self.inflation(interval), self.inflation(self.best)
         if interval > self.mtbf:
             return (
                 f"The current interval, {seconds(interval)}, is longer than the {seconds(self.mtbf)} between "
-                f"failures: most work is lost before it is saved ({times(now)} the work). Save every "
+                f"failures: most work is lost before it is saved ({times(present_inflation)} the work). Save every "
                 f"{seconds(self.best)} instead."
             )
-        saved = 1 - then / now
-        worth = f"that saves {share(saved)} of the time" if saved > WORTH_SAYING else "that is as good as the best"
+        saved_share = 1 - best_inflation / present_inflation
+        saving = (
+            f"that saves {share(saved_share)} of the time"
+            if saved_share > WORTH_SAYING
+            else "that is as good as the best"
+        )
         return (
-            f"The current interval of {seconds(interval)} makes it {times(now)} the work, {seconds(self.best)} makes "
-            f"it {times(then)}: {worth}."
+            f"The current interval of {seconds(interval)} makes it {times(present_inflation)} the work, "
+            f"{seconds(self.best)} makes it {times(best_inflation)}: {saving}."
         )
 
     def _prices(self, price: float, ratio: float) -> str:
-        said = f" An hour of work on one GPU costs {money(ratio * price)} instead of {money(price)}"
+        sentence = f" An hour of work on one GPU costs {money(ratio * price)} instead of {money(price)}"
         if self.gpus is not None:
-            said += (
+            sentence += (
                 f", on all {self.gpus} of them {money(ratio * price * self.gpus)} instead of {money(price * self.gpus)}"
             )
-        return f"{said}."
+        return f"{sentence}."
 
 
 def times(inflated: float) -> str:

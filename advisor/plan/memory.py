@@ -62,8 +62,8 @@ class MemoryPlan:
     @property
     def accounts_in_8_bits(self) -> tuple[Account, ...]:
         """Return the same with 8-bit moments; empty for optimizers without two moments."""
-        smaller = self.model.in_8_bits
-        return () if smaller is None else all_accounts(smaller, self.cluster)
+        smaller_model = self.model.in_8_bits
+        return () if smaller_model is None else all_accounts(smaller_model, self.cluster)
 
     @property
     def plain(self) -> Account:
@@ -72,8 +72,8 @@ class MemoryPlan:
 
     def largest(self, one: Account, how: ActivationCheckpointing) -> int | None:
         """Return the largest micro-batch that fits, 0 if not even one sample does; None if not known."""
-        each = None if self.activations is None else self.activations.kept(how)
-        return None if not each else max(0, math.floor(one.left(self.cluster) / each))
+        sample_bytes = None if self.activations is None else self.activations.kept(how)
+        return None if not sample_bytes else max(0, math.floor(one.left(self.cluster) / sample_bytes))
 
     def least(self, one: Account) -> ActivationCheckpointing | None:
         """Return the checkpointing that recomputes least and lets the micro-batch fit; None if none does."""
@@ -88,13 +88,13 @@ class MemoryPlan:
     def choice(self) -> Choice | None:
         """Return the smallest change that fits; None if none does."""
         for accounts, recomputing in self._rungs():
-            fitting = [
-                Choice(account=one, checkpointing=how)
-                for one in accounts
-                if (how := self.least(one)) is not None and (recomputing or how == NONE)
+            choices = [
+                Choice(account=account, checkpointing=checkpointing)
+                for account in accounts
+                if (checkpointing := self.least(account)) is not None and (recomputing or checkpointing == NONE)
             ]
-            if fitting:
-                return min(fitting, key=lambda choice: choice.checkpointing.extra)
+            if choices:
+                return min(choices, key=lambda choice: choice.checkpointing.extra)
         return None
 
     def _rungs(self) -> Iterator[tuple[tuple[Account, ...], bool]]:
@@ -103,18 +103,22 @@ class MemoryPlan:
         Sharding optimizer and gradients moves no more bytes, recomputation takes time, 8-bit moments change the
         numbers, gathering weights uses the network, and the host is slow.
         """
-        both = (self.accounts, self.accounts_in_8_bits)
-        own, small = ({one.placement: one for one in accounts} for accounts in both)
-        free = [placement for placement in own if placement.stage < 3 and placement.offload is Offload.NOTHING]
-        for placement in free:
-            yield (own[placement],), False
-        yield tuple(own[placement] for placement in free), True
-        yield tuple(small[placement] for placement in free if placement in small), True
-        for placement in own:
-            if placement not in free:
-                yield (own[placement],), True
-                if placement in small:
-                    yield (small[placement],), True
+        account_sets = (self.accounts, self.accounts_in_8_bits)
+        own_accounts, small_accounts = (
+            {account.placement: account for account in accounts} for accounts in account_sets
+        )
+        free_placements = [
+            placement for placement in own_accounts if placement.stage < 3 and placement.offload is Offload.NOTHING
+        ]
+        for placement in free_placements:
+            yield (own_accounts[placement],), False
+        yield tuple(own_accounts[placement] for placement in free_placements), True
+        yield tuple(small_accounts[placement] for placement in free_placements if placement in small_accounts), True
+        for placement in own_accounts:
+            if placement not in free_placements:
+                yield (own_accounts[placement],), True
+                if placement in small_accounts:
+                    yield (small_accounts[placement],), True
 
     @property
     def least_gpus(self) -> int | None:
@@ -123,13 +127,15 @@ class MemoryPlan:
         Everything is then sharded, with 8-bit moments and recomputation if possible. None if no number suffices because
         each GPU's own needs are too large.
         """
-        smaller = self.model.in_8_bits or self.model
-        sharded = account(smaller, self.cluster, Placement(3))
-        own = sharded.transient or 0.0
+        smaller_model = self.model.in_8_bits or self.model
+        sharded_account = account(smaller_model, self.cluster, Placement(3))
+        own_bytes = sharded_account.transient or 0.0
         if self.activations is not None:
-            own += self.batch * min(self.activations.kept(way) or math.inf for way in self.activations.choices)
-        room = self.cluster.budget - own
-        return math.ceil(smaller.states.total / room) if room > 0 else None
+            own_bytes += self.batch * min(
+                self.activations.kept(option) or math.inf for option in self.activations.choices
+            )
+        room = self.cluster.budget - own_bytes
+        return math.ceil(smaller_model.states.total / room) if room > 0 else None
 
     @property
     def accumulation(self) -> Accumulation | None:
@@ -146,8 +152,8 @@ class MemoryPlan:
 
     def used(self, choice: Choice) -> float:
         """Return the bytes of a GPU at the planned micro-batch."""
-        kept = 0.0 if self.activations is None else self.activations.kept(choice.checkpointing) or 0.0
-        return choice.account.least + self.batch * kept
+        kept_bytes = 0.0 if self.activations is None else self.activations.kept(choice.checkpointing) or 0.0
+        return choice.account.least + self.batch * kept_bytes
 
     @property
     def whole(self) -> float:

@@ -116,10 +116,10 @@ class Model:
     @property
     def missing(self) -> tuple[str, ...]:
         """Return the options that are missing to compute activations. Flash attention keeps nothing per head."""
-        needed = {"--layers": self.layers, "--hidden": self.hidden, "--sequence": self.sequence}
+        options = {"--layers": self.layers, "--hidden": self.hidden, "--sequence": self.sequence}
         if not self.flash:
-            needed["--heads"] = self.heads
-        return tuple(name for name, value in needed.items() if value is None)
+            options["--heads"] = self.heads
+        return tuple(name for name, value in options.items() if value is None)
 
     @property
     def activations(self) -> Activations | None:

@@ -31,8 +31,8 @@ class Placement:
         if self.offload is Offload.NOTHING:
             plain = "one GPU" if gpus == 1 else "none (DDP)"
             return {0: plain, 3: "ZeRO 3 = FSDP"}.get(self.stage, f"ZeRO {self.stage}")
-        what = "offload" if self.offload is Offload.OPTIMIZER else "offload all"
-        return f"ZeRO {self.stage} + {what}"
+        suffix = "offload" if self.offload is Offload.OPTIMIZER else "offload all"
+        return f"ZeRO {self.stage} + {suffix}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,25 +72,25 @@ def all_accounts(model: Model, cluster: Cluster) -> tuple[Account, ...]:
     One GPU cannot shard, but may offload; 8-bit optimizers do not run on a CPU.
     """
     several = cluster.gpus > 1
-    found = [Placement(stage) for stage in range(4 if several else 1)]
+    placements = [Placement(stage) for stage in range(4 if several else 1)]
     if model.optimizer != "adamw-8bit":
-        both = [Placement(3, Offload.OPTIMIZER)] if several else []
-        found += [Placement(2, Offload.OPTIMIZER), *both, Placement(3, Offload.ALL)]
-    return tuple(account(model, cluster, placement) for placement in found)
+        sharded = [Placement(3, Offload.OPTIMIZER)] if several else []
+        placements += [Placement(2, Offload.OPTIMIZER), *sharded, Placement(3, Offload.ALL)]
+    return tuple(account(model, cluster, placement) for placement in placements)
 
 
 def account(model: Model, cluster: Cluster, placement: Placement) -> Account:
     """Return the account of a model in a placement."""
     ranks, states = cluster.gpus, model.states
     offloaded = placement.offload is not Offload.NOTHING
-    own = _deepspeed(model, cluster, placement)
+    estimate = _deepspeed(model, cluster, placement)
     return Account(
         placement=placement,
         optimizer=model.optimizer,
         states=_on_gpu(model, placement, ranks),
         transient=_transient(model, placement),
-        host=own.host if own and offloaded else None,
-        deepspeed=own if _estimable(model, placement) else None,
+        host=estimate.host if estimate and offloaded else None,
+        deepspeed=estimate if _estimable(model, placement) else None,
         sent=zero_bytes(states.gradients, ranks, placement.stage),
         offload_time=offload_time(
             model.parameters, ranks, bus=cluster.pcie, host=cluster.host_bandwidth / cluster.in_node
@@ -145,12 +145,12 @@ def _deepspeed(model: Model, cluster: Cluster, placement: Placement) -> MemoryEs
 
     These are the stages that shard at most the optimizer.
     """
-    its = DeepSpeedEstimate(
+    estimate = DeepSpeedEstimate(
         parameters=model.parameters, largest=model.unit or 0.0, gpus=cluster.in_node, nodes=cluster.nodes
     )
     offload = placement.offload is not Offload.NOTHING
     if placement.stage == 2:
-        return its.stage_2(offload=offload)
+        return estimate.stage_2(offload=offload)
     if placement.stage == 3:
-        return its.stage_3(offload=offload, offload_parameters=placement.offload is Offload.ALL)
+        return estimate.stage_3(offload=offload, offload_parameters=placement.offload is Offload.ALL)
     return None

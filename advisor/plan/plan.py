@@ -69,14 +69,14 @@ def _cluster(given: Mapping[str, Any]) -> Cluster:
 
 def _memory(given: Mapping[str, Any], cluster: Cluster, batch: BatchPlan | None) -> MemoryPlan:
     model = _filled(Model, given)
-    each = given["activation_bytes_per_sample"]
-    if each is not None and batch is not None:
+    sample_bytes = given["activation_bytes_per_sample"]
+    if sample_bytes is not None and batch is not None:
         raise ProfilerError(
             "The memory of a sample was given twice.", "Give --activation-bytes-per-sample or two --peak, not both."
         )
     if batch is not None:
-        each = batch.line.each
-    activations = model.activations if each is None else measured(each, model.layers)
+        sample_bytes = batch.line.each
+    activations = model.activations if sample_bytes is None else measured(sample_bytes, model.layers)
     return _filled(MemoryPlan, given, model=model, cluster=cluster, activations=activations)
 
 

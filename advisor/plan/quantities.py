@@ -94,9 +94,9 @@ def in_gb(value: float) -> str:
 
 def parameters(value: float) -> str:
     """Return a number of parameters: 1.5e9 as "1.5B"."""
-    for step, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
-        if value >= step:
-            return f"{value / step:.4g}{unit}"
+    for scale, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
+        if value >= scale:
+            return f"{value / scale:.4g}{unit}"
     return f"{value:.4g}"
 
 
@@ -112,10 +112,10 @@ def _bytes(text: str, units: dict[str, float], written: str = "24GB") -> float:
 
 def _amount(text: str, remedy: str) -> tuple[float, str]:
     """Return the number and the lower-case unit."""
-    found = _AMOUNT.fullmatch(text)
-    if found is None:
+    match = _AMOUNT.fullmatch(text)
+    if match is None:
         raise ValueError(f"{text!r} is not an amount. {remedy}")
-    return _number(found[1]), found[2].lower()
+    return _number(match[1]), match[2].lower()
 
 
 def _number(text: str) -> float:

@@ -37,7 +37,7 @@ def settings(plan: MemoryPlan) -> tuple[Setting, ...]:
     if choice is None:
         return ()
     tools = (("torch", "python", _torch), ("DeepSpeed", "json", _deepspeed), ("accelerate", "yaml", _accelerate))
-    return tuple(Setting(tool, language, *written(plan, choice)) for tool, language, written in tools)
+    return tuple(Setting(tool, language, *writer(plan, choice)) for tool, language, writer in tools)
 
 
 def _torch(plan: MemoryPlan, choice: Choice) -> tuple[str | None, str]:
@@ -91,12 +91,12 @@ def _imports(plan: MemoryPlan, choice: Choice) -> list[str]:
 
 
 def _checkpointed(choice: Choice) -> list[str]:
-    how = choice.checkpointing
-    if how.selective:
+    checkpointing = choice.checkpointing
+    if checkpointing.selective:
         return ["# in attention: F.scaled_dot_product_attention keeps no scores; else checkpoint its core alone"]
-    if how.every is None:
+    if checkpointing.every is None:
         return []
-    return [f"for i in range(0, len(blocks), {how.every}):", "    blocks[i] = checkpoint_wrapper(blocks[i])"]
+    return [f"for i in range(0, len(blocks), {checkpointing.every}):", "    blocks[i] = checkpoint_wrapper(blocks[i])"]
 
 
 def _fully_sharded(plan: MemoryPlan, choice: Choice) -> list[str]:
@@ -159,22 +159,22 @@ def _deepspeed(plan: MemoryPlan, choice: Choice) -> tuple[str | None, str]:
 
 
 def _deepspeed_note(plan: MemoryPlan, choice: Choice) -> str:
-    said = []
+    sentences = []
     if plan.model.autocast:
-        said.append(
+        sentences.append(
             "It keeps 16-bit weights and an fp32 master copy, sharded with the optimizer; this needs no more memory "
             "than planned."
         )
     if choice.account.placement.offload is not Offload.NOTHING:
-        said.append(
+        sentences.append(
             "Make the optimizer deepspeed.ops.adam.DeepSpeedCPUAdam: torch's optimizer is several times "
             "slower on the host."
         )
     if choice.account.optimizer == "adamw-8bit":
-        said.append(f"Give it {_IN_8_BITS} as the optimizer.")
+        sentences.append(f"Give it {_IN_8_BITS} as the optimizer.")
     if choice.checkpointing.every is not None:
-        said.append("Blocks are checkpointed in the model, as in the lines for torch.")
-    return " ".join(said)
+        sentences.append("Blocks are checkpointed in the model, as in the lines for torch.")
+    return " ".join(sentences)
 
 
 def _accelerate(plan: MemoryPlan, choice: Choice) -> tuple[str | None, str]:
@@ -194,25 +194,25 @@ def _accelerate(plan: MemoryPlan, choice: Choice) -> tuple[str | None, str]:
         f"num_processes: {plan.cluster.gpus}",
         f"mixed_precision: {_half(plan, choice) or repr('no')}",
     ]
-    said = []
+    sentences = []
     if choice.checkpointing.every is not None and not (kind == "FSDP" and choice.checkpointing.every == 1):
-        said.append("Blocks are checkpointed in the model, as in the lines for torch.")
+        sentences.append("Blocks are checkpointed in the model, as in the lines for torch.")
     if choice.account.optimizer == "adamw-8bit":
-        said.append(f"Prepare {_SHARDED_IN_8_BITS if kind == 'FSDP' else _IN_8_BITS} as the optimizer.")
+        sentences.append(f"Prepare {_SHARDED_IN_8_BITS if kind == 'FSDP' else _IN_8_BITS} as the optimizer.")
     if kind != "DEEPSPEED" and _batches(plan, choice)[1] > 1:
-        said.append(f"Accelerator(gradient_accumulation_steps={_batches(plan, choice)[1]}).")
-    return _text(head + lines), " ".join(said)
+        sentences.append(f"Accelerator(gradient_accumulation_steps={_batches(plan, choice)[1]}).")
+    return _text(head + lines), " ".join(sentences)
 
 
 def _accelerate_deepspeed(plan: MemoryPlan, choice: Choice) -> list[str]:
     placement = choice.account.placement
-    where = {True: "cpu", False: "none"}
+    devices = {True: "cpu", False: "none"}
     return [
         "deepspeed_config:",
         f"  zero_stage: {placement.stage}",
         f"  gradient_accumulation_steps: {_batches(plan, choice)[1]}",
-        f"  offload_optimizer_device: {where[placement.offload is not Offload.NOTHING]}",
-        f"  offload_param_device: {where[placement.offload is Offload.ALL]}",
+        f"  offload_optimizer_device: {devices[placement.offload is not Offload.NOTHING]}",
+        f"  offload_param_device: {devices[placement.offload is Offload.ALL]}",
     ]
 
 
@@ -248,8 +248,8 @@ def _half(plan: MemoryPlan, choice: Choice) -> str | None:
 
 def _batches(plan: MemoryPlan, choice: Choice) -> tuple[int, int]:
     """Return the micro-batch, and how many of them make a step."""
-    if (parts := plan.accumulation) is not None:
-        return parts.micro_batch, parts.steps
+    if (accumulation := plan.accumulation) is not None:
+        return accumulation.micro_batch, accumulation.steps
     return plan.micro_batch or plan.largest(choice.account, choice.checkpointing) or 1, 1
 
 

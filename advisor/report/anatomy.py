@@ -84,7 +84,7 @@ def what_if(m: Metrics) -> WhatIf:
     blocks, no_blocks = _blocks(m)
     moments, no_moments = _moments(m)
     autocast, no_autocast = _autocast(m)
-    idle = Anatomy(
+    states_only = Anatomy(
         now=MemorySettings(batch=batch or 1, stage=sharding.stage, ranks=sharding.ranks, moments=moments),
         capacity=capacity,
         states=sharding.states,
@@ -95,9 +95,9 @@ def what_if(m: Metrics) -> WhatIf:
         parameters=autocast or 0,
     )
     anatomy = replace(
-        idle,
+        states_only,
         # weights gathered now were measured as part of the activations
-        activations=max(0.0, peak.allocated_peak - idle.parts(idle.now).total),
+        activations=max(0.0, peak.allocated_peak - states_only.parts(states_only.now).total),
         rest=max(0.0, in_use - peak.allocated_peak),
     )
     return WhatIf(
@@ -110,39 +110,47 @@ def what_if(m: Metrics) -> WhatIf:
 
 def controls(run: Anatomy, stages: int, *, autocast: bool) -> tuple[Control, ...]:
     """Return the controls that offer a choice, with that many ZeRO stages."""
-    now = run.now
-    ranks = sorted({1, now.ranks, *(2**power for power in range(1, MOST_RANKS.bit_length()))}) if stages else ()
-    blocks = [
-        (str(each), f"each of the {run.blocks} blocks" if each == 1 else f"every {ordinal(each)} block")
-        for each in INTERVALS
-        if each <= run.blocks // 2
+    settings = run.now
+    ranks = sorted({1, settings.ranks, *(2**power for power in range(1, MOST_RANKS.bit_length()))}) if stages else ()
+    intervals = [
+        (str(choice), f"each of the {run.blocks} blocks" if choice == 1 else f"every {ordinal(choice)} block")
+        for choice in INTERVALS
+        if choice <= run.blocks // 2
     ]
-    optimizers = {now.moments: LABELS.get(now.moments, "Adam"), **LABELS} if now.moments else {}
-    half = [("", "FP32, as recorded"), ("yes", "16-bit autocast")] if autocast else []
-    found = (
-        Control("ranks", "GPUs", tuple((str(each), str(each)) for each in ranks), str(now.ranks)),
-        Control("stage", "ZeRO stage", tuple((str(at), STAGES[at]) for at in range(stages)), str(now.stage)),
-        Control("every", "Activation checkpointing", (("", "none"), *blocks)),
-        Control("moments", "Optimizer", tuple(optimizers.items()), now.moments or ""),
-        Control("autocast", "Precision", tuple(half)),
+    optimizers = {settings.moments: LABELS.get(settings.moments, "Adam"), **LABELS} if settings.moments else {}
+    precisions = [("", "FP32, as recorded"), ("yes", "16-bit autocast")] if autocast else []
+    all_controls = (
+        Control("ranks", "GPUs", tuple((str(choice), str(choice)) for choice in ranks), str(settings.ranks)),
+        Control(
+            "stage", "ZeRO stage", tuple((str(stage), STAGES[stage]) for stage in range(stages)), str(settings.stage)
+        ),
+        Control("every", "Activation checkpointing", (("", "none"), *intervals)),
+        Control("moments", "Optimizer", tuple(optimizers.items()), settings.moments or ""),
+        Control("autocast", "Precision", tuple(precisions)),
     )
-    return tuple(control for control in found if len(control.choices) > 1)
+    return tuple(control for control in all_controls if len(control.choices) > 1)
 
 
 def _sharding(m: Metrics) -> _Sharding:
-    now = States(m[mem_params], m[mem_grads], m[mem_optim])
+    own_states = States(m[mem_params], m[mem_grads], m[mem_optim])
     try:
         if m[world_size] > 1 and not data_parallel(m):
-            return _Sharding(now, why_not="GPUs and ZeRO: the ranks do not train one model with data parallelism.")
-        at, states = stage(m), whole(m)
+            return _Sharding(
+                own_states, why_not="GPUs and ZeRO: the ranks do not train one model with data parallelism."
+            )
+        zero_stage, states = stage(m), whole(m)
     except Missing as missing:
-        return _Sharding(now, why_not=f"GPUs and ZeRO: {missing.what[:1].lower()}{missing.what[1:]}.")
+        return _Sharding(own_states, why_not=f"GPUs and ZeRO: {missing.what[:1].lower()}{missing.what[1:]}.")
     try:
         parameters, element = unit(m)
     except Missing:
-        why = "ZeRO stage 3: the model has no repeated blocks that could be gathered one by one."
-        return _Sharding(states, at, m[shard_size], 0.0, 3, why) if at < 3 else _Sharding(now, why_not=why)
-    return _Sharding(states, at, m[shard_size], parameters * element, 4)
+        reason = "ZeRO stage 3: the model has no repeated blocks that could be gathered one by one."
+        return (
+            _Sharding(states, zero_stage, m[shard_size], 0.0, 3, reason)
+            if zero_stage < 3
+            else _Sharding(own_states, why_not=reason)
+        )
+    return _Sharding(states, zero_stage, m[shard_size], parameters * element, 4)
 
 
 def _batch(m: Metrics) -> tuple[int | None, str]:
@@ -168,20 +176,20 @@ def _blocks(m: Metrics) -> tuple[int, str]:
 
 
 def _moments(m: Metrics) -> tuple[str | None, str]:
-    fact, shape = m.get(optimizer), m.get(model)
+    fact, model_fact = m.get(optimizer), m.get(model)
     name = OPTIMIZERS.get(fact.name) if fact is not None else None
     if fact is None or name is None or not m[mem_optim]:
         return None, f"Optimizer: the state size of {fact.name if fact else 'it'} is unknown."
-    if shape is None or set(shape.dtypes) != {"float32"}:
+    if model_fact is None or set(model_fact.dtypes) != {"float32"}:
         return None, "Optimizer: the state of other optimizers is known only for fp32 weights."
     return name, ""
 
 
 def _autocast(m: Metrics) -> tuple[int | None, str]:
     """Return the number of parameters that autocast would copy, or None and the reason why it cannot be chosen."""
-    settings, shape = m.get(flags), m.get(model)
-    if settings is None or shape is None:
+    settings, model_fact = m.get(flags), m.get(model)
+    if settings is None or model_fact is None:
         return None, "Precision: the run's precision was not recorded."
-    if settings.autocast or set(shape.dtypes) != {"float32"}:
+    if settings.autocast or set(model_fact.dtypes) != {"float32"}:
         return None, "Precision: the run already uses 16 bits."
-    return shape.parameters, ""
+    return model_fact.parameters, ""

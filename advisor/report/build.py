@@ -58,11 +58,11 @@ def build_report(
     `verified` contains the trials on this run, by rule; `past`, the trials on all runs. `imported`: the profile is of
     traces that torch.profiler wrote without profile-train.
     """
-    known = (verified or {}).values()
-    tried = kept.tried(known)
-    asked, memory_missing = _what_if(metrics)
+    all_trials = (verified or {}).values()
+    trials = kept.tried(all_trials)
+    memory_model, memory_missing = _what_if(metrics)
     all_ranks = ranks(metrics, profile)
-    traces = tuple(one for rank in profile.ranks if (one := traced(rank)) is not None)
+    traces = tuple(trace for rank in profile.ranks if (trace := traced(rank)) is not None)
     steps = _steps(profile, metrics)
     phases = _phases(metrics)
     stacks = code(metrics, profile)
@@ -74,7 +74,9 @@ def build_report(
         between=_between(metrics),
         regions=_regions(profile),
         advice=tuple(
-            _recommendation(finding, tried.get(finding.rule.id), (past or Calibration()).story(finding.rule.id), stacks)
+            _recommendation(
+                finding, trials.get(finding.rule.id), (past or Calibration()).story(finding.rule.id), stacks
+            )
             for finding in judgment.findings
         ),
         before=judgment.before if steps else None,
@@ -83,7 +85,7 @@ def build_report(
         quantities=tuple(quantities(metrics)),
         memory=_memory(metrics),
         memory_total=max((gpu.memory_total for gpu in profile.gpus), default=None),
-        what_if=asked,
+        what_if=memory_model,
         memory_missing="" if imported else memory_missing,
         out_of_memory=bool(metrics.get(memory.ran_out_of_memory)),
         operations=operations(profile),
@@ -98,7 +100,7 @@ def build_report(
         goals=metrics.goals,
         gpu_hours=metrics.get(cost.gpu_hours),
         cores=None if imported else metrics.get(host.core_use),
-        applied=tuple(each for each in known if each.applied),
+        applied=tuple(trial for trial in all_trials if trial.applied),
         traces=traces,
         imported=imported,
     )
@@ -109,9 +111,9 @@ def build_report(
 def _run_of_traces(traces: Sequence[TraceSummary]) -> RunInfo:
     """Return the run that imported traces are a part of."""
     return RunInfo(
-        command=tuple(each.fact.file for each in traces),
+        command=tuple(trace.fact.file for trace in traces),
         ended="attached",
-        duration=max(each.fact.seconds for each in traces),
+        duration=max(trace.fact.seconds for trace in traces),
         ranks=len(traces),
     )
 
@@ -147,10 +149,10 @@ def _steps(profile: Profile, metrics: Metrics) -> StepTimes | None:
     if not steps:
         return None
     return StepTimes(
-        count=sum(one.count for one in steps),
+        count=sum(row.count for row in steps),
         steady=metrics.get(step.steady_step_count),
         micro_steps=metrics.get(step.micro_steps_per_step),
-        batches=sum(one.batches * one.count for one in steps),
+        batches=sum(row.batches * row.count for row in steps),
         mean=metrics.get(step.step_time_mean),
         p50=metrics.get(step.step_time_p50),
         p90=metrics.get(step.step_time_p90),
@@ -162,16 +164,16 @@ def _steps(profile: Profile, metrics: Metrics) -> StepTimes | None:
 def _phases(metrics: Metrics) -> tuple[Phase, ...]:
     """Return the seconds and shares of the mean steady step."""
     mean = metrics.get(step.step_time_mean)
-    measured = metrics.get(step.phase_seconds)
-    measured = {} if measured is None else {**measured}
-    measured |= _communication(metrics, measured)
-    steady = metrics.get(step.steady_steps) or ()
+    seconds = metrics.get(step.phase_seconds)
+    seconds = {} if seconds is None else {**seconds}
+    seconds |= _communication(metrics, seconds)
+    steady_steps = metrics.get(step.steady_steps) or ()
     for name in set(BETWEEN) & set(CONTRACT_PHASES):
         # Steady steps contain no such work, by definition; this separates "none" from "not measured".
-        if any(getattr(one, name) is not None for one in steady):
-            measured[name] = 0.0
+        if any(getattr(row, name) is not None for row in steady_steps):
+            seconds[name] = 0.0
     return tuple(
-        Phase(name=name, seconds=measured.get(name), share=measured[name] / mean if mean and name in measured else None)
+        Phase(name=name, seconds=seconds.get(name), share=seconds[name] / mean if mean and name in seconds else None)
         for name in CONTRACT_PHASES
     )
 
@@ -202,14 +204,14 @@ def _between(metrics: Metrics) -> tuple[Phase, ...]:
         "epoch_gap": metrics.get(between.epoch_gap_share),
     }
     shares |= {name: value for name, value in others.items() if value is not None and value >= NOTHING}
-    used = metrics.get(loader)
-    forked = used is not None and used.num_workers > 0 and used.forks
+    loader_fact = metrics.get(loader)
+    forked = loader_fact is not None and loader_fact.num_workers > 0 and loader_fact.forks
     return tuple(Phase(name=name, share=value, forked=forked) for name, value in shares.items())
 
 
 def _regions(profile: Profile) -> tuple[RegionFact, ...]:
-    named = profile.ranks[0].regions if profile.ranks else ()
-    return tuple(sorted((region for region in named if region.count), key=lambda region: -region.seconds))
+    regions = profile.ranks[0].regions if profile.ranks else ()
+    return tuple(sorted((region for region in regions if region.count), key=lambda region: -region.seconds))
 
 
 def _recommendation(finding: Finding, verified: Verified | None, past: str, stacks: Code | None) -> Recommendation:
@@ -217,11 +219,15 @@ def _recommendation(finding: Finding, verified: Verified | None, past: str, stac
     note = finding.evidence.note
     if line and note and note[-1] not in ".!?":
         note += "."
-    changed = next(((each.file, each.line) for each in finding.advice.changes if each.file and each.line), None)
+    change_place = next(
+        ((change.file, change.line) for change in finding.advice.changes if change.file and change.line), None
+    )
     return Recommendation(
         finding=finding,
         note=" ".join(filter(None, (note, line))),
-        place=(place.file, place.line) if place and (place.kind or not place.library.startswith("torch")) else changed,
+        place=(place.file, place.line)
+        if place and (place.kind or not place.library.startswith("torch"))
+        else change_place,
         verified=verified,
         past=past,
     )
@@ -236,7 +242,7 @@ def _memory(metrics: Metrics) -> dict[str, float]:
         "activations": memory.mem_activations,
         "nontorch": memory.mem_nontorch,
     }
-    return {name: value for name, one in parts.items() if (value := metrics.get(one)) is not None}
+    return {name: value for name, metric in parts.items() if (value := metrics.get(metric)) is not None}
 
 
 def _what_if(metrics: Metrics) -> tuple[WhatIf | None, str]:
@@ -252,18 +258,21 @@ def _drawn(profile: Profile, all_ranks: Ranks) -> dict[int, str]:
     """Return the ranks to draw over time, with a label for each: the first, the typical ones, those that stand out."""
     if not all_ranks.many:
         return {}
-    drawn = {profile.ranks[0].process.rank: ""}
-    for what, number in all_ranks.typical:
-        drawn[number] = f" ({what})"
-    for one in all_ranks.named:
-        drawn.setdefault(one.rank, "")
-    return dict(list(drawn.items())[:FEW])
+    labels = {profile.ranks[0].process.rank: ""}
+    for role, number in all_ranks.typical:
+        labels[number] = f" ({role})"
+    for outlier in all_ranks.named:
+        labels.setdefault(outlier.rank, "")
+    return dict(list(labels.items())[:FEW])
 
 
 def _problems(profile: Profile) -> tuple[Note, ...]:
     """Return the notes of the recording, each once with its count."""
-    counted = Counter((problem.source, problem.message, problem.code) for problem in profile.problems)
-    notes = [Note(source=at, message=said, code=code, count=count) for (at, said, code), count in counted.items()]
+    counts = Counter((problem.source, problem.message, problem.code) for problem in profile.problems)
+    notes = [
+        Note(source=source, message=message, code=code, count=count)
+        for (source, message, code), count in counts.items()
+    ]
     if any(rank.process.hip and rank.devices for rank in profile.ranks):  # the recorder queries NVML, not torch
         notes = [note if note.matters else replace(note, message=f"{AMD}.", code="not-nvidia") for note in notes]
     kinds = {kind: None for rank in profile.ranks if (kind := untimed(rank))}
@@ -273,30 +282,32 @@ def _problems(profile: Profile) -> tuple[Note, ...]:
     ]
     overhead = _overhead(profile)
     if overhead.events_lost:
-        of = overhead.events + overhead.events_lost
-        lost = f"{overhead.events_lost:,} of {of:,} events were lost: some steps are wrong or missing."
-        notes.insert(0, Note(source="ring", message=lost))  # the most important problem
+        total = overhead.events + overhead.events_lost
+        lost_message = f"{overhead.events_lost:,} of {total:,} events were lost: some steps are wrong or missing."
+        notes.insert(0, Note(source="ring", message=lost_message))  # the most important problem
     notes.sort(key=lambda note: note.source != "end")  # how the program ended comes first
     if len(notes) > MOST_NOTES:
-        rest = f"{len(notes) - MOST_NOTES:,} more notes are left out here; the recordings contain them."
-        notes[MOST_NOTES:] = [Note(source="report", message=rest)]
+        rest_message = f"{len(notes) - MOST_NOTES:,} more notes are left out here; the recordings contain them."
+        notes[MOST_NOTES:] = [Note(source="report", message=rest_message)]
     return tuple(notes)
 
 
 def _overhead(profile: Profile) -> Overhead:
     """Return the time in our hooks and windows, also as a share of the ranks' run time."""
     processes = [rank.process for rank in profile.ranks]
-    everyone = [*processes, *(worker for rank in profile.ranks for worker in rank.workers)]
+    all_processes = [*processes, *(worker for rank in profile.ranks for worker in rank.workers)]
     end = max((run.duration or 0.0 for run in profile.runs), default=0.0)
-    ran = sum(max(0.0, (end if process.ended is None else process.ended) - process.started) for process in processes)
+    run_time = sum(
+        max(0.0, (end if process.ended is None else process.ended) - process.started) for process in processes
+    )
     hooks, windows = sum(p.hooks for p in processes), sum(p.windows for p in processes)
-    cpu = [run.recorder_cpu for run in profile.runs if run.recorder_cpu is not None]
+    cpu_seconds = [run.recorder_cpu for run in profile.runs if run.recorder_cpu is not None]
     return Overhead(
-        fraction=(hooks + windows) / ran if ran > 0 else None,
+        fraction=(hooks + windows) / run_time if run_time > 0 else None,
         budget=profile.runs[0].budget if profile.runs else 0.01,
         hooks=hooks,
         windows=windows,
-        recorder_cpu=sum(cpu) if cpu else None,
-        events=sum(process.events for process in everyone),
-        events_lost=sum(process.events_lost for process in everyone),
+        recorder_cpu=sum(cpu_seconds) if cpu_seconds else None,
+        events=sum(process.events for process in all_processes),
+        events_lost=sum(process.events_lost for process in all_processes),
     )

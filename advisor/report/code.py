@@ -100,20 +100,20 @@ class Code:
         """Return the hottest place of these phases, or of a known kind, that is worth a sentence; None if none is."""
         if self.samples < LEAST_SAMPLES:
             return None
-        known = (place for place in self.places if is_worth_naming(place, phases, on_cpu=self.on_cpu))
-        return next((place for place in known if place.share >= NAMED and place.low >= NAMED_LOW), None)
+        candidates = (place for place in self.places if is_worth_naming(place, phases, on_cpu=self.on_cpu))
+        return next((place for place in candidates if place.share >= NAMED and place.low >= NAMED_LOW), None)
 
     @property
     def hottest_between(self) -> HotPlace | None:
         """Return the place that takes most of the run between steps; None if none is worth a sentence."""
-        known = (place for place in self.between if place.phase in BETWEEN)
-        return next((place for place in known if place.share >= NAMED and place.low >= NAMED_LOW), None)
+        candidates = (place for place in self.between if place.phase in BETWEEN)
+        return next((place for place in candidates if place.share >= NAMED and place.low >= NAMED_LOW), None)
 
     @property
     def hottest_of_workers(self) -> HotPlace | None:
         """Return the place that takes most of the workers' time for a batch; None if none is worth a sentence."""
-        known = (place for place in self.workers if place.low >= NAMED and is_own_work(place, on_cpu=True))
-        return next(known, None)
+        candidates = (place for place in self.workers if place.low >= NAMED and is_own_work(place, on_cpu=True))
+        return next(candidates, None)
 
 
 # Kinds of places count as phases: without a framework, an evaluation is recognized by its source.
@@ -137,17 +137,17 @@ def evidence(rule: str, found: Code | None) -> tuple[HotPlace, str] | None:
     """Return the place behind a rule's finding, and a sentence with it; None if no sample shows one."""
     if found is None:
         return None
-    for name, of in _OF.items():
+    for name, whole in _OF.items():
         phases = _EVIDENCE.get(rule, ())
         places = (place for place in getattr(found, name) if place.kind != "sampler")  # a sampler prepares no batch
-        known = [place for place in places if place.phase in phases or place.kind in phases]
-        if not known:
+        candidates = [place for place in places if place.phase in phases or place.kind in phases]
+        if not candidates:
             continue
         # Prefer the program's own lines to those of torch's loader if they take a comparable share.
-        own = (place for place in known if place.kind or is_own_work(place, on_cpu=True))
-        place = next((place for place in own if place.share >= LITTLE * known[0].share), known[0])
+        own_places = (place for place in candidates if place.kind or is_own_work(place, on_cpu=True))
+        place = next((place for place in own_places if place.share >= LITTLE * candidates[0].share), candidates[0])
         if place.low >= SMALLEST:
-            return place, f"{share(place.share)} of {of} is {place.name} in {place.where}."
+            return place, f"{share(place.share)} of {whole} is {place.name} in {place.where}."
     return None
 
 
@@ -169,18 +169,18 @@ def code(m: Metrics, profile: Profile) -> Code | None:
 
 
 def _worth_reading(places: Sequence[HotPlace]) -> list[HotPlace]:
-    seen: dict[tuple[str, str], HotPlace] = {}
+    by_function: dict[tuple[str, str], HotPlace] = {}
     for place in places:
         if place.phase not in ("backward", "optimizer") and place.share >= NAMED / 4:
-            seen.setdefault((place.file, place.function), place)
-    return list(seen.values())[:MOST_HEATED]
+            by_function.setdefault((place.file, place.function), place)
+    return list(by_function.values())[:MOST_HEATED]
 
 
 def _trees(rows: Sequence[Stack]) -> tuple[CallNode, ...]:
     total = sum(row.total for row in rows) or math.inf  # a damaged store may hold stacks without time: their share is 0
     trees = [
-        CallNode(name=phase, share=sum(row.total for row in held) / total, calls=_calls(held, 0, total))
-        for phase, held in grouped(rows, attrgetter("phase")).items()
+        CallNode(name=phase, share=sum(row.total for row in stacks) / total, calls=_calls(stacks, 0, total))
+        for phase, stacks in grouped(rows, attrgetter("phase")).items()
     ]
     return tuple(sorted((tree for tree in trees if tree.share >= SMALLEST), key=lambda tree: -tree.share))
 
@@ -189,25 +189,25 @@ _without_line = itemgetter(0, 2, 3)
 
 
 def _calls(rows: Sequence[Stack], depth: int, total: float) -> tuple[CallNode, ...]:
-    deeper = (row for row in rows if depth < len(row.frames))
-    by_function = grouped(deeper, lambda row: _without_line(row.frames[depth]))
-    found = []
-    for (file, function, library), held in by_function.items():
-        seconds = sum(row.total for row in held)
+    deeper_stacks = (row for row in rows if depth < len(row.frames))
+    by_function = grouped(deeper_stacks, lambda row: _without_line(row.frames[depth]))
+    nodes = []
+    for (file, function, library), stacks in by_function.items():
+        seconds = sum(row.total for row in stacks)
         if seconds < SMALLEST * total:
             continue
-        lines = totals(held, lambda row: row.frames[depth][1])
-        line = max(lines, key=lambda number: lines[number])
-        found.append(
+        seconds_by_line = totals(stacks, lambda row: row.frames[depth][1])
+        line = max(seconds_by_line, key=lambda number: seconds_by_line[number])
+        nodes.append(
             CallNode(
                 name=function,
                 where=f"notebook cell, line {line}" if is_cell(file) else f"{file}:{line}",
                 own=not library,
                 share=seconds / total,
-                calls=_calls(held, depth + 1, total),
+                calls=_calls(stacks, depth + 1, total),
             )
         )
-    return tuple(sorted(found, key=lambda call: -call.share)[:MOST_CALLS])
+    return tuple(sorted(nodes, key=lambda call: -call.share)[:MOST_CALLS])
 
 
 def _heat(place: HotPlace, rows: Sequence[Stack], since: float) -> Heat:
@@ -217,15 +217,15 @@ def _heat(place: HotPlace, rows: Sequence[Stack], since: float) -> Heat:
         numbers = {frame[1] for frame in row.frames if (frame[0], frame[2]) == (place.file, place.function)}
         for number in numbers:
             shares[number] += row.total / total
-    hot = [number for number, each in shares.items() if each >= SMALLEST] or [place.line]
-    first, last = max(1, min(hot) - AROUND), max(hot) + AROUND
+    hot_lines = [number for number, share in shares.items() if share >= SMALLEST] or [place.line]
+    first, last = max(1, min(hot_lines) - AROUND), max(hot_lines) + AROUND
     if last - first >= MOST_LINES:
         first = max(1, place.line - MOST_LINES // 2)
         last = first + MOST_LINES
-    text = source(place.file, since)
-    if text is None:
-        lines = tuple(HotLine(number, "", shares[number]) for number in sorted(hot))
+    source_lines = source(place.file, since)
+    if source_lines is None:
+        lines = tuple(HotLine(number, "", shares[number]) for number in sorted(hot_lines))
         return Heat(place=place, lines=lines, changed=True)
-    shown = range(first, min(last, len(text)) + 1)
-    lines = tuple(HotLine(number, text[number - 1], shares.get(number, 0.0)) for number in shown)
+    line_numbers = range(first, min(last, len(source_lines)) + 1)
+    lines = tuple(HotLine(number, source_lines[number - 1], shares.get(number, 0.0)) for number in line_numbers)
     return Heat(place=place, lines=lines, changed=False)

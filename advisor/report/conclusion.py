@@ -42,11 +42,11 @@ class Conclusion:
 
 def conclude(report: Report) -> Conclusion:
     """Return what follows from the run, and where to look first."""
-    found = _conclude(report)
-    hot = named(report)
-    item = report.recommended(found.rule)
-    place = (hot.file, hot.line) if hot else item.place if item else None
-    return replace(found, file=place[0], line=place[1]) if place else found
+    conclusion = _conclude(report)
+    hot_place = named(report)
+    item = report.recommended(conclusion.rule)
+    place = (hot_place.file, hot_place.line) if hot_place else item.place if item else None
+    return replace(conclusion, file=place[0], line=place[1]) if place else conclusion
 
 
 def named(report: Report) -> HotPlace | None:
@@ -55,14 +55,16 @@ def named(report: Report) -> HotPlace | None:
     In a phase of the model, the optimizer or loader workers, only a place of a known kind counts. None if no place is
     worth a sentence.
     """
-    most, code = report.largest_phase, report.code
-    if most is None or code is None or report.imported:
+    largest, code = report.largest_phase, report.code
+    if largest is None or code is None or report.imported:
         return None
-    within = code.hottest(*NAMED_BY_STACKS.get(most.name, ()))
-    if within is None and most.name == "data_wait":
-        within = code.hottest_of_workers
-    between = code.hottest_between
-    return max((place for place in (within, between) if place), key=lambda place: place.share, default=None)
+    place_in_step = code.hottest(*NAMED_BY_STACKS.get(largest.name, ()))
+    if place_in_step is None and largest.name == "data_wait":
+        place_in_step = code.hottest_of_workers
+    place_between = code.hottest_between
+    return max(
+        (place for place in (place_in_step, place_between) if place), key=lambda place: place.share, default=None
+    )
 
 
 def _conclude(report: Report) -> Conclusion:
@@ -74,8 +76,8 @@ def _conclude(report: Report) -> Conclusion:
         return Conclusion("too_few_steps")
     if first:
         return Conclusion("act", first.rule)
-    if likely := _most_likely(report):
-        return Conclusion("unsure", likely.rule)
+    if candidate := _most_likely(report):
+        return Conclusion("unsure", candidate.rule)
     largest = report.largest_phase
     if largest and largest.name in UNEXPLAINED and (largest.share or 0.0) >= LARGE_OTHER and not _computes(report):
         return Conclusion("unexplained", phase=largest.name)
@@ -84,19 +86,19 @@ def _conclude(report: Report) -> Conclusion:
 
 def _computes(report: Report) -> bool:
     """Return whether a trace mostly computes although it has no forward phase, such as inference."""
-    seen = any(phase.name == "forward" and phase.share is not None for phase in report.phases)
-    computing = [part.share for one in report.traces for part in one.parts if part.name == "compute"]
-    return report.imported and not seen and bool(computing) and min(computing) >= MOST
+    has_forward = any(phase.name == "forward" and phase.share is not None for phase in report.phases)
+    shares = [part.share for trace in report.traces for part in trace.parts if part.name == "compute"]
+    return report.imported and not has_forward and bool(shares) and min(shares) >= MOST
 
 
 def in_order(report: Report) -> tuple[Recommendation, ...]:
     """Return the advice; if none of it is sure, the most likely gain comes before other gains."""
-    found = _conclude(report)
-    if found.kind != "unsure":
+    conclusion = _conclude(report)
+    if conclusion.kind != "unsure":
         return report.advice
-    at = next((at for at, item in enumerate(report.advice) if item.finding.in_plan), 0)
-    first, *rest = sorted(report.advice, key=lambda item: item.rule != found.rule)
-    return (*rest[:at], first, *rest[at:])
+    index = next((index for index, item in enumerate(report.advice) if item.finding.in_plan), 0)
+    first, *rest = sorted(report.advice, key=lambda item: item.rule != conclusion.rule)
+    return (*rest[:index], first, *rest[index:])
 
 
 def too_short(report: Report) -> Recommendation | None:
@@ -106,9 +108,9 @@ def too_short(report: Report) -> Recommendation | None:
 
 def hidden_gain(report: Report) -> float | None:
     """Return the share of the step below which gains do not show; None if scatter is not the problem."""
-    short = too_short(report)
-    facts = short.finding.evidence.facts if short else ()
-    return next((NOISE_MARGIN * m.value for m in facts if m.metric == typical_step_uncertainty), None)
+    item = too_short(report)
+    facts = item.finding.evidence.facts if item else ()
+    return next((NOISE_MARGIN * fact.value for fact in facts if fact.metric == typical_step_uncertainty), None)
 
 
 def _most_likely(report: Report) -> Recommendation | None:
@@ -116,11 +118,11 @@ def _most_likely(report: Report) -> Recommendation | None:
 
     If a line takes most of the step, advice on it comes first: other changes do not affect it.
     """
-    worth = [
+    candidates = [
         item
         for item in report.advice
         if (gain := item.finding.in_plan) and gain.expected >= SUGGEST_EXPECTED and not item.tried_in_vain
     ]
     if place := named(report):
-        worth.sort(key=lambda item: item.place != (place.file, place.line))
-    return worth[0] if worth else None
+        candidates.sort(key=lambda item: item.place != (place.file, place.line))
+    return candidates[0] if candidates else None

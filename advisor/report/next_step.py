@@ -13,26 +13,28 @@ RECORD_AGAIN = "Record more steps, after warm-up."
 
 def next_step(report: Report, since: float | None) -> NextStep:
     """Return what to do; a file that has changed after `since`, a Unix time, gets no patch."""
-    found = conclude(report)
-    item = report.recommended(found.rule)
-    what = guidance(report) or RECORD_AGAIN
+    conclusion = conclude(report)
+    item = report.recommended(conclusion.rule)
+    sentence = guidance(report) or RECORD_AGAIN
     if item is None:
-        if found.kind == "nothing":
-            return NextStep(do="stop", what=what)
-        return NextStep(do="look" if found.kind == "unexplained" else "record", what=what)
-    change, tried = item.finding.advice.intervention, item.verified
-    if tried is not None and tried.verdict is Verdict.FAILED:
-        return NextStep(do="change", rule=item.rule, what=what, no_patch=f"Its trial failed: {tried.why}")
+        if conclusion.kind == "nothing":
+            return NextStep(do="stop", what=sentence)
+        return NextStep(do="look" if conclusion.kind == "unexplained" else "record", what=sentence)
+    change, trial = item.finding.advice.intervention, item.verified
+    if trial is not None and trial.verdict is Verdict.FAILED:
+        return NextStep(do="change", rule=item.rule, what=sentence, no_patch=f"Its trial failed: {trial.why}")
     if change is None or report.imported:
-        return NextStep(do="change", rule=item.rule, what=what, no_patch="It must be made by hand.")
-    text, folder, why = None, None, ""
+        return NextStep(do="change", rule=item.rule, what=sentence, no_patch="It must be made by hand.")
+    text, folder, reason = None, None, ""
     try:
-        made = patch(change, report.run.command, report.run.cwd, since)
-        text, folder = made.text, str(made.folder)
-    except NoPatch as no:
-        why = str(no)
-    if tried is not None and tried.verdict.is_kept:
-        return NextStep(do="apply", rule=item.rule, what=what, patch=text, folder=folder, no_patch=why)
-    allow = () if change.safety is Safety.EXACT else ("--allow", change.safety.value)
-    command = ("profile-train", "verify", "RUN", item.rule, *allow, "--patch", "change.patch", "--yes")
-    return NextStep(do="verify", rule=item.rule, what=what, command=command, patch=text, folder=folder, no_patch=why)
+        diff = patch(change, report.run.command, report.run.cwd, since)
+        text, folder = diff.text, str(diff.folder)
+    except NoPatch as error:
+        reason = str(error)
+    if trial is not None and trial.verdict.is_kept:
+        return NextStep(do="apply", rule=item.rule, what=sentence, patch=text, folder=folder, no_patch=reason)
+    options = () if change.safety is Safety.EXACT else ("--allow", change.safety.value)
+    command = ("profile-train", "verify", "RUN", item.rule, *options, "--patch", "change.patch", "--yes")
+    return NextStep(
+        do="verify", rule=item.rule, what=sentence, command=command, patch=text, folder=folder, no_patch=reason
+    )

@@ -46,15 +46,15 @@ class OneStep:
         """Return the part that grew most in the slowest step, and by how much; None if no part explains it."""
         if self.slowest is None:
             return None
-        grown = {name: spent - self.typical.parts.get(name, 0.0) for name, spent in self.slowest.parts.items()}
-        name = max(grown, key=lambda part: grown[part], default=None)
-        longer = self.slowest.seconds - self.typical.seconds
-        return (name, grown[name]) if name is not None and grown[name] >= CAUSE * longer else None
+        growth = {name: seconds - self.typical.parts.get(name, 0.0) for name, seconds in self.slowest.parts.items()}
+        name = max(growth, key=lambda part: growth[part], default=None)
+        difference = self.slowest.seconds - self.typical.seconds
+        return (name, growth[name]) if name is not None and growth[name] >= CAUSE * difference else None
 
     def place(self, rule: str) -> str | None:
         """Return the part of the typical step in which the rule's evidence lies, if it is there."""
-        known = {stretch.part for stretch in self.typical.stretches}
-        return next((part for part, rules in PLACES.items() if rule in rules and part in known), None)
+        parts = {stretch.part for stretch in self.typical.stretches}
+        return next((part for part, rules in PLACES.items() if rule in rules and part in parts), None)
 
 
 def one_step(profile: Profile) -> OneStep | None:
@@ -65,20 +65,20 @@ def one_step(profile: Profile) -> OneStep | None:
     looks = next((fact.looks for fact in rank.traces if fact.looks), ())
     if looks:
         return OneStep(steps=looks, placed=True)
-    recorded = _recorded(rank)
-    return OneStep(steps=recorded, placed=False) if recorded else None
+    steps = _recorded(rank)
+    return OneStep(steps=steps, placed=False) if steps else None
 
 
 def _recorded(rank: Rank) -> tuple[StepLook, ...]:
-    single = (step for step in rank.steps if not step.tags and step.count == 1 and _is_measured(step))
-    steps = sorted(single, key=lambda step: step.duration)
+    single_steps = (step for step in rank.steps if not step.tags and step.count == 1 and _is_measured(step))
+    steps = sorted(single_steps, key=lambda step: step.duration)
     if len(steps) < FEW:
         return ()
     typical, slowest = steps[(len(steps) - 1) // 2], steps[-1]
-    shown = [_phases(typical, "typical")]
+    looks = [_phases(typical, "typical")]
     if slowest.duration > STANDS_OUT * typical.duration:
-        shown.append(_phases(slowest, "slowest"))
-    return tuple(shown)
+        looks.append(_phases(slowest, "slowest"))
+    return tuple(looks)
 
 
 def _is_measured(step: Step) -> bool:
@@ -88,10 +88,10 @@ def _is_measured(step: Step) -> bool:
 def _phases(step: Step, which: Literal["typical", "slowest"]) -> StepLook:
     """Return a step with its phases laid end to end: only their lengths were recorded."""
     parts = {name: value for name in PHASES if (value := getattr(step, name))}
-    items, at = [], 0
+    items, start = [], 0
     for position, length in enumerate(parts.values()):
-        items.append((at, round(length * 1e9), position, position, 0, 1))
-        at += round(length * 1e9)
+        items.append((start, round(length * 1e9), position, position, 0, 1))
+        start += round(length * 1e9)
     return StepLook(
         which=which,
         number=step.index,

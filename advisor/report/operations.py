@@ -44,12 +44,12 @@ def operations(profile: Profile) -> Operations | None:
     rank = profile.ranks[0]
     device: Literal["cpu", "cuda"] = "cuda" if any(kernel.device == "cuda" for kernel in rank.kernels) else "cpu"
     steps = sum(window.steps for window in rank.windows if window.device == device)
-    on_device = (kernel for kernel in rank.kernels if kernel.device == device)
-    by_name = grouped(on_device, lambda kernel: (kernel.name, kernel.kind))
+    device_kernels = (kernel for kernel in rank.kernels if kernel.device == device)
+    by_name = grouped(device_kernels, lambda kernel: (kernel.name, kernel.kind))
     total = sum(kernel.total for kernels in by_name.values() for kernel in kernels)
     if not steps or total <= 0:
         return None
-    found = [
+    rows = [
         Operation(
             name=name,
             kind=kind,
@@ -60,5 +60,5 @@ def operations(profile: Profile) -> Operations | None:
         )
         for (name, kind), kernels in by_name.items()
     ]
-    found.sort(key=lambda operation: (-operation.seconds, operation.name))
-    return Operations(device=device, steps=steps, seconds=total / steps, count=len(found), shown=tuple(found[:SHOWN]))
+    rows.sort(key=lambda operation: (-operation.seconds, operation.name))
+    return Operations(device=device, steps=steps, seconds=total / steps, count=len(rows), shown=tuple(rows[:SHOWN]))

@@ -68,25 +68,28 @@ class OperatorTable:
 def operator_table(profile: Profile, peaks: Peaks | None) -> OperatorTable | None:
     """Return the table of the first rank's longest window that has one; None without any on a GPU."""
     rank = profile.ranks[0] if profile.ranks else None
-    found = [operator for operator in rank.operators if operator.device == "cuda"] if rank else []
-    if rank is None or not found:
+    gpu_operators = [record for record in rank.operators if record.device == "cuda"] if rank else []
+    if rank is None or not gpu_operators:
         return None
-    facts = {fact.id: fact for fact in rank.traces if any(each.window == fact.id for each in found)}
+    facts = {fact.id: fact for fact in rank.traces if any(operator.window == fact.id for operator in gpu_operators)}
     if not facts:
         return None
     window, fact = max(facts.items(), key=lambda item: (item[1].steps or 0, item[0]))
-    chosen = [each for each in found if each.window == window]
-    whole = sum(each.total for each in chosen)
+    operators = [operator for operator in gpu_operators if operator.window == window]
+    whole = sum(operator.total for operator in operators)
     if whole <= 0:
         return None
-    number = float(fact.steps or 1)
+    steps = float(fact.steps or 1)
     gpu = rank.devices[0].name if rank.devices else ""
-    rows = [_row(each, number, whole, peaks, "amd" in gpu.lower() or rank.process.hip is not None) for each in chosen]
+    rows = [
+        _row(operator, steps, whole, peaks, "amd" in gpu.lower() or rank.process.hip is not None)
+        for operator in operators
+    ]
     return OperatorTable(
-        steps=number,
+        steps=steps,
         marked=fact.steps is not None,
-        seconds=whole / number,
-        elapsed=fact.seconds / number,
+        seconds=whole / steps,
+        elapsed=fact.seconds / steps,
         rows=tuple(row for row in rows if row.name != REST),
         rest=next((row for row in rows if row.name == REST), None),
         gpu=gpu,
@@ -100,7 +103,7 @@ def _row(each: Operator, steps: float, whole: float, peaks: Peaks | None, amd: b
 
     kernels = float(each.kernels or each.calls) / steps
     seconds = each.total / steps
-    off_chip = "Memcpy" in each.kernel and any(way in each.kernel for way in OFF_CHIP)
+    off_chip = "Memcpy" in each.kernel and any(part in each.kernel for part in OFF_CHIP)
     return OperatorRow(
         name=each.name,
         path=each.path,

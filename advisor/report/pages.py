@@ -49,16 +49,16 @@ def explained(name: str, rules: Sequence[Rule], past: Calibration | None = None)
     Raises:
         ProfilerError: there is none; the message names the nearest ones.
     """
-    known = {metric.name: metric_page(metric) for metric in all_metrics()} | {
+    pages = {metric.name: metric_page(metric) for metric in all_metrics()} | {
         rule.id: page(rule, (past or Calibration()).story(rule.id)) for rule in rules
     }
-    wanted = name.strip().lower()
-    for spelling in (wanted, wanted.replace("_", "-"), wanted.replace("-", "_")):
-        if spelling in known:
-            return known[spelling]
-    about = [rule.id for rule in rules if re.search(rf"\b{re.escape(wanted)}\b", rule.page + consequence(rule))]
-    near = about or difflib.get_close_matches(wanted, known, cutoff=0.6)
-    hint = f"Did you mean {' or '.join(near)}? " if near else ""
+    query = name.strip().lower()
+    for spelling in (query, query.replace("_", "-"), query.replace("-", "_")):
+        if spelling in pages:
+            return pages[spelling]
+    matches = [rule.id for rule in rules if re.search(rf"\b{re.escape(query)}\b", rule.page + consequence(rule))]
+    suggestions = matches or difflib.get_close_matches(query, pages, cutoff=0.6)
+    hint = f"Did you mean {' or '.join(suggestions)}? " if suggestions else ""
     raise ProfilerError(f"No rule or metric is called {name!r}.", f"{hint}List the rules: profile-train rules")
 
 
@@ -74,12 +74,16 @@ def consequence(rule: Rule) -> str:
 
 def wrong_when(rule: Rule) -> str:
     """Return when the advice does not hold: the "Wrong when:" paragraph of the page, or an empty text."""
-    return " ".join(p.split(":", 1)[1].strip() for p in paragraphs(rule.page) if p.lower().startswith("wrong when:"))
+    return " ".join(
+        paragraph.split(":", 1)[1].strip()
+        for paragraph in paragraphs(rule.page)
+        if paragraph.lower().startswith("wrong when:")
+    )
 
 
 def explanation(rule: Rule) -> tuple[str, ...]:
     """Return the page's paragraphs other than "Wrong when:"."""
-    return tuple(p for p in paragraphs(rule.page) if not p.lower().startswith("wrong when:"))
+    return tuple(paragraph for paragraph in paragraphs(rule.page) if not paragraph.lower().startswith("wrong when:"))
 
 
 def page(rule: Rule, past: str = "") -> str:
@@ -90,8 +94,8 @@ def page(rule: Rule, past: str = "") -> str:
         f"**If** {condition(rule)}",
         f"**Then** {consequence(rule)}",
     ]
-    if wrong := wrong_when(rule):
-        parts.append(f"**Wrong when** {wrong}")
+    if caveat := wrong_when(rule):
+        parts.append(f"**Wrong when** {caveat}")
     parts.append(
         f"**Area** {AREAS[rule.area]}. **Effort** {DIFFICULTIES[rule.difficulty]}. "
         f"**Gain model** {rule.confidence.name.lower().replace('_', ' ')}, trusted {rule.confidence.value:g}. "
@@ -107,8 +111,8 @@ def page(rule: Rule, past: str = "") -> str:
             f"{threshold.why}"
             for name, threshold in rule.thresholds.items()
         ]
-        where = f"set under `[rules.{rule.id}]` in the file of `--config`"
-        parts.append(f"**Limits**, {where}\n\n" + "\n".join(lines))
+        hint = f"set under `[rules.{rule.id}]` in the file of `--config`"
+        parts.append(f"**Limits**, {hint}\n\n" + "\n".join(lines))
     sources = [f"- [{source.title}]({source.url})" if source.url else f"- {source.title}" for source in rule.sources]
     if sources:
         parts.append("**Sources**\n\n" + "\n".join(sources))
@@ -138,5 +142,5 @@ def paragraphs(text: str) -> list[str]:
 def _sentence(function: Callable[..., Any], opening: str) -> str:
     """Return the first paragraph of a docstring, without the leading If or Then and the ellipsis that joins them."""
     text = next(iter(paragraphs(function.__doc__ or "")), "").strip(" .,\u2026")
-    first, _, rest = text.partition(" ")
-    return f"{rest if first.lower().strip(',') == opening else text}."
+    first_word, _, rest = text.partition(" ")
+    return f"{rest if first_word.lower().strip(',') == opening else text}."

@@ -31,7 +31,7 @@ class Quantity:
 
 def quantities(metrics: Metrics) -> Iterator[Quantity]:
     """Return all metrics that have a unit, by name."""
-    return (_quantity(one, metrics) for one in all_metrics() if one.unit is not None)
+    return (_quantity(metric, metrics) for metric in all_metrics() if metric.unit is not None)
 
 
 def meaning(one: Metric[Any]) -> str:
@@ -41,16 +41,16 @@ def meaning(one: Metric[Any]) -> str:
 
 def brief(one: Metric[Any]) -> str:
     """Return the first sentence of the meaning."""
-    first, dot, _ = meaning(one).partition(". ")
-    return first + dot.strip()
+    sentence, dot, _ = meaning(one).partition(". ")
+    return sentence + dot.strip()
 
 
 def _quantity(one: Metric[Any], metrics: Metrics) -> Quantity:
-    about = Quantity(name=one.name, label=one.label, unit=one.unit or "", meaning=meaning(one))
+    description = Quantity(name=one.name, label=one.label, unit=one.unit or "", meaning=meaning(one))
     try:
         value = metrics[one]
     except Missing as missing:
-        return replace(about, missing=missing.what, remedy=missing.remedy)
+        return replace(description, missing=missing.what, remedy=missing.remedy)
     if not math.isfinite(value):
-        return replace(about, missing="Its value is not finite", remedy="Record for longer.")
-    return replace(about, value=value)
+        return replace(description, missing="Its value is not finite", remedy="Record for longer.")
+    return replace(description, value=value)

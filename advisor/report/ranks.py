@@ -101,50 +101,50 @@ class Ranks:
 
 def ranks(m: Metrics, profile: Profile) -> Ranks:
     """Return the ranks of the run that made steps; for a restarted rank, its last process."""
-    found = latest(rank for rank in profile.ranks if rank.steps)
+    by_number = latest(rank for rank in profile.ranks if rank.steps)
     work = m.get(own_work) or ()
     summary = _summary(work, profile.ranks) if profile.runs and len(profile.ranks) > FEW else Ranks()
-    if not found:
+    if not by_number:
         return summary
     remarks: dict[int, str] = {}
-    for one in (*_apart(work), *_troubled(tuple(found.values()))):
-        remarks[one.rank] = "; ".join(filter(None, (remarks.get(one.rank), one.why)))
-    shown = list(found)
-    if len(found) > MOST_ROWS:
+    for outlier in (*_apart(work), *_troubled(tuple(by_number.values()))):
+        remarks[outlier.rank] = "; ".join(filter(None, (remarks.get(outlier.rank), outlier.why)))
+    numbers = list(by_number)
+    if len(by_number) > MOST_ROWS:
         typical = (rank for _, rank in _typical(work))
-        shown = list(dict.fromkeys((shown[0], *typical, *remarks)))[:MOST_ROWS]
-    world = min(max(rank.process.world_size for rank in found.values()), MOST_RANKS)
+        numbers = list(dict.fromkeys((numbers[0], *typical, *remarks)))[:MOST_ROWS]
+    world_size = min(max(rank.process.world_size for rank in by_number.values()), MOST_RANKS)
     return replace(
         summary,
-        count=len(found),
-        unseen=tuple(number for number in range(world) if number not in found),
-        rows=tuple(_row(found[number], profile, remarks.get(number, "")) for number in sorted(shown)),
-        step_times=_spread_of(map(_median_step, found.values())),
-        memory_peaks=_spread_of(map(_memory_peak, found.values())),
+        count=len(by_number),
+        unseen=tuple(number for number in range(world_size) if number not in by_number),
+        rows=tuple(_row(by_number[number], profile, remarks.get(number, "")) for number in sorted(numbers)),
+        step_times=_spread_of(map(_median_step, by_number.values())),
+        memory_peaks=_spread_of(map(_memory_peak, by_number.values())),
     )
 
 
 def _summary(work: Sequence[OwnWork], recorded: Sequence[Rank]) -> Ranks:
     """Return how far apart many ranks are, and which ones stand out."""
-    apart, troubled = list(_apart(work)), list(_troubled(recorded))
-    named = (*apart[: max(MOST_NAMED // 2, MOST_NAMED - len(troubled))], *troubled)[:MOST_NAMED]
+    outliers, troubled_ranks = list(_apart(work)), list(_troubled(recorded))
+    named = (*outliers[: max(MOST_NAMED // 2, MOST_NAMED - len(troubled_ranks))], *troubled_ranks)[:MOST_NAMED]
     return Ranks(
         many=len(recorded),
         spread=_spread(work),
         typical=_typical(work),
         named=named,
-        more=len(apart) + len(troubled) - len(named),
+        more=len(outliers) + len(troubled_ranks) - len(named),
     )
 
 
 def _row(rank: Rank, profile: Profile, remark: str) -> OfRank:
     process = rank.process
-    whole = profile.stretches is None or process.rank == profile.ranks[0].process.rank
+    all_steps_read = profile.stretches is None or process.rank == profile.ranks[0].process.rank
     return OfRank(
         rank=process.rank,
         node=process.node_rank,
         host=rank.host,
-        steps=sum(step.count for step in rank.steps) if whole else None,
+        steps=sum(step.count for step in rank.steps) if all_steps_read else None,
         step_time=_median_step(rank),
         phases=mean_phases(if_measured(steady, rank.steps) or ()),
         memory_peak=_memory_peak(rank),
@@ -163,14 +163,16 @@ def _memory_peak(rank: Rank) -> int | None:
 
 
 def _spread_of(values: Iterable[float | None]) -> Spread | None:
-    known = sorted(value for value in values if value is not None)
-    return Spread(known[0], known[len(known) // 2], known[-1]) if known else None
+    sorted_values = sorted(value for value in values if value is not None)
+    return (
+        Spread(sorted_values[0], sorted_values[len(sorted_values) // 2], sorted_values[-1]) if sorted_values else None
+    )
 
 
 def _spread(work: Sequence[OwnWork]) -> tuple[tuple[str, float], ...]:
     if not work:
         return ()
-    medians = [each.median for each in work]
+    medians = [row.median for row in work]
     tenths = quantiles(medians, n=10, method="inclusive")
     return (
         *(("least", min(medians)), ("10%", tenths[0]), ("median", tenths[4])),
@@ -179,40 +181,40 @@ def _spread(work: Sequence[OwnWork]) -> tuple[tuple[str, float], ...]:
 
 
 def _typical(work: Sequence[OwnWork]) -> tuple[tuple[str, int], ...]:
-    ordered = [each.rank for each in sorted(work, key=lambda each: each.median)]
-    at = {"slowest": -1, "median": len(ordered) // 2, "fastest": 0}
-    return tuple((name, ordered[place]) for name, place in at.items()) if ordered else ()
+    numbers = [row.rank for row in sorted(work, key=lambda row: row.median)]
+    places = {"slowest": -1, "median": len(numbers) // 2, "fastest": 0}
+    return tuple((name, numbers[place]) for name, place in places.items()) if numbers else ()
 
 
 def _apart(work: Sequence[OwnWork]) -> Iterable[OutlierRank]:
     """Yield the ranks far from the others, the farthest first."""
     if len(work) < 2:
         return
-    low, middle, high = quantiles([each.median for each in work], n=4, method="inclusive")
+    low, middle, high = quantiles([row.median for row in work], n=4, method="inclusive")
     if middle <= 0:
         return  # a share of zero is undefined
     margin = max(FENCE * (high - low), LEAST * middle)
-    usual = min(work, key=lambda each: abs(each.median - middle))
-    for each in sorted(work, key=lambda each: -abs(each.median - middle)):
-        if not low - margin <= each.median <= high + margin:
-            more = {phase: own - usual.phases.get(phase, 0.0) for phase, own in each.phases.items()}
-            sign = 1 if each.median > middle else -1
-            phase = max(more, key=lambda name: sign * more[name], default="")
+    reference = min(work, key=lambda row: abs(row.median - middle))
+    for row in sorted(work, key=lambda row: -abs(row.median - middle)):
+        if not low - margin <= row.median <= high + margin:
+            differences = {phase: seconds - reference.phases.get(phase, 0.0) for phase, seconds in row.phases.items()}
+            sign = 1 if row.median > middle else -1
+            phase = max(differences, key=lambda name: sign * differences[name], default="")
             where = f", mostly in {phase.replace('_', ' ')}" if phase else ""
-            than = f"{share(abs(each.median / middle - 1))} {'slower' if sign > 0 else 'faster'} than the median rank"
-            yield OutlierRank(rank=each.rank, seconds=each.median, why=f"{than}{where}")
+            pace = f"{share(abs(row.median / middle - 1))} {'slower' if sign > 0 else 'faster'} than the median rank"
+            yield OutlierRank(rank=row.rank, seconds=row.median, why=f"{pace}{where}")
 
 
 def _troubled(found: Sequence[Rank]) -> Iterable[OutlierRank]:
-    last = sorted(rank.steps[-1].index for rank in found if rank.steps)
-    usual = last[len(last) // 2] if last else 0
+    last_indices = sorted(rank.steps[-1].index for rank in found if rank.steps)
+    median_index = last_indices[len(last_indices) // 2] if last_indices else 0
     for rank in found:
         process, index = rank.process, rank.steps[-1].index if rank.steps else None
         troubles = [
             *([f"{process.events_lost:,} of its events were lost"] if process.events_lost else []),
             *([f"ended by {rank.error.type}"] if rank.error else []),
             *([] if rank.steps else ["no step was seen"]),
-            *([f"its last step is {index:,}"] if index is not None and index < STOPPED * usual else []),
+            *([f"its last step is {index:,}"] if index is not None and index < STOPPED * median_index else []),
         ]
         if troubles:
             yield OutlierRank(rank=process.rank, seconds=None, why="; ".join(troubles))

@@ -58,12 +58,12 @@ def charts(profile: Profile, names: Mapping[int, str] | None = None) -> tuple[Ch
 
     `names` maps the ranks to draw to a label next to their number. Without it, the first ones are drawn.
     """
-    steps = _step_time(profile, names or {})
-    all_charts = (steps, _gpu(profile), _cpu(profile), _gpu_memory(profile), _host_memory(profile))
-    shown = [chart for chart in all_charts if chart.curves]
-    count = sum(len(chart.curves) for chart in shown)
+    step_time = _step_time(profile, names or {})
+    all_charts = (step_time, _gpu(profile), _cpu(profile), _gpu_memory(profile), _host_memory(profile))
+    measured_charts = [chart for chart in all_charts if chart.curves]
+    count = sum(len(chart.curves) for chart in measured_charts)
     limit = min(MOST_POINTS, MOST_POINTS_TOGETHER // max(1, count))
-    return tuple(replace(c, curves=tuple(thinned(curve, limit) for curve in c.curves)) for c in shown)
+    return tuple(replace(c, curves=tuple(thinned(curve, limit) for curve in c.curves)) for c in measured_charts)
 
 
 def thinned(curve: Curve, limit: int) -> Curve:
@@ -75,28 +75,30 @@ def thinned(curve: Curve, limit: int) -> Curve:
     if total <= limit:
         return curve
     stretches = max(1, limit // 2)
-    kept: list[int] = []
+    kept_indices: list[int] = []
     for part in range(stretches):
         indices = range(part * total // stretches, (part + 1) * total // stretches)
-        known = [(value, i) for i in indices if (value := curve.values[i]) is not None]
-        kept += sorted({min(known)[1], max(known)[1]}) if known else [indices[0]]
-    return replace(curve, times=tuple(curve.times[i] for i in kept), values=tuple(curve.values[i] for i in kept))
+        points = [(value, i) for i in indices if (value := curve.values[i]) is not None]
+        kept_indices += sorted({min(points)[1], max(points)[1]}) if points else [indices[0]]
+    return replace(
+        curve, times=tuple(curve.times[i] for i in kept_indices), values=tuple(curve.values[i] for i in kept_indices)
+    )
 
 
 def _step_time(profile: Profile, names: Mapping[int, str]) -> Chart:
     curves: list[Curve] = []
     several = len(profile.ranks) > 1
-    drawn = [rank for rank in profile.ranks if not names or rank.process.rank in names]
-    for rank in drawn[:MOST_CURVES]:
+    ranks = [rank for rank in profile.ranks if not names or rank.process.rank in names]
+    for rank in ranks[:MOST_CURVES]:
         label = f"rank {rank.process.rank}{names.get(rank.process.rank, '')}" if several else "step"
-        steady = [step for step in rank.steps if not step.tags]
-        curves += _curve(label, steady, lambda step: step.duration, _when(rank))
+        steady_steps = [step for step in rank.steps if not step.tags]
+        curves += _curve(label, steady_steps, lambda step: step.duration, _when(rank))
     if profile.ranks:
-        first = profile.ranks[0]
-        steady = [step for step in first.steps if not step.tags]
-        waiting = f"{WAITING}{_whose(profile)}"
-        curves += _curve(waiting, steady, lambda step: step.data_wait, attrgetter("start"))
-        curves += _tagged(first)
+        first_rank = profile.ranks[0]
+        steady_steps = [step for step in first_rank.steps if not step.tags]
+        waiting_label = f"{WAITING}{_whose(profile)}"
+        curves += _curve(waiting_label, steady_steps, lambda step: step.data_wait, attrgetter("start"))
+        curves += _tagged(first_rank)
     return Chart(title="Step time", unit="s", curves=tuple(curves))
 
 
@@ -121,11 +123,11 @@ def _gpu(profile: Profile) -> Chart:
     curves: list[Curve] = []
     several = len(profile.gpus) > 1
     for gpu, samples in _telling(profile):
-        name = f"GPU {gpu.index} " if several else ""
-        curves += _curve(f"{name}utilization", samples, lambda s: s.utilization)
+        prefix = f"GPU {gpu.index} " if several else ""
+        curves += _curve(f"{prefix}utilization", samples, lambda sample: sample.utilization)
         if not several:
-            curves += _curve("SMs active", samples, lambda s: s.sm_active)
-            curves += _curve("tensor cores active", samples, lambda s: s.tensor_active)
+            curves += _curve("SMs active", samples, lambda sample: sample.sm_active)
+            curves += _curve("tensor cores active", samples, lambda sample: sample.tensor_active)
     return Chart(title="GPU", unit="1", curves=tuple(curves))
 
 
@@ -138,24 +140,24 @@ def _telling(profile: Profile) -> list[tuple[schema.Gpu, list[schema.GpuSample]]
     all_gpus = [(gpu, samples.get(gpu.index, [])) for gpu in profile.gpus]
     if len(all_gpus) <= MOST_CURVES:
         return all_gpus
-    ordered = sorted(all_gpus, key=lambda each: _mean([sample.utilization for sample in each[1]]))
-    slowest = min(all_gpus, key=lambda each: _mean([sample.sm_clock for sample in each[1]]))
-    chosen = (ordered[0], ordered[len(ordered) // 2], ordered[-1], slowest)
-    return list({gpu.index: (gpu, own) for gpu, own in chosen}.values())
+    ordered = sorted(all_gpus, key=lambda pair: _mean([sample.utilization for sample in pair[1]]))
+    slowest = min(all_gpus, key=lambda pair: _mean([sample.sm_clock for sample in pair[1]]))
+    selection = (ordered[0], ordered[len(ordered) // 2], ordered[-1], slowest)
+    return list({gpu.index: (gpu, gpu_samples) for gpu, gpu_samples in selection}.values())
 
 
 def _mean(values: Iterable[Value]) -> float:
     """Return the mean of the measured values; infinity if none was measured."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else float("inf")
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) / len(numbers) if numbers else float("inf")
 
 
 def _cpu(profile: Profile) -> Chart:
     samples = profile.host_samples
     curves = [
-        *_curve("program", samples, lambda s: s.cpu),
-        *_curve("of that, DataLoader workers", samples, lambda s: s.cpu_workers),
-        *_curve("whole machine", samples, lambda s: s.machine_cpu),
+        *_curve("program", samples, lambda sample: sample.cpu),
+        *_curve("of that, DataLoader workers", samples, lambda sample: sample.cpu_workers),
+        *_curve("whole machine", samples, lambda sample: sample.machine_cpu),
     ]
     limit = profile.runs[0].cores if profile.runs else None
     return Chart(title="CPU", unit="cores", curves=tuple(curves), limit=limit, limit_label="allowed")
@@ -164,12 +166,12 @@ def _cpu(profile: Profile) -> Chart:
 def _gpu_memory(profile: Profile) -> Chart:
     curves: list[Curve] = []
     for gpu, samples in _telling(profile):
-        name = f"GPU {gpu.index}: " if len(profile.gpus) > 1 else ""
-        curves += _curve(f"{name}used on the GPU", samples, lambda s: s.memory_used)
+        prefix = f"GPU {gpu.index}: " if len(profile.gpus) > 1 else ""
+        curves += _curve(f"{prefix}used on the GPU", samples, lambda sample: sample.memory_used)
     if profile.ranks:
         memory, whose = profile.ranks[0].memory_samples, _whose(profile)
-        curves += _curve(f"allocated by tensors{whose}", memory, lambda s: s.allocated)
-        curves += _curve(f"reserved by PyTorch{whose}", memory, lambda s: s.reserved)
+        curves += _curve(f"allocated by tensors{whose}", memory, lambda sample: sample.allocated)
+        curves += _curve(f"reserved by PyTorch{whose}", memory, lambda sample: sample.reserved)
     limit = max((gpu.memory_total for gpu in profile.gpus), default=None)
     return Chart(title="GPU memory", unit="B", curves=tuple(curves), limit=limit)
 
@@ -177,8 +179,8 @@ def _gpu_memory(profile: Profile) -> Chart:
 def _host_memory(profile: Profile) -> Chart:
     samples = profile.host_samples
     curves = [
-        *_curve("program and its workers", samples, lambda s: s.rss),
-        *_curve("still available", samples, lambda s: s.memory_available),
+        *_curve("program and its workers", samples, lambda sample: sample.rss),
+        *_curve("still available", samples, lambda sample: sample.memory_available),
     ]
     return Chart(title="Host memory", unit="B", curves=tuple(curves))
 

@@ -129,8 +129,8 @@ def _diagnosis(report: Report) -> str:
     if report.imported:
         return _of_traces(report)
     if not steps or not steps.count:
-        before = f" before {_ENDED[report.run.ended]}" if report.run.ended in _ENDED else ""
-        return f"No training step was seen{before}, so there is nothing to analyze yet."
+        clause = f" before {_ENDED[report.run.ended]}" if report.run.ended in _ENDED else ""
+        return f"No training step was seen{clause}, so there is nothing to analyze yet."
     if steps.mean is None:
         return f"Training steps seen: {steps.count:,}. That is too few for conclusions."
     return _of_steps(report, steps.mean)
@@ -138,11 +138,11 @@ def _diagnosis(report: Report) -> str:
 
 def _of_steps(report: Report, mean: float) -> str:
     """Return what takes most of a step."""
-    most = report.largest_phase
-    unnamed = report.imported and most is not None and most.name == "other"
-    if most is None or not most.share or unnamed:
+    largest = report.largest_phase
+    unnamed = report.imported and largest is not None and largest.name == "other"
+    if largest is None or not largest.share or unnamed:
         return f"A step{_ranks(report)} takes {seconds(mean)}."
-    inside = _INSIDE[most.name] if most.name != "other" else _other(report)
+    inside = _INSIDE[largest.name] if largest.name != "other" else _other(report)
     caution = _UNWATCHED if report.loader_watched is False else ""
     place = named(report)
     start = f"A step{_ranks(report)} takes {seconds(mean)}"
@@ -150,9 +150,9 @@ def _of_steps(report: Report, mean: float) -> str:
         return f"{start}; {share(place.share)} of it is {place.name} in {place.where}.{caution}"
     if place and report.code:
         of_workers = place in report.code.workers
-        of = "making a batch is" if of_workers else f"the run is {_BETWEEN_INSIDE[place.phase]}:"
-        inside += f"; {share(place.share)} of {of} {place.name} in {place.where}"
-    return f"{start}, {share(most.share)} of it {inside}.{caution}"
+        whole = "making a batch is" if of_workers else f"the run is {_BETWEEN_INSIDE[place.phase]}:"
+        inside += f"; {share(place.share)} of {whole} {place.name} in {place.where}"
+    return f"{start}, {share(largest.share)} of it {inside}.{caution}"
 
 
 def _ranks(report: Report) -> str:
@@ -163,11 +163,11 @@ def guidance(report: Report) -> str:
     """Return what to do first, in a sentence."""
     if report.imported and report.steps and report.steps.mean is None:
         return ""
-    found = conclude(report)
-    item = report.recommended(found.rule)
-    match found.kind:
-        case "no_steps" | "unexplained" if report.imported and (short := too_short(report)):
-            return short.finding.advice.then
+    conclusion = conclude(report)
+    item = report.recommended(conclusion.rule)
+    match conclusion.kind:
+        case "no_steps" | "unexplained" if report.imported and (warning := too_short(report)):
+            return warning.finding.advice.then
         case "no_steps":
             return _UNMARKED if report.imported else _why_unseen(report)
         case "too_few_steps":
@@ -185,7 +185,7 @@ def guidance(report: Report) -> str:
         case "unexplained":
             if (place := named(report)) is not None:
                 return f"Look at {place.name} in {place.where} first: no rule explains it."
-            return _NEXT[found.phase or "other"] if report.loader_watched is not False else _NEXT["other"]
+            return _NEXT[conclusion.phase or "other"] if report.loader_watched is not False else _NEXT["other"]
         case "too_noisy":
             return "Timings are too noisy to find anything. Record again, longer or on an idle machine."
     return _nothing(report)
@@ -196,14 +196,14 @@ def busy(report: Report) -> str:
     cores = report.cores
     if cores is None or not cores.is_crowded:
         return ""
-    used = f"Other programs used {digits(cores.others)} of {cores.cores} cores"
-    return f"{used}: on an idle machine, timings and gains may differ. Record again there."
+    usage = f"Other programs used {digits(cores.others)} of {cores.cores} cores"
+    return f"{usage}: on an idle machine, timings and gains may differ. Record again there."
 
 
 def _other(report: Report) -> str:
     """Return where the time of the phase "other" may be: outside everything that was observed."""
-    seen = {phase.name for phase in report.phases if phase.share is not None}
-    if "forward" not in seen:
+    phase_names = {phase.name for phase in report.phases if phase.share is not None}
+    if "forward" not in phase_names:
         return _FORWARD_UNSEEN
     return "outside the model, its loader and its optimizer" if report.loader_watched else _INSIDE_UNWATCHED
 
@@ -222,20 +222,20 @@ def inside_other(report: Report) -> str:
         return ""
     unseen = all(phase.share is None for phase in report.phases if phase.name == "forward")
     hint = " The forward pass may be in it: no model was called as model(x)." if unseen else ""
-    takes = f"{other.label} takes {share(other.share or 0.0)} of the step.{hint}"
+    sentence = f"{other.label} takes {share(other.share or 0.0)} of the step.{hint}"
     if report.code and report.code.hottest(*NAMED_BY_STACKS["other"]):
-        return takes if hint else ""
-    return f"{takes} To see what it is, {_REGION.replace('parts', 'more parts', 1) if report.regions else _REGION}."
+        return sentence if hint else ""
+    return f"{sentence} To see what it is, {_REGION.replace('parts', 'more parts', 1) if report.regions else _REGION}."
 
 
 def assumed(report: Report) -> str:
     """Return a sentence on what is assumed for undeclared goals; empty if all that matter were declared."""
-    instead = [
+    assumptions = [
         *(["throughput matters most"] if report.goals.goal is None else []),
         *(["no larger batch or model is needed"] if not report.goals.more_memory else []),
         *(["the quality must not change"] if report.goals.quality is None else []),
     ]
-    return f"Assumed because not declared: {listed(instead)}." if instead else ""
+    return f"Assumed because not declared: {listed(assumptions)}." if assumptions else ""
 
 
 def unanswered(report: Report) -> str:
@@ -244,8 +244,8 @@ def unanswered(report: Report) -> str:
     if not needs:
         return ""
     parts = [
-        f"{needs[need]} {one if needs[need] == 1 else several} {what}"
-        for need, (one, several, what) in (_NEEDS_OF_TRACES if report.imported else _NEEDS).items()
+        f"{needs[need]} {singular if needs[need] == 1 else plural} {rest}"
+        for need, (singular, plural, rest) in (_NEEDS_OF_TRACES if report.imported else _NEEDS).items()
         if needs[need]
     ]
     return f"{needs.total()} of {len(report.checked)} rules could not be checked: {listed(parts)}."
@@ -253,10 +253,10 @@ def unanswered(report: Report) -> str:
 
 def not_measured(report: Report) -> list[tuple[str, str, list[str]]]:
     """Return what was not measured, how to measure it and the rules that need it; what needs a GPU comes last."""
-    waiting: dict[tuple[str, str], list[str]] = {}
+    by_remedy: dict[tuple[str, str], list[str]] = {}
     for check in sorted(report.checks("not_measured"), key=lambda check: check.need is Need.GPU):
-        waiting.setdefault((check.why, check.remedy or ""), []).append(check.rule.id)
-    return [(why, remedy, rules) for (why, remedy), rules in waiting.items()]
+        by_remedy.setdefault((check.why, check.remedy or ""), []).append(check.rule.id)
+    return [(reason, remedy, rules) for (reason, remedy), rules in by_remedy.items()]
 
 
 def remarks(report: Report) -> str:
@@ -264,11 +264,11 @@ def remarks(report: Report) -> str:
     parts = []
     if report.overhead.fraction is not None:
         parts.append(f"Recording cost {share(report.overhead.fraction)}{_costly(report)}.")
-    blind = len(report.checks("not_measured"))
-    if blind and report.steps and report.steps.count:
-        parts.append(f"{blind} of {len(report.checked)} rules could not be checked: the report says why.")
-    if crashed := report.checks("crashed"):
-        parts.append(f"Failed: {', '.join(check.rule.id for check in crashed)}.")
+    unchecked = len(report.checks("not_measured"))
+    if unchecked and report.steps and report.steps.count:
+        parts.append(f"{unchecked} of {len(report.checked)} rules could not be checked: the report says why.")
+    if crashes := report.checks("crashed"):
+        parts.append(f"Failed: {', '.join(check.rule.id for check in crashes)}.")
     return " ".join(parts)
 
 
@@ -314,27 +314,27 @@ def limit_text(fact: Measurement) -> str:
 
 def _of_traces(report: Report) -> str:
     """Return where the time goes on the rank whose GPU idles most."""
-    busy = [each for each in report.traces if each.idle is not None]
-    if not busy:
+    traces = [trace for trace in report.traces if trace.idle is not None]
+    if not traces:
         mean = report.steps.mean if report.steps else None
         several = len(report.traces) > 1
         holds, spans = ("These traces hold", "they span") if several else ("This trace holds", "it spans")
         if mean:
             return f"{holds} no GPU work. {_of_steps(report, mean)}"
         return f"{holds} no GPU work; {spans} {seconds(report.traces[0].fact.seconds)}."
-    worst = max(busy, key=lambda each: each.idle or 0.0)
+    worst = max(traces, key=lambda trace: trace.idle or 0.0)
     parts = {part.name: part for part in worst.parts}
-    of = [f"computes for {share(parts['compute'].share)} of the time"]
-    for name, does in (("communication_exposed", "communicates"), ("memory_exposed", "moves memory")):
+    clauses = [f"computes for {share(parts['compute'].share)} of the time"]
+    for name, verb in (("communication_exposed", "communicates"), ("memory_exposed", "moves memory")):
         if parts[name].share >= NOTABLE_TRACED:
-            of.append(f"only {does} for {share(parts[name].share)}")
+            clauses.append(f"only {verb} for {share(parts[name].share)}")
     if (worst.idle or 0.0) >= NOTABLE_TRACED:
-        why = max(_IDLE, key=lambda name: parts[name].share)
-        of.append(f"idles for {share(worst.idle or 0.0)}, mostly {_IDLE[why]}")
+        cause = max(_IDLE, key=lambda name: parts[name].share)
+        clauses.append(f"idles for {share(worst.idle or 0.0)}, mostly {_IDLE[cause]}")
     gap = worst.single_gap
-    single = f" One gap of {seconds(gap)} is most of that; it may not repeat." if gap else ""
-    whose = f" of rank {worst.rank}" if len(report.traces) > 1 else ""
-    return f"The GPU{whose} {listed(of)}.{single}"
+    gap_remark = f" One gap of {seconds(gap)} is most of that; it may not repeat." if gap else ""
+    rank_suffix = f" of rank {worst.rank}" if len(report.traces) > 1 else ""
+    return f"The GPU{rank_suffix} {listed(clauses)}.{gap_remark}"
 
 
 def _why_unseen(report: Report) -> str:
@@ -348,11 +348,11 @@ def _why_unseen(report: Report) -> str:
 def _begin(first: Recommendation, what: str, is_busy: bool) -> str:
     """Return the first piece of advice with its gain, measured or predicted, and a caution if the machine was busy."""
     caution = " On an idle machine, its gain may differ." if is_busy else ""
-    tried = first.verified
-    if tried and tried.verdict.is_kept and tried.removed:
-        return f"Begin with this: {what}, for {gain_text(Estimate(*tried.removed))}, as measured.{caution}"
+    trial = first.verified
+    if trial and trial.verdict.is_kept and trial.removed:
+        return f"Begin with this: {what}, for {gain_text(Estimate(*trial.removed))}, as measured.{caution}"
     gains = ((first.finding.in_plan, "step time"), (first.finding.cost, "cost"))
-    promise = next((f", for {gain_text(gain, of)}" for gain, of in gains if gain and gain.expected > 0), "")
+    promise = next((f", for {gain_text(gain, measure)}" for gain, measure in gains if gain and gain.expected > 0), "")
     return f"Begin with this: {what}{promise}.{caution if promise else ''}"
 
 
@@ -375,25 +375,27 @@ def _nothing(report: Report) -> str:
     limit = _limit(report)
     if too_short(report) is None:
         return f"No change worth making was found.{limit}"
-    hidden = hidden_gain(report)
-    if hidden is None:
+    hidden_share = hidden_gain(report)
+    if hidden_share is None:
         return f"No change worth making was found, but too few steps were recorded to be sure.{limit}"
-    hides = f"step times vary so much that gains below {share(hidden)} would not be visible"
-    return f"No change worth making was found; {hides}.{limit}"
+    clause = f"step times vary so much that gains below {share(hidden_share)} would not be visible"
+    return f"No change worth making was found; {clause}.{limit}"
 
 
 def _limit(report: Report) -> str:
     """Return that computing is the limit, if it takes most of the step, and where most of the forward pass is."""
     shares = {phase.name: phase.share or 0.0 for phase in report.phases if phase.name in LAUNCHED}
-    computing = sum(shares.values())
-    if computing < COMPUTING or report.imported or report.gpu_hours is not None:
+    computing_share = sum(shares.values())
+    if computing_share < COMPUTING or report.imported or report.gpu_hours is not None:
         return ""
     places = report.code.places if report.code and report.code.samples >= LEAST_SAMPLES else ()
-    place = next((one for one in places if one.phase == "forward" and one.low >= NAMED_LOW), None)
+    place = next(
+        (candidate for candidate in places if candidate.phase == "forward" and candidate.low >= NAMED_LOW), None
+    )
     where = f"; most of the forward pass is {place.name} in {place.where}" if place else ""
     backward = shares.get("backward", 0.0)
     gradients = _WITHOUT_GRADIENTS.format(share(backward)) if 0 < backward < LEAST_BACKWARD * shares["forward"] else ""
-    return f" Computing is the limit: it takes {share(computing)} of a step{where}.{gradients}"
+    return f" Computing is the limit: it takes {share(computing_share)} of a step{where}.{gradients}"
 
 
 def is_scattered(report: Report) -> bool:

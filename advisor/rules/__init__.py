@@ -50,16 +50,16 @@ def rule_of(module: ModuleType) -> Rule:
     rule = getattr(module, "RULE", None)
     if not isinstance(rule, Rule):
         raise TypeError("it has no RULE = Rule(...)")
-    said = module.__doc__ or ""
-    page = _SOURCE.sub("", said)
+    docstring = module.__doc__ or ""
+    page = _SOURCE.sub("", docstring)
     if not page.strip():
         raise TypeError("it has no docstring, which is the rule's page")
     functions: dict[str, Any] = {name: getattr(rule, name) or getattr(module, name, None) for name in ("when", "then")}
     rule = replace(rule, **functions)
-    for name, wanted in _TYPES.items():
+    for name, expected_type in _TYPES.items():
         value = getattr(rule, name)
-        if not isinstance(value, wanted):
-            raise TypeError(f"its {name} has type {type(value).__name__}, not {wanted.__name__}")
+        if not isinstance(value, expected_type):
+            raise TypeError(f"its {name} has type {type(value).__name__}, not {expected_type.__name__}")
     if rule.difficulty not in (1, 2, 3):
         raise TypeError("its difficulty is not 1, 2 or 3")
     for function, opening in ((rule.when, "If"), (rule.then, "then")):
@@ -69,7 +69,7 @@ def rule_of(module: ModuleType) -> Rule:
         rule,
         id=module.__name__.rpartition(".")[2].replace("_", "-"),
         page=page,
-        sources=(*rule.sources, *(Source(title, url or None) for title, url in _SOURCE.findall(said))),
+        sources=(*rule.sources, *(Source(title, url or None) for title, url in _SOURCE.findall(docstring))),
         thresholds={name.lower(): value for name, value in vars(module).items() if isinstance(value, Threshold)},
     )
 

@@ -21,7 +21,7 @@ def to_stage(m: Metrics, zero: int) -> tuple[Change, ...]:
     They are written for the framework that drives the loop. If it has no setting for sharding, both a DeepSpeed
     configuration and FSDP2 code are returned.
     """
-    why = (
+    comment = (
         "; each block is gathered separately"
         if zero == 3
         else "; False keeps weights gathered until the\n"
@@ -30,21 +30,21 @@ def to_stage(m: Metrics, zero: int) -> tuple[Change, ...]:
     )
     return spelling(m).shard(zero) or (
         Change(language="json", code=deepspeed(m, zero), file="ds_config.json"),
-        python(fsdp(m, why, "" if zero == 3 else "reshard_after_forward=False")),
+        python(fsdp(m, comment, "" if zero == 3 else "reshard_after_forward=False")),
     )
 
 
 def redundancy_free(m: Metrics) -> tuple[Change, ...]:
     """Return the change to ZeRO stage 1 that needs no additional framework."""
-    fact, name = m[settings.optimizer], spelling(m).optimizer
+    optimizer, variable = m[settings.optimizer], spelling(m).optimizer
     return spelling(m).shard(1) or (
         python(
             "from torch.distributed.optim import ZeroRedundancyOptimizer\n\n"
             "# after DistributedDataParallel; other arguments unchanged\n"
-            f"{name} = ZeroRedundancyOptimizer(\n"
-            f"    {spelling(m).model}.parameters(), optimizer_class=torch.optim.{fact.name}, ...\n"
+            f"{variable} = ZeroRedundancyOptimizer(\n"
+            f"    {spelling(m).model}.parameters(), optimizer_class=torch.optim.{optimizer.name}, ...\n"
             ")\n"
-            f"{name}.consolidate_state_dict(to=0)  # on every rank, before rank 0 saves its state_dict()\n"
+            f"{variable}.consolidate_state_dict(to=0)  # on every rank, before rank 0 saves its state_dict()\n"
         ),
     )
 
@@ -52,13 +52,13 @@ def redundancy_free(m: Metrics) -> tuple[Change, ...]:
 def deepspeed(m: Metrics, zero: int, **options: object) -> str:
     """Return the DeepSpeed configuration, as JSON, limited to sharding, batch size and precision."""
     config: dict[str, object] = {"zero_optimization": {"stage": zero, "overlap_comm": True, **options}}
-    source, flags = m.get(input.loader), m.get(settings.flags)
-    if source is not None and source.batch_size:
-        config["train_micro_batch_size_per_gpu"] = source.batch_size
+    loader, flags = m.get(input.loader), m.get(settings.flags)
+    if loader is not None and loader.batch_size:
+        config["train_micro_batch_size_per_gpu"] = loader.batch_size
         config["gradient_accumulation_steps"] = round(m.get(step.micro_steps_per_step) or 1)
     if flags and flags.autocast:
-        half = "bf16" if (flags.autocast_dtype or "").endswith("bfloat16") else "fp16"
-        config[half] = {"enabled": True}
+        dtype = "bf16" if (flags.autocast_dtype or "").endswith("bfloat16") else "fp16"
+        config[dtype] = {"enabled": True}
     return json.dumps(config, indent=2) + "\n"
 
 
@@ -71,18 +71,18 @@ def fsdp(m: Metrics, why: str, argument: str = "", imports: str = "fully_shard")
         argument: An extra argument for each `fully_shard` call.
         imports: The names to import from `torch.distributed.fsdp`.
     """
-    fact, name = m.get(settings.model), spelling(m).model
-    more = f", {argument}" if argument else ""
+    model, variable = m.get(settings.model), spelling(m).model
+    arguments = f", {argument}" if argument else ""
     if sharding.hybrid(m):
-        more, why = f", mesh=mesh{more}", (f"{why}; pass the mesh,\n# or all ranks share one copy")
-    blocks = (
-        f"for block in [module for module in {name}.modules() if type(module).__name__ == {fact.block!r}]:\n"
-        f"    fully_shard(block{more})\n"
-        if fact and fact.block
+        arguments, why = f", mesh=mesh{arguments}", (f"{why}; pass the mesh,\n# or all ranks share one copy")
+    block_code = (
+        f"for block in [module for module in {variable}.modules() if type(module).__name__ == {model.block!r}]:\n"
+        f"    fully_shard(block{arguments})\n"
+        if model and model.block
         else ""
     )
     return (
         f"from torch.distributed.fsdp import {imports}\n\n"
         f"# replaces any other wrapper; call it before creating the optimizer{why}\n"
-        f"{blocks}fully_shard({name}{more})\n"
+        f"{block_code}fully_shard({variable}{arguments})\n"
     )

@@ -13,9 +13,9 @@ PASSES = ("forward", "backward", "optimizer", "other")
 
 def of_computing(m: Metrics, part: float) -> float:
     """Convert a share of the step into a share of forward and backward time, at most 1."""
-    seconds = m[step.modeled_phases]
-    computing = sum(seconds.get(phase, 0.0) for phase in COMPUTE)
-    return min(1.0, part * sum(seconds.values()) / computing) if computing > 0 else 0.0
+    phases = m[step.modeled_phases]
+    computing_seconds = sum(phases.get(phase, 0.0) for phase in COMPUTE)
+    return min(1.0, part * sum(phases.values()) / computing_seconds) if computing_seconds > 0 else 0.0
 
 
 def exposed(m: Metrics) -> float:

@@ -43,11 +43,11 @@ def gain(m: Metrics, effect: Effect) -> float:
     Waiting for a batch to be prepared is modeled as serial with the rest of the step, unless the workers are behind
     and set the step's pace. The judge uses the same model.
     """
-    wait, unprepared = m[step.data_wait_fraction], m.get(input.wait_without_preparing)
-    overhead = min(wait, unprepared / m[step.step_time_mean]) if unprepared else 0.0
+    wait, unprepared_wait = m[step.data_wait_fraction], m.get(input.wait_without_preparing)
+    overhead = min(wait, unprepared_wait / m[step.step_time_mean]) if unprepared_wait else 0.0
     load, supply = (0.0, 1.0) if m[input.workers_are_behind] else (wait - overhead, 0.0)
-    step_time = State(phases={"other": 1.0 - wait + overhead}, load=load, supply=supply)
-    return removed(step_time, effect(step_time, Scenario.EXPECTED))
+    state = State(phases={"other": 1.0 - wait + overhead}, load=load, supply=supply)
+    return removed(state, effect(state, Scenario.EXPECTED))
 
 
 def right_workers(m: Metrics, scenario: Scenario = Scenario.EXPECTED) -> Workers:
@@ -75,8 +75,8 @@ def hand_over(m: Metrics) -> float:
 
     A small number of tensors is assumed if they were not counted.
     """
-    number = m.get(input.batch_tensors)
-    return transfer_time(m[input.batch_bytes], FEW_TENSORS if number is None else number)
+    tensors = m.get(input.batch_tensors)
+    return transfer_time(m[input.batch_bytes], FEW_TENSORS if tensors is None else tensors)
 
 
 def right_number(m: Metrics) -> int:
@@ -96,11 +96,11 @@ def workers_effect(m: Metrics) -> Effect:
     The step no longer waits for a batch to be prepared, except as far as W* workers cannot keep up.
     """
     workers = {scenario: right_workers(m, scenario) for scenario in Scenario}
-    handing = {scenario: added_hand_over(m, scenario) for scenario in Scenario}
+    hand_over_seconds = {scenario: added_hand_over(m, scenario) for scenario in Scenario}
 
     def effect(state: State, scenario: Scenario) -> State:
-        supplied = replace(state, load=0.0, supply=0.0, workers=workers[scenario])
-        return supplied.longer("loader_overhead", handing[scenario])
+        supplied_state = replace(state, load=0.0, supply=0.0, workers=workers[scenario])
+        return supplied_state.longer("loader_overhead", hand_over_seconds[scenario])
 
     return effect
 
@@ -112,10 +112,10 @@ def added_hand_over(m: Metrics, scenario: Scenario = Scenario.EXPECTED) -> float
 
 def added_memory(m: Metrics, workers: int, prefetch: int | None = None) -> int:
     """Return the bytes that these workers and their prefetched batches add to the present use of host memory."""
-    fact = m[input.loader]
-    own, before = FORKED_WORKER if fact.forks else SPAWNED_WORKER, fact.prefetch_factor or PREFETCH
-    batches = workers * (prefetch or before) - fact.num_workers * before
-    return (workers - fact.num_workers) * own + batches * m[input.batch_bytes]
+    loader = m[input.loader]
+    worker_bytes, old_prefetch = FORKED_WORKER if loader.forks else SPAWNED_WORKER, loader.prefetch_factor or PREFETCH
+    batches = workers * (prefetch or old_prefetch) - loader.num_workers * old_prefetch
+    return (workers - loader.num_workers) * worker_bytes + batches * m[input.batch_bytes]
 
 
 def loader_intervention(fact: LoaderFact, **settings: object) -> Intervention | None:
@@ -136,10 +136,10 @@ def set_loader(m: Metrics, **arguments: int) -> tuple[tuple[Change, ...], Interv
 
     More workers of an `IterableDataset` need sharding: without it every worker yields every sample.
     """
-    fact, changes = m[input.loader], spelling(m).loader(**arguments)
-    if fact.iterable and arguments.get("num_workers", 0) > fact.num_workers:
+    loader, changes = m[input.loader], spelling(m).loader(**arguments)
+    if loader.iterable and arguments.get("num_workers", 0) > loader.num_workers:
         changes = (*changes, python(SHARDED))
-    return changes, loader_intervention(fact, **arguments)
+    return changes, loader_intervention(loader, **arguments)
 
 
 def same_samples(fact: LoaderFact) -> str:

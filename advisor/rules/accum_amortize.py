@@ -33,37 +33,37 @@ def when(m: Metrics) -> Evidence | None:
     """If the declared batch is at least twice the present one, and the optimizer and exposed communication take
     at least 15 % of the step,
     """
-    wanted = m[goals.target_per_rank]
-    if wanted is None or _times(m, wanted) < 2:
+    target = m[goals.target_per_rank]
+    if target is None or _times(m, target) < 2:
         return None
-    paid_once = m[step.optimizer_fraction] + _communication(m)
-    if paid_once < m[MIN_SHARE]:
+    update_share = m[step.optimizer_fraction] + _communication(m)
+    if update_share < m[MIN_SHARE]:
         return None
-    several = (step.exposed_comm_fraction,) if m[settings.world_size] > 1 else ()
+    comm_metrics = (step.exposed_comm_fraction,) if m[settings.world_size] > 1 else ()
     return evidence(
-        *(measure(m, metric) for metric in (step.optimizer_fraction, *several, step.micro_steps_per_step)),
-        note=f"together {share(paid_once)} of the step; the target is {m.goals.target_batch} samples per update",
+        *(measure(m, metric) for metric in (step.optimizer_fraction, *comm_metrics, step.micro_steps_per_step)),
+        note=f"together {share(update_share)} of the step; the target is {m.goals.target_batch} samples per update",
     )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then accumulate micro-batches up to the declared batch and update once for all of them."""
-    times = _times(m, m[goals.target_per_rank] or 0)
-    k = round(times * m[step.micro_steps_per_step])
-    gone = 1 - 1 / times
-    shares, reducing = (gone, gone, gone), _communication(m) * m[step.step_time_mean]
+    factor = _times(m, m[goals.target_per_rank] or 0)
+    k = round(factor * m[step.micro_steps_per_step])
+    saved_share = 1 - 1 / factor
+    shares, reduction_seconds = (saved_share, saved_share, saved_share), _communication(m) * m[step.step_time_mean]
     return Advice(
         then=f"Update once every {k} micro-batches of {input.batch_size(m)} samples: the optimizer and the "
-        f"gradient reduction then run once for {times} times as many samples.",
+        f"gradient reduction then run once for {factor} times as many samples.",
         changes=spelling(m).accumulate(k),
-        basis=f"Per sample, 1 - 1/{times} of the update's cost is saved; forward and backward passes cost the same.",
+        basis=f"Per sample, 1 - 1/{factor} of the update's cost is saved; forward and backward passes cost the same.",
         effect=in_turn(
             remove("optimizer", shares=shares),
             # Communication that the step does not report separately is part of the backward pass, which waits for it.
-            remove_seconds("communication", "backward", seconds=reducing, shares=shares),
+            remove_seconds("communication", "backward", seconds=reduction_seconds, shares=shares),
         ),
         memory=0,
-        risk=f"Medium: each update uses {times} times as many samples, and there are {times} times fewer updates. "
+        risk=f"Medium: each update uses {factor} times as many samples, and there are {factor} times fewer updates. "
         "The learning rate grows with the batch (linearly for SGD, with its square root for Adam); compare "
         "the loss at equal numbers of samples.",
     )

@@ -45,9 +45,9 @@ def when(m: Metrics) -> Evidence | None:
     """
     if not m[memory.memory_pressure] or not m[settings.flags].checkpointing:
         return None
-    freed, limit = _freed(m), m[MIN_SHARE] * m[memory.mem_peak_allocated]
-    room = measure(m, host.host_memory_available, ">=", freed * m[host.local_ranks])
-    if freed < limit or not room.holds:
+    freed_bytes, limit = _freed(m), m[MIN_SHARE] * m[memory.mem_peak_allocated]
+    room = measure(m, host.host_memory_available, ">=", freed_bytes * m[host.local_ranks])
+    if freed_bytes < limit or not room.holds:
         return None
     facts = (measure(m, memory.mem_activations, ">=", limit), room, *pressure(m))
     return Evidence(facts, f"the inputs of {m[settings.model].blocks} {m[settings.model].block} blocks")
@@ -55,21 +55,21 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then keep the inputs of checkpointed blocks in the host's memory."""
-    freed = _freed(m)
-    one_way = freed / PCIE
+    freed_bytes = _freed(m)
+    copy_seconds = freed_bytes / PCIE
     phases = m.get(step.phase_seconds) or {}
-    shown = sum(max(0.0, one_way - phases.get(name, 0.0)) for name in ("forward", "backward"))
+    exposed_seconds = sum(max(0.0, copy_seconds - phases.get(phase, 0.0)) for phase in ("forward", "backward"))
     return Advice(
-        then=f"Keep {found.note} in the host's memory: that frees about {size(freed)} of GPU memory, takes "
-        f"{size(freed * m[host.local_ranks])} of the node's memory and makes a step up to {seconds(2 * one_way)} "
-        "longer.",
+        then=f"Keep {found.note} in the host's memory: that frees about {size(freed_bytes)} of GPU memory, takes "
+        f"{size(freed_bytes * m[host.local_ranks])} of the node's memory and makes a step up to "
+        f"{seconds(2 * copy_seconds)} longer.",
         changes=(python(CODE),),
         basis="A block's input is 1/17 of its activations, and one block at a time is recomputed. The inputs cross the "
         "bus twice at 25 GB/s; none of this time is hidden, half of it, or as much as forward and backward "
         "passes take.",
-        effect=lengthen("backward", (2 * one_way, max(one_way, shown), shown)),
-        memory=-round(freed),
-        host_memory=round(freed * m[host.local_ranks]),
+        effect=lengthen("backward", (2 * copy_seconds, max(copy_seconds, exposed_seconds), exposed_seconds)),
+        memory=-round(freed_bytes),
+        host_memory=round(freed_bytes * m[host.local_ranks]),
         risk="No effect on results: the numbers do not change.",
         fault=True,
     )
@@ -77,7 +77,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 def _freed(m: Metrics) -> float:
     """Return the bytes of blocks' inputs beyond those that are in use."""
-    fact = m[settings.model]
-    if fact.blocks <= WAITING or not fact.block:
+    model = m[settings.model]
+    if model.blocks <= WAITING or not model.block:
         raise Missing("The model has no equal blocks", "Offload the largest saved tensors by hand.")
-    return m[memory.mem_activations] * (fact.blocks - WAITING) / (fact.blocks + LAYER_OVER_BOUNDARY)
+    return m[memory.mem_activations] * (model.blocks - WAITING) / (model.blocks + LAYER_OVER_BOUNDARY)

@@ -40,16 +40,16 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then keep torch's cache: do not empty it in the loop, use expandable segments, and leave some memory free."""
-    stalled = m[gpu.allocation_stall_fraction]
+    stall_share = m[gpu.allocation_stall_fraction]
     return Advice(
         then="Take torch.cuda.empty_cache() out of the loop, and set expandable_segments:True if sizes vary: the GPU "
-        f"is idle for {share(stalled)} of the step while memory is allocated or freed. If neither helps, too "
+        f"is idle for {share(stall_share)} of the step while memory is allocated or freed. If neither helps, too "
         "little memory is free: use a slightly smaller batch.",
         changes=(python(CODE),),
         basis="50, 80 or 100 % of the calls disappear.",
         effect=in_turn(
-            remove_exposed("allocation", stalled * sum(m[step.modeled_phases].values()), up_to(1.0), PASSES),
-            relieve_host(up_to(stalled)),
+            remove_exposed("allocation", stall_share * sum(m[step.modeled_phases].values()), up_to(1.0), PASSES),
+            relieve_host(up_to(stall_share)),
         ),
         memory=0,
         risk="Low: the cache keeps memory that other processes on this GPU cannot use.",

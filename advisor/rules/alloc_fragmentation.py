@@ -43,28 +43,31 @@ OFF = "expandable_segments:False"
 
 def when(m: Metrics) -> Evidence | None:
     """If allocations failed or were retried while at least 15 % of the reserved memory held no tensor,"""
-    unused, retries = measure(m, memory.fragmentation_ratio, ">=", MIN_FRAGMENTATION), measure(m, memory.alloc_retries)
+    fragmentation, retries = (
+        measure(m, memory.fragmentation_ratio, ">=", MIN_FRAGMENTATION),
+        measure(m, memory.alloc_retries),
+    )
     failures, flags = measure(m, memory.oom_count), m.get(settings.flags)
     if (flags and SETTING in (flags.allocator_config or "")) or retries.value + failures.value == 0:
         return None
-    return evidence(unused, retries, failures)
+    return evidence(fragmentation, retries, failures)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then turn on expandable segments, and record again before you change anything else about memory."""
     flags = m.get(settings.flags)
-    before = (flags.allocator_config if flags else None) or ""
-    config = before.replace(OFF, SETTING) if OFF in before else f"{before},{SETTING}".lstrip(",")
-    freed = round(FREED * (m[memory.mem_peak_reserved] - m[memory.mem_peak_allocated]))
+    old_config = (flags.allocator_config if flags else None) or ""
+    config = old_config.replace(OFF, SETTING) if OFF in old_config else f"{old_config},{SETTING}".lstrip(",")
+    freed_bytes = round(FREED * (m[memory.mem_peak_reserved] - m[memory.mem_peak_allocated]))
     return Advice(
-        then=f"Start the program with expandable segments: about {freed / 1e9:.1f} GB of the reserved memory become "
-        "usable. If lengths vary, also run the longest batch first. Then record again before you change anything "
-        "else about memory.",
+        then=f"Start the program with expandable segments: about {freed_bytes / 1e9:.1f} GB of the reserved memory "
+        "become usable. If lengths vary, also run the longest batch first. Then record again before you change "
+        "anything else about memory.",
         changes=(
             bash(f"export PYTORCH_ALLOC_CONF={config}\n# torch before 2.9: export PYTORCH_CUDA_ALLOC_CONF={config}\n"),
         ),
         basis="70 % of the memory that is reserved but unused at the peak. The time spent on retries is not predicted.",
-        memory=-freed,
+        memory=-freed_bytes,
         intervention=Intervention(
             name="environment", settings={"variables": {_variable(m): config}}, safety=Safety.EXACT
         ),
@@ -80,5 +83,5 @@ def _variable(m: Metrics) -> str:
     """
     rank = m.get(settings.primary_rank)
     version = ((rank.process.torch if rank else None) or "").split("+")[0].split(".")[:2]
-    new = len(version) == 2 and all(map(str.isdigit, version)) and tuple(map(int, version)) >= (2, 9)
-    return "PYTORCH_ALLOC_CONF" if new else "PYTORCH_CUDA_ALLOC_CONF"
+    has_new_name = len(version) == 2 and all(map(str.isdigit, version)) and tuple(map(int, version)) >= (2, 9)
+    return "PYTORCH_ALLOC_CONF" if has_new_name else "PYTORCH_CUDA_ALLOC_CONF"

@@ -66,12 +66,12 @@ def when(m: Metrics) -> Evidence | None:
     """If attention over at least 1,024 tokens takes at least 10 % of the step, its kernel is not the fastest one for
     this GPU, and it reaches less than half of the peak rate,
     """
-    found = m[attention.slower_backend]
-    if found is None or m[attention.slower_backend_share] * m[gpu.gpu_computing_fraction] < m[MIN_SHARE]:
+    backend = m[attention.slower_backend]
+    if backend is None or m[attention.slower_backend_share] * m[gpu.gpu_computing_fraction] < m[MIN_SHARE]:
         return None
-    if _efficiency(m, found) >= m[MAX_EFFICIENCY]:
+    if _efficiency(m, backend) >= m[MAX_EFFICIENCY]:
         return None
-    note = f"{found.keys} tokens, {share(_efficiency(m, found))} of the peak"
+    note = f"{backend.keys} tokens, {share(_efficiency(m, backend))} of the peak"
     return evidence(measure(m, attention.slower_backend_share, ">=", MIN_SHARE), note=note)
 
 
@@ -79,18 +79,20 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then choose the fastest kernel, or remove the mask that prevents it."""
     backend = m[attention.slower_backend]
     assert backend is not None, "the rule has fired"
-    what, code = WHAT[backend.name]
-    why = ": the mask prevents it" if backend.name == "efficient" and backend.masked else ""
-    most = BEST / _efficiency(m, backend)
-    low, expected, high = (min(most, each) for each in SPEEDUPS[backend.name])
-    part = m[attention.slower_backend_share] * m[gpu.gpu_computing_fraction]
+    action, code = WHAT[backend.name]
+    reason = ": the mask prevents it" if backend.name == "efficient" and backend.masked else ""
+    speedup_limit = BEST / _efficiency(m, backend)
+    low, expected, high = (min(speedup_limit, speedup) for speedup in SPEEDUPS[backend.name])
+    attention_share = m[attention.slower_backend_share] * m[gpu.gpu_computing_fraction]
     return Advice(
-        then=f"{what}{why}. Attention takes {share(part)} of the step, at {found.note}.",
+        then=f"{action}{reason}. Attention takes {share(attention_share)} of the step, at {found.note}.",
         changes=(python(code),),
         basis=f"Attention becomes {digits(low)}, {digits(expected)} or {digits(high)} times as fast, at most "
         f"{share(BEST)} of the GPU's peak.",
         effect=remove_seconds(
-            *ANYWHERE, seconds=part * sum(m[step.modeled_phases].values()), shares=shares_of((low, expected, high))
+            *ANYWHERE,
+            seconds=attention_share * sum(m[step.modeled_phases].values()),
+            shares=shares_of((low, expected, high)),
         ),
         risk="Low: the same result, summed in another order. Check that the same positions are still masked.",
     )

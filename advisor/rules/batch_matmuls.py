@@ -37,29 +37,34 @@ hidden = torch.nn.functional.grouped_mm(sorted_tokens, weights, offs=offsets)  #
 
 def when(m: Metrics) -> Evidence | None:
     """If computing small matmuls together in one call would save at least 5 % of the step,"""
-    found = m[batching.batchable]
-    if found is None:
+    batchable = m[batching.batchable]
+    if batchable is None:
         return None
-    saved = found.saved * found.share * m[gpu.gpu_computing_fraction] + found.late * m[gpu.launch_bound_index]
-    if saved < m[MIN_SAVED]:
+    saved_share = (
+        batchable.saved * batchable.share * m[gpu.gpu_computing_fraction] + batchable.late * m[gpu.launch_bound_index]
+    )
+    if saved_share < m[MIN_SAVED]:
         return None
-    return Evidence((Measurement(batching.batchable_share, found.share),), found.size)
+    return Evidence((Measurement(batching.batchable_share, batchable.share),), batchable.size)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then compute them in one batched or grouped matmul."""
-    those = m[batching.batchable]
-    assert those is not None, "the rule has fired"
-    how = "one grouped matmul for all experts" if those.experts else "torch.bmm"
-    part = min(1.0, those.share / m[gpu.matmul_share]) if m[gpu.matmul_share] else 0.0
-    low, expected, high = (1 / (1 - min(0.99, one * those.saved)) for one in PARTLY)
+    batchable = m[batching.batchable]
+    assert batchable is not None, "the rule has fired"
+    operator = "one grouped matmul for all experts" if batchable.experts else "torch.bmm"
+    portion = min(1.0, batchable.share / m[gpu.matmul_share]) if m[gpu.matmul_share] else 0.0
+    low, expected, high = (1 / (1 - min(0.99, fraction * batchable.saved)) for fraction in PARTLY)
     return Advice(
-        then=f"Use {how}: {digits(those.calls)} small matmuls per step run one by one, {digits(those.together)} in a "
-        f"row, mostly {found.note}. They take {share(those.share)} of the GPU's time.",
-        changes=(python(GROUP if those.experts else BATCH),),
+        then=f"Use {operator}: {digits(batchable.calls)} small matmuls per step run one by one, "
+        f"{digits(batchable.together)} in a row, mostly {found.note}. They take {share(batchable.share)} of the GPU's "
+        "time.",
+        changes=(python(GROUP if batchable.experts else BATCH),),
         basis="One call takes its time at 70 % of the peak rate or 80 % of the bandwidth; 50, 80 or 100 % of the time "
         "beyond that is saved, and of the idle time before the launches.",
-        effect=in_turn(divide_matmul((low, expected, high), portion=part), remove_launch_idle(up_to(those.late))),
+        effect=in_turn(
+            divide_matmul((low, expected, high), portion=portion), remove_launch_idle(up_to(batchable.late))
+        ),
         risk="Low: the same products, summed in another order. Stacking copies the operands unless you keep them "
         "stacked.",
     )

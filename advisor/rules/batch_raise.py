@@ -49,18 +49,20 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then raise the batch size as far as memory allows, and the learning rate with it."""
-    batch, larger, fact = input.batch_size(m), _larger(m), m.get(settings.optimizer)
-    power, how = (
-        (1.0, "the batch") if fact is not None and fact.name == "SGD" else (0.5, "the square root of the batch")
+    batch, larger_batch, optimizer = input.batch_size(m), _larger(m), m.get(settings.optimizer)
+    exponent, scaling = (
+        (1.0, "the batch")
+        if optimizer is not None and optimizer.name == "SGD"
+        else (0.5, "the square root of the batch")
     )
-    rate = spelling(m).learning_rate((larger / batch) ** power, f"grows with {how}")
+    rate_changes = spelling(m).learning_rate((larger_batch / batch) ** exponent, f"grows with {scaling}")
     return Advice(
-        then=f"Raise the batch size from {batch} to {larger}; given the memory per sample, that fits.",
-        changes=(*spelling(m).batch_size(larger), *rate),
-        basis=f"Per sample: {larger} samples instead of {batch} share the cost of the update, the collectives, the "
-        "launch gaps and part of the idle multiprocessors' time.",
-        effect=_effect(batch / larger, _active(m)),
-        memory=round(_slope(m).each * (larger - batch)),
+        then=f"Raise the batch size from {batch} to {larger_batch}; given the memory per sample, that fits.",
+        changes=(*spelling(m).batch_size(larger_batch), *rate_changes),
+        basis=f"Per sample: {larger_batch} samples instead of {batch} share the cost of the update, the collectives, "
+        "the launch gaps and part of the idle multiprocessors' time.",
+        effect=_effect(batch / larger_batch, _active(m)),
+        memory=round(_slope(m).each * (larger_batch - batch)),
         risk="Medium: it changes the optimization. Compare the loss at equal numbers of samples. Beyond the "
         "critical batch size, training needs more samples.",
     )
@@ -72,14 +74,14 @@ def _idle(m: Metrics) -> Measurement | None:
     Raises:
         Missing: the metrics that were measured cannot decide.
     """
-    late = m.get(gpu.launch_bound_index)
-    if late is not None and late >= m[MIN_LAUNCH_BOUND]:
+    launch_bound = m.get(gpu.launch_bound_index)
+    if launch_bound is not None and launch_bound >= m[MIN_LAUNCH_BOUND]:
         return measure(m, gpu.launch_bound_index, ">=", MIN_LAUNCH_BOUND)
-    active = _active(m)
-    if active is not None and active < m[SM_BUSY]:
-        activity = gpu.reached_multiprocessors if m.get(hardware.sm_active) is None else hardware.sm_active
-        return Measurement(activity, m[activity], m[SM_BUSY], "<")
-    if active is None:
+    active_share = _active(m)
+    if active_share is not None and active_share < m[SM_BUSY]:
+        metric = gpu.reached_multiprocessors if m.get(hardware.sm_active) is None else hardware.sm_active
+        return Measurement(metric, m[metric], m[SM_BUSY], "<")
+    if active_share is None:
         m[hardware.sm_active]
     m[gpu.launch_bound_index]  # raises Missing if unknown: it may show what sm_active does not
     return None
@@ -91,10 +93,10 @@ def _active(m: Metrics) -> float | None:
     Without counters (before Hopper), return the share of multiprocessors that kernels reach while they run; None
     without either.
     """
-    active, fed = m.get(hardware.sm_active), 1 - (m.get(step.data_wait_fraction) or 0.0)
-    if active is None:
+    active_share, fed_share = m.get(hardware.sm_active), 1 - (m.get(step.data_wait_fraction) or 0.0)
+    if active_share is None:
         return m.get(gpu.reached_multiprocessors)
-    return active if fed <= active else active / fed
+    return active_share if fed_share <= active_share else active_share / fed_share
 
 
 def _slope(m: Metrics) -> Slope:
@@ -104,13 +106,13 @@ def _slope(m: Metrics) -> Slope:
 def _larger(m: Metrics) -> int:
     """Return the largest multiple of 8 that fits, up to 4 times the batch and up to the declared target."""
     slope, batch = _slope(m), input.batch_size(m)
-    most = MOST * batch
+    limit = MOST * batch
     if slope.each > 0:
-        most = min(most, slope.largest(m[gpu.device].memory_total))
-    wanted = m[goals.target_per_rank]
-    if wanted is not None:
-        most = min(most, int(wanted / (m.get(step.micro_steps_per_step) or 1.0)))
-    return most // MULTIPLE * MULTIPLE
+        limit = min(limit, slope.largest(m[gpu.device].memory_total))
+    target = m[goals.target_per_rank]
+    if target is not None:
+        limit = min(limit, int(target / (m.get(step.micro_steps_per_step) or 1.0)))
+    return limit // MULTIPLE * MULTIPLE
 
 
 def _effect(ratio: float, active: float | None) -> Effect:
@@ -118,14 +120,19 @@ def _effect(ratio: float, active: float | None) -> Effect:
 
     Costs that are fixed per step shrink by `ratio`, the present batch size over the new one.
     """
-    idle = 0.0 if active is None else 1 - active
+    idle_share = 0.0 if active is None else 1 - active
 
     def effect(state: State, scenario: Scenario) -> State:
-        computing = state.phases.get("forward", 0.0) + state.phases.get("backward", 0.0)
-        gaps = min(state.launch_idle, computing)
-        fixed = gaps + scenario.of(FILLED) * idle * (computing - gaps)
-        left = 1 - (1 - ratio) * fixed / computing if computing > 0 else 1.0
-        for phase, factor in (("forward", left), ("backward", left), ("optimizer", ratio), ("communication", ratio)):
+        computing_seconds = state.phases.get("forward", 0.0) + state.phases.get("backward", 0.0)
+        gap_seconds = min(state.launch_idle, computing_seconds)
+        fixed_seconds = gap_seconds + scenario.of(FILLED) * idle_share * (computing_seconds - gap_seconds)
+        pass_factor = 1 - (1 - ratio) * fixed_seconds / computing_seconds if computing_seconds > 0 else 1.0
+        for phase, factor in (
+            ("forward", pass_factor),
+            ("backward", pass_factor),
+            ("optimizer", ratio),
+            ("communication", ratio),
+        ):
             state = state.scaled(phase, factor)
         return replace(state, launch_idle=state.launch_idle * ratio, launch=state.launch * ratio)
 

@@ -45,10 +45,10 @@ def when(m: Metrics) -> Evidence | None:
     alone at least 10 %,
     """
     convolutions = measure(m, gpu.conv_share, ">=", MIN_CONV)
-    converting = measure(m, gpu.layout_share, ">=", MIN_LAYOUT if convolutions.holds else MUCH_LAYOUT)
-    if converting.value < m[MIN_LAYOUT] or m[gpu.compute_capability] < VOLTA:
+    conversions = measure(m, gpu.layout_share, ">=", MIN_LAYOUT if convolutions.holds else MUCH_LAYOUT)
+    if conversions.value < m[MIN_LAYOUT] or m[gpu.compute_capability] < VOLTA:
         return None
-    return evidence(*([convolutions] if convolutions.holds else []), converting)
+    return evidence(*([convolutions] if convolutions.holds else []), conversions)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

@@ -48,32 +48,33 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then checkpoint every N-th block, with the largest N that frees enough memory."""
-    fact = m[settings.model]
-    if fact.blocks < 2 or not fact.block:
+    model = m[settings.model]
+    if model.blocks < 2 or not model.block:
         raise Missing(
             "The model has no equal blocks to checkpoint",
             "Wrap its largest modules in torch.utils.checkpoint.checkpoint by hand.",
         )
-    blocks, need = layers(fact.blocks, m[memory.mem_activations]), _need(m)
+    blocks, need = layers(model.blocks, m[memory.mem_activations]), _need(m)
     every = blocks.every(need) if spelling(m).chooses_blocks else 1
-    freed = blocks.kept(None) - blocks.kept(every)
-    which = f"every {ordinal(every)} of the {blocks.number}" if every > 1 else f"each of the {blocks.number}"
-    short = need - freed
+    freed_bytes = blocks.kept(None) - blocks.kept(every)
+    selection = f"every {ordinal(every)} of the {blocks.number}" if every > 1 else f"each of the {blocks.number}"
+    shortfall = need - freed_bytes
 
     def effect(state: State, scenario: Scenario) -> State:
         return state.longer("backward", scenario.of(RECOMPUTE) * state.phases.get("forward", 0.0) / every)
 
     return Advice(
-        then=f"Checkpoint {which} {fact.block} blocks: that frees about {size(freed)}; {size(need)} must become free"
-        + (". Sharding or offloading must free the rest. " if short > 0 else ". ")
+        then=f"Checkpoint {selection} {model.block} blocks: that frees about {size(freed_bytes)}; {size(need)} must "
+        "become free"
+        + (". Sharding or offloading must free the rest. " if shortfall > 0 else ". ")
         + _throughput(m, blocks, every),
-        changes=spelling(m).checkpoint(fact.block, every),
+        changes=spelling(m).checkpoint(model.block, every),
         basis="A checkpointed block keeps 1/17 of its activations (its input) and runs its forward pass twice; "
         "blocks are assumed to be alike and to hold all activations.",
         effect=effect,
-        memory=-round(freed),
+        memory=-round(freed_bytes),
         intervention=Intervention(
-            name="checkpointing", settings={"block": fact.block, "every": every}, safety=Safety.MEMORY
+            name="checkpointing", settings={"block": model.block, "every": every}, safety=Safety.MEMORY
         ),
         risk="No effect on results: the same numbers are recomputed.",
         fault=True,
@@ -87,26 +88,26 @@ def _need(m: Metrics) -> float:
     least a safety margin.
     """
     capacity = m[gpu.device].memory_total
-    over = memory.used(m) - FILL * capacity
+    excess = memory.used(m) - FILL * capacity
     wants_more = m[memory.oom_count] > 0 or m.goals.more_memory
-    return max(over + (MISSING_ROOM * capacity if wants_more else 0.0), (1 - FILL) * capacity)
+    return max(excess + (MISSING_ROOM * capacity if wants_more else 0.0), (1 - FILL) * capacity)
 
 
 def _throughput(m: Metrics, blocks: Layers, every: int) -> str:
     """Say whether the batch that the freed memory allows makes up for the recomputation."""
-    fits = "This makes the step fit in memory; it does not make it faster."
-    source, phases = m.get(input.loader), m.get(step.phase_seconds)
-    if source is None or not source.batch_size or phases is None:
-        return fits
-    batch, capacity = source.batch_size, m[gpu.device].memory_total
-    kept = blocks.kept(every)
+    sentence = "This makes the step fit in memory; it does not make it faster."
+    loader, phases = m.get(input.loader), m.get(step.phase_seconds)
+    if loader is None or not loader.batch_size or phases is None:
+        return sentence
+    batch, capacity = loader.batch_size, m[gpu.device].memory_total
+    kept_bytes = blocks.kept(every)
     fixed_bytes = memory.used(m) - blocks.kept(None)
-    larger = Slope(fixed_bytes, kept / batch).largest(capacity)
-    fixed = phases.get("optimizer", 0.0) + phases.get("communication", 0.0)
-    each = (phases.get("forward", 0.0) + phases.get("backward", 0.0)) / batch
-    if larger <= batch or each <= 0:
-        return fits
-    ratio = checkpoint_throughput(fixed, each, batch, larger, recompute=1 + 1 / (3 * every))
+    larger_batch = Slope(fixed_bytes, kept_bytes / batch).largest(capacity)
+    fixed_seconds = phases.get("optimizer", 0.0) + phases.get("communication", 0.0)
+    sample_seconds = (phases.get("forward", 0.0) + phases.get("backward", 0.0)) / batch
+    if larger_batch <= batch or sample_seconds <= 0:
+        return sentence
+    ratio = checkpoint_throughput(fixed_seconds, sample_seconds, batch, larger_batch, recompute=1 + 1 / (3 * every))
     if ratio < WORTHWHILE:
-        return fits
-    return f"The batch of {larger} that then fits processes about {ratio - 1:.0%} more samples a second."
+        return sentence
+    return f"The batch of {larger_batch} that then fits processes about {ratio - 1:.0%} more samples a second."

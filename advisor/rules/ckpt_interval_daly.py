@@ -59,48 +59,62 @@ def when(m: Metrics) -> Evidence | None:
     """If at least two checkpoints were saved, and the time between saves is less than half or more than twice Daly's
     interval, or no time between failures was declared and saving takes at least 2 % of the run,
     """
-    counted = measure(m, between.checkpoint_saves, ">=", MIN_SAVES)
-    part = measure(m, between.checkpoint_save_share, ">=", MOST)
-    if not counted.holds or part.value <= 0:
+    saves = measure(m, between.checkpoint_saves, ">=", MIN_SAVES)
+    save_share = measure(m, between.checkpoint_save_share, ">=", MOST)
+    if not saves.holds or save_share.value <= 0:
         return None
-    save, now = m[between.checkpoint_save_seconds], m[between.checkpoint_interval]
-    note = f"{seconds(save)} per save, every {seconds(now)} of training"
+    save_seconds, interval = m[between.checkpoint_save_seconds], m[between.checkpoint_interval]
+    note = f"{seconds(save_seconds)} per save, every {seconds(interval)} of training"
     failures = m.get(goals.time_between_failures)
     if failures is None:
-        return evidence(part, counted, note=note)
-    best = _best(save, failures)
-    often = now < best
-    limit = measure(m, between.checkpoint_interval, "<" if often else ">", m[TOO_OFTEN if often else TOO_SELDOM] * best)
-    return evidence(limit, counted, measure(m, goals.time_between_failures), note=note)
+        return evidence(save_share, saves, note=note)
+    best_interval = _best(save_seconds, failures)
+    too_often = interval < best_interval
+    limit = measure(
+        m,
+        between.checkpoint_interval,
+        "<" if too_often else ">",
+        m[TOO_OFTEN if too_often else TOO_SELDOM] * best_interval,
+    )
+    return evidence(limit, saves, measure(m, goals.time_between_failures), note=note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then save at Daly's interval or, if no time between failures was declared, so that saving costs 2 %."""
-    save, now, step_time = m[between.checkpoint_save_seconds], m[between.checkpoint_interval], m[step.step_time_mean]
+    save_seconds, old_interval, step_time = (
+        m[between.checkpoint_save_seconds],
+        m[between.checkpoint_interval],
+        m[step.step_time_mean],
+    )
     failures = m.get(goals.time_between_failures)
     if failures is None:
-        interval = max(save * (1 - m[MOST]) / m[MOST], now)
-        usual = " and ".join(f"{seconds(_best(save, time))} if it fails {often}" for often, time in USUAL)
-        why = (
+        interval = max(save_seconds * (1 - m[MOST]) / m[MOST], old_interval)
+        examples = " and ".join(
+            f"{seconds(_best(save_seconds, mtbf))} if it fails {frequency}" for frequency, mtbf in USUAL
+        )
+        reason = (
             f"Saving then costs {share(m[MOST])} of the time. The failure rate of the job was not declared (--mtbf): "
-            f"the best interval would be {usual}."
+            f"the best interval would be {examples}."
         )
     else:
-        interval = _best(save, failures)
-        why = f"That is Daly's interval for a failure every {seconds(failures)}."
-    every = max(1, math.ceil(interval / step_time))
-    background = (
-        " Write a save this long in the background: training then stops only for a copy." if save >= LONG else ""
+        interval = _best(save_seconds, failures)
+        reason = f"That is Daly's interval for a failure every {seconds(failures)}."
+    steps = max(1, math.ceil(interval / step_time))
+    background_note = (
+        " Write a save this long in the background: training then stops only for a copy."
+        if save_seconds >= LONG
+        else ""
     )
     return Advice(
-        then=f"Save every {every:,} steps ({seconds(interval)}) instead of every {max(1, round(now / step_time)):,} "
-        f"({seconds(now)}): each save stops training for {seconds(save)}, in total "
-        f"{share(m[between.checkpoint_save_share])} of the run. {why}{background}",
-        changes=spelling(m).save_every(every, seconds(interval), in_background=save >= LONG),
+        then=f"Save every {steps:,} steps ({seconds(interval)}) instead of every "
+        f"{max(1, round(old_interval / step_time)):,} ({seconds(old_interval)}): each save stops training for "
+        f"{seconds(save_seconds)}, in total {share(m[between.checkpoint_save_share])} of the run. "
+        f"{reason}{background_note}",
+        changes=spelling(m).save_every(steps, seconds(interval), in_background=save_seconds >= LONG),
         basis="Omitted saves take no time. The duration of a save is known up to its standard error; in the best "
         "case the steps after a save also become faster.",
-        effect=_effect(m, interval) if interval > now else None,
-        cost=None if failures is None else _cost(save, now, interval, failures),
+        effect=_effect(m, interval) if interval > old_interval else None,
+        cost=None if failures is None else _cost(save_seconds, old_interval, interval, failures),
         memory=0,
         risk=f"Low: a failure loses up to {seconds(interval)} of training.",
     )
@@ -112,14 +126,14 @@ def _best(save: float, failures: float) -> float:
 
 
 def _effect(m: Metrics, interval: float) -> Effect:
-    fewer = 1 - m[between.checkpoint_interval] / interval
+    omitted_share = 1 - m[between.checkpoint_interval] / interval
     error = m.get(between.checkpoint_save_uncertainty)
-    apart = min(1.0, SAVES_DIFFER if error is None else ERRORS * error)
-    saving = m[step.step_time_mean] * m[between.checkpoint_save_seconds] / m[between.checkpoint_interval]
+    spread = min(1.0, SAVES_DIFFER if error is None else ERRORS * error)
+    saving_seconds = m[step.step_time_mean] * m[between.checkpoint_save_seconds] / m[between.checkpoint_interval]
     """Seconds of saving per step."""
     return in_turn(
-        remove("checkpoint_save", shares=(fewer * (1 - apart), fewer, fewer)),
-        remove_seconds(*LAUNCHED, seconds=fewer * saving, shares=(0.0, 0.0, apart + WRITING_BEHIND)),
+        remove("checkpoint_save", shares=(omitted_share * (1 - spread), omitted_share, omitted_share)),
+        remove_seconds(*LAUNCHED, seconds=omitted_share * saving_seconds, shares=(0.0, 0.0, spread + WRITING_BEHIND)),
     )
 
 
@@ -131,8 +145,8 @@ def _cost(save: float, now: float, interval: float, failures: float) -> Triple:
     """
 
     def saved(time: float) -> float:
-        before = inflation(now, save, time, restart=0.0)
-        return 1.0 if math.isinf(before) else 1 - inflation(interval, save, time, restart=0.0) / before
+        old_inflation = inflation(now, save, time, restart=0.0)
+        return 1.0 if math.isinf(old_inflation) else 1 - inflation(interval, save, time, restart=0.0) / old_inflation
 
-    low, expected, high = sorted(saved(times * failures) for times in MTBF_TIMES)
+    low, expected, high = sorted(saved(factor * failures) for factor in MTBF_TIMES)
     return low, expected, high

@@ -50,23 +50,23 @@ def when(m: Metrics) -> Evidence | None:
     ratio = Layer(sequence=sequence, batch=1, hidden=hidden, heads=heads).scores_ratio
     if ratio < m[MIN_SCORES]:
         return None
-    sizes = (attention.scores_bytes, attention.sequence_length, attention.attention_heads, attention.hidden_size)
-    return Evidence((*(measure(m, size) for size in sizes), *pressure(m)), f"5as/h = {ratio:.0f}")
+    metrics = (attention.scores_bytes, attention.sequence_length, attention.attention_heads, attention.hidden_size)
+    return Evidence((*(measure(m, metric) for metric in metrics), *pressure(m)), f"5as/h = {ratio:.0f}")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then compute attention in one kernel or, where that is not possible, recompute only its core."""
-    freed, fact = min(m[attention.scores_bytes], m[memory.mem_activations]), m.get(settings.model)
-    recomputed = None
-    if fact is not None and fact.block:  # a kernel cannot be inserted from outside
-        recomputed = Intervention(
+    freed_bytes, model = min(m[attention.scores_bytes], m[memory.mem_activations]), m.get(settings.model)
+    intervention = None
+    if model is not None and model.block:  # a kernel cannot be inserted from outside
+        intervention = Intervention(
             name="selective_recompute",
-            settings={"block": fact.block},
+            settings={"block": model.block},
             safety=Safety.MEMORY,
             leaves="attention in one kernel, which is faster",
         )
     return Advice(
-        then=f"Call scaled_dot_product_attention, which never stores the scores: {freed / 1e9:.2f} GB less, and "
+        then=f"Call scaled_dot_product_attention, which never stores the scores: {freed_bytes / 1e9:.2f} GB less, and "
         "faster. If the model does something between the matmuls that this function does not offer, recompute the "
         "core of attention in the backward pass: that frees the same memory and takes a few percent more time.",
         changes=(
@@ -86,8 +86,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
         basis="Memory: the recorded shapes of the scores, at most all activations. Time: 2, 4 or 7 % more for the "
         "forward and backward pass, from published measurements of recomputation; flash attention saves time instead.",
         effect=remove(*COMPUTE, shares=SLOWER),
-        memory=-round(freed),
-        intervention=recomputed,
+        memory=-round(freed_bytes),
+        intervention=intervention,
         risk="No effect on results except rounding, if the mask stays the same; recomputed dropout needs "
         "`preserve_rng_state`, the default.",
         fault=True,

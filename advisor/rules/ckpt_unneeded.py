@@ -44,24 +44,29 @@ def when(m: Metrics) -> Evidence | None:
     """
     if not m[settings.flags].checkpointing or m.goals.more_memory or m[memory.memory_pressure]:
         return None
-    if _recomputed(m) < m[MIN_RECOMPUTED] or (filled := memory.filled(m, _grown(m))) > m[SAFE]:
+    if _recomputed(m) < m[MIN_RECOMPUTED] or (filled_share := memory.filled(m, _grown(m))) > m[SAFE]:
         return None
-    free = measure(m, memory.mem_headroom, ">", 1 - m[SAFE])
-    others = (measure(m, metric) for metric in (memory.mem_activations, step.forward_fraction, step.backward_fraction))
-    return Evidence((free, *others), f"without checkpointing, at most {filled:.0%} of GPU memory would be in use")
+    headroom = measure(m, memory.mem_headroom, ">", 1 - m[SAFE])
+    measurements = (
+        measure(m, metric) for metric in (memory.mem_activations, step.forward_fraction, step.backward_fraction)
+    )
+    return Evidence(
+        (headroom, *measurements), f"without checkpointing, at most {filled_share:.0%} of GPU memory would be in use"
+    )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then turn checkpointing off or, if that does not fit, checkpoint fewer blocks."""
-    grown = _grown(m)
+    added_bytes = _grown(m)
     return Advice(
         then=f"Turn activation checkpointing off: about {share(_recomputed(m))} of the step recomputes activations "
-        f"that would take {grown / 1e9:.2f} GB more memory, and {share(m[memory.mem_headroom])} of GPU memory is free.",
+        f"that would take {added_bytes / 1e9:.2f} GB more memory, and {share(m[memory.mem_headroom])} of GPU memory is "
+        "free.",
         changes=spelling(m).no_checkpoints(),
         basis="Two assumptions: backward time beyond twice the forward time is recomputation (at most one forward "
         "pass), and a block keeps 17 times its input.",
         effect=remove("backward", shares=REMOVED, portion=_recomputed(m) / m[step.backward_fraction]),
-        memory=round(grown),
+        memory=round(added_bytes),
         risk="No effect on results: the same numbers are kept, not recomputed. If memory runs out, checkpoint "
         "every second block.",
     )
@@ -78,11 +83,11 @@ def _grown(m: Metrics) -> float:
 
     It assumes that all are: each keeps its input, and one block at a time keeps everything.
     """
-    fact, kept = m[settings.model], m[memory.mem_activations]
-    if fact.blocks < 2 or kept <= 0:
+    model, kept_bytes = m[settings.model], m[memory.mem_activations]
+    if model.blocks < 2 or kept_bytes <= 0:
         raise Missing(
             "The memory without checkpointing is unknown: the model has no equal blocks",
             "Turn it off for some steps and record again.",
         )
-    boundary = kept / (fact.blocks + LAYER_OVER_BOUNDARY)
-    return fact.blocks * (LAYER_OVER_BOUNDARY * boundary) - kept
+    input_bytes = kept_bytes / (model.blocks + LAYER_OVER_BOUNDARY)
+    return model.blocks * (LAYER_OVER_BOUNDARY * input_bytes) - kept_bytes

@@ -36,13 +36,13 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then reset the GPU's clocks, unless the setting is deliberate."""
-    clock = m[hardware.set_clock_ratio]
+    clock_ratio = m[hardware.set_clock_ratio]
     return Advice(
-        then=f"Reset the GPU's clocks, unless the setting is deliberate: it keeps them at {share(clock)} of the "
+        then=f"Reset the GPU's clocks, unless the setting is deliberate: it keeps them at {share(clock_ratio)} of the "
         "maximum.",
         changes=(bash(CODE),),
         basis="Forward, backward and optimizer regain 0, 40 or 90 % of the lost clock speed.",
-        effect=remove(*LAUNCHED, shares=RECOVERED, portion=max(0.0, 1 - clock)),
+        effect=remove(*LAUNCHED, shares=RECOVERED, portion=max(0.0, 1 - clock_ratio)),
         memory=0,
         risk="None for the program; the GPU draws more power.",
     )

@@ -52,41 +52,41 @@ def when(m: Metrics) -> Evidence | None:
         return None
     if (m[gpu.device].capability or (0, 0)) < AMPERE:
         return None
-    fact, step_time = m[communication.ddp], m[step.step_time_mean]
+    ddp, step_time = m[communication.ddp], m[step.step_time_mean]
     # torch supports the hook only with NCCL.
-    if fact.comm_hook is not None or "float32" not in fact.dtypes or fact.backend not in (None, "nccl"):
+    if ddp.comm_hook is not None or "float32" not in ddp.dtypes or ddp.backend not in (None, "nccl"):
         return None
-    exposed = measure(m, communication.exposed_transfer, ">=", m[MIN_SHARE] * step_time)
+    exposure = measure(m, communication.exposed_transfer, ">=", m[MIN_SHARE] * step_time)
     return evidence(
-        exposed,
+        exposure,
         measure(m, settings.world_size, ">=", 2),
-        note=f"{share(exposed.value / step_time)} of the step; {size(fact.gradient_bytes)} of gradients",
+        note=f"{share(exposure.value / step_time)} of the step; {size(ddp.gradient_bytes)} of gradients",
     )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then reduce gradients in bf16."""
-    fact = m[communication.ddp]
-    better = _settings(m)
+    ddp = m[communication.ddp]
+    arguments = _settings(m)
     codes = [HOOK]
-    if better:
-        arguments = ", ".join(f"{name}={value}" for name, value in better.items())
-        codes.append(f"model = DistributedDataParallel(model, device_ids=[local_rank], {arguments})\n")
-    gone = m[communication.exposed_transfer] - _left(m)
+    if arguments:
+        argument_text = ", ".join(f"{name}={value}" for name, value in arguments.items())
+        codes.append(f"model = DistributedDataParallel(model, device_ids=[local_rank], {argument_text})\n")
+    saved_seconds = m[communication.exposed_transfer] - _left(m)
     return Advice(
         then="Register DDP's bf16 hook: gradients then take half the bytes on the network."
-        + (" In the same call, change " + ", ".join(better) + " too." if better else ""),
-        changes=tuple(python(code, fact.place) for code in codes),
+        + (" In the same call, change " + ", ".join(arguments) + " too." if arguments else ""),
+        changes=tuple(python(code, ddp.place) for code in codes),
         basis="Collectives take half as long. The backward pass hides as much of them as now, except for the last "
-        f"bucket, which is always exposed. This saves {seconds(gone)} of {seconds(m[communication.exposed_transfer])}; "
-        "the cautious cases save 50 or 80 % of that.",
-        effect=remove_exposed("communication", gone, PARTLY, within=("backward",)),
-        memory=-fact.gradient_bytes if "gradient_as_bucket_view" in better else 0,
+        f"bucket, which is always exposed. This saves {seconds(saved_seconds)} of "
+        f"{seconds(m[communication.exposed_transfer])}; the cautious cases save 50 or 80 % of that.",
+        effect=remove_exposed("communication", saved_seconds, PARTLY, within=("backward",)),
+        memory=-ddp.gradient_bytes if "gradient_as_bucket_view" in arguments else 0,
         intervention=Intervention(
-            name="ddp_hook", settings={"dtype": "bfloat16", "arguments": better}, safety=Safety.NUMERICS
+            name="ddp_hook", settings={"dtype": "bfloat16", "arguments": arguments}, safety=Safety.NUMERICS
         ),
         risk="Low to medium: gradients are summed in bf16, with 8 bits of precision. Compare the loss with a run "
-        "without the hook." + (UNUSED if "find_unused_parameters" in better else ""),
+        "without the hook." + (UNUSED if "find_unused_parameters" in arguments else ""),
     )
 
 
@@ -95,23 +95,29 @@ def _left(m: Metrics) -> float:
 
     This is half of the collectives' time less what the backward pass hides, and at least the last bucket.
     """
-    fact = m[communication.ddp]
-    collectives = max(m[communication.exposed_transfer], m[communication.comm_total] - m[communication.straggler_wait])
-    hidden = max(0.0, m[communication.comm_total] - m[communication.exposed_comm_seconds])
-    last = min(1.0, (fact.bucket_cap or BUCKET) / max(1, fact.gradient_bytes)) * collectives
+    ddp = m[communication.ddp]
+    collective_seconds = max(
+        m[communication.exposed_transfer], m[communication.comm_total] - m[communication.straggler_wait]
+    )
+    hidden_seconds = max(0.0, m[communication.comm_total] - m[communication.exposed_comm_seconds])
+    last_bucket_seconds = min(1.0, (ddp.bucket_cap or BUCKET) / max(1, ddp.gradient_bytes)) * collective_seconds
     return min(
-        m[communication.exposed_transfer], max(HALF * collectives - hidden, HALF * last if fact.buckets == 1 else last)
+        m[communication.exposed_transfer],
+        max(
+            HALF * collective_seconds - hidden_seconds,
+            HALF * last_bucket_seconds if ddp.buckets == 1 else last_bucket_seconds,
+        ),
     )
 
 
 def _settings(m: Metrics) -> dict[str, object]:
     """Return better values for the DistributedDataParallel arguments that cost time or memory here."""
-    fact = m[communication.ddp]
-    better: dict[str, object] = {}
-    if not fact.gradient_as_bucket_view:
-        better["gradient_as_bucket_view"] = True
-    if fact.find_unused_parameters:
-        better["find_unused_parameters"] = False
-    if (fact.buckets or 0) > MANY_BUCKETS and (fact.bucket_cap or BUCKET) <= BUCKET:
-        better["bucket_cap_mb"] = 50
-    return better
+    ddp = m[communication.ddp]
+    arguments: dict[str, object] = {}
+    if not ddp.gradient_as_bucket_view:
+        arguments["gradient_as_bucket_view"] = True
+    if ddp.find_unused_parameters:
+        arguments["find_unused_parameters"] = False
+    if (ddp.buckets or 0) > MANY_BUCKETS and (ddp.bucket_cap or BUCKET) <= BUCKET:
+        arguments["bucket_cap_mb"] = 50
+    return arguments

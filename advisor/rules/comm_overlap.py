@@ -85,28 +85,30 @@ def when(m: Metrics) -> Evidence | None:
     """
     if m[settings.world_size] < 2:
         return None
-    exposed = measure(m, communication.exposed_collectives, ">=", MIN_SHARE)
-    found = evidence(exposed, note=f"mostly {m[communication.exposed_collective].name}")
-    return found if m.get(communication.ddp) is None else None
+    exposure = measure(m, communication.exposed_collectives, ">=", MIN_SHARE)
+    reason = evidence(exposure, note=f"mostly {m[communication.exposed_collective].name}")
+    return reason if m.get(communication.ddp) is None else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then start collectives earlier, so that they overlap computation."""
-    exposed, longest = m[communication.exposed_collectives], m[communication.exposed_collective]
-    cure, code = CURES.get(longest.name, DEFAULT)
-    if longest.name == "allreduce" and m.get(communication.overlaps_backward):
+    exposed_share, collective = m[communication.exposed_collectives], m[communication.exposed_collective]
+    cure, code = CURES.get(collective.name, DEFAULT)
+    if collective.name == "allreduce" and m.get(communication.overlaps_backward):
         cure = FEWER_BYTES
     calls = m.get(communication.exposed_collective_calls) or 0.0
-    total = SLOW_LINK * longest.seconds if longest.bytes is None else longest.bytes
-    small = calls >= m[MANY_CALLS] and total < m[SMALL_BYTES] * longest.calls
-    if small:
+    total_bytes = SLOW_LINK * collective.seconds if collective.bytes is None else collective.bytes
+    has_small_calls = calls >= m[MANY_CALLS] and total_bytes < m[SMALL_BYTES] * collective.calls
+    if has_small_calls:
         cure = f"Merge {calls:,.0f} collectives per step into a few: each costs its latency. {cure}"
-    hidden = exposed if small else min(exposed, m[gpu.gpu_computing_fraction])
+    hideable_share = exposed_share if has_small_calls else min(exposed_share, m[gpu.gpu_computing_fraction])
     return Advice(
-        then=f"{cure} {share(exposed)} of the step is exposed communication, {found.note}.",
+        then=f"{cure} {share(exposed_share)} of the step is exposed communication, {found.note}.",
         changes=(python(code),),
         basis="0 % (if the ranks wait for a slower one), 40 or 80 % of the exposed time is saved"
-        + ("." if small else ", at most the GPU's computing time."),
-        effect=remove_exposed("communication", hidden * sum(m[step.modeled_phases].values()), HIDDEN, within=COMPUTE),
+        + ("." if has_small_calls else ", at most the GPU's computing time."),
+        effect=remove_exposed(
+            "communication", hideable_share * sum(m[step.modeled_phases].values()), HIDDEN, within=COMPUTE
+        ),
         risk="Low: the same numbers, in the same order. Buffers that are being sent must not be written to.",
     )

@@ -47,26 +47,28 @@ def when(m: Metrics) -> Evidence | None:
     """If exposed collectives of at least a megabyte take at least 10 % of the step and reach less than 5 GB/s,"""
     if m[settings.world_size] < 2:
         return None
-    exposed, longest = measure(m, step.exposed_comm_fraction, ">=", MIN_SHARE), m[communication.exposed_collective]
+    exposure, collective = measure(m, step.exposed_comm_fraction, ">=", MIN_SHARE), m[communication.exposed_collective]
     speed = measure(m, communication.exposed_bandwidth, "<", MAX_BANDWIDTH)
-    large = (longest.bytes or 0) >= m[MIN_BYTES] * longest.calls
-    return evidence(exposed, speed, note=longest.name) if large else None
+    is_large = (collective.bytes or 0) >= m[MIN_BYTES] * collective.calls
+    return evidence(exposure, speed, note=collective.name) if is_large else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then find out which rank is late, or which link the collective uses."""
-    longest, speed = m[communication.exposed_collective], m[communication.exposed_bandwidth]
-    alone = longest.waited is not None
-    late = "" if alone else "Either this rank waits for a late rank, which the traces of all ranks show, or "
-    path = "The" if alone else "the"
-    seconds = m[step.exposed_comm_fraction] * sum(m[step.modeled_phases].values())
+    collective, speed = m[communication.exposed_collective], m[communication.exposed_bandwidth]
+    waits_are_known = collective.waited is not None
+    late_clause = (
+        "" if waits_are_known else "Either this rank waits for a late rank, which the traces of all ranks show, or "
+    )
+    article = "The" if waits_are_known else "the"
+    exposed_seconds = m[step.exposed_comm_fraction] * sum(m[step.modeled_phases].values())
     return Advice(
-        then=f"Find out why {found.note} of {size((longest.bytes or 0) / longest.calls)} moves {size(speed)}/s. "
-        f"{late}{path} data takes a slow path. Communication is exposed for {share(m[step.exposed_comm_fraction])} "
-        "of the step.",
+        then=f"Find out why {found.note} of {size((collective.bytes or 0) / collective.calls)} moves {size(speed)}/s. "
+        f"{late_clause}{article} data takes a slow path. Communication is exposed for "
+        f"{share(m[step.exposed_comm_fraction])} of the step.",
         changes=(bash(CODE),),
         basis="0, 50 or 100 % of the exposed time shrinks as if the link reached 10 GB/s.",
-        effect=remove_exposed("communication", seconds * (1 - speed / ATTAINED), FOUND, within=PASSES),
+        effect=remove_exposed("communication", exposed_seconds * (1 - speed / ATTAINED), FOUND, within=PASSES),
         memory=0,
         risk="None: the first step is only a measurement.",
     )

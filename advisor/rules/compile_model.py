@@ -43,27 +43,27 @@ def when(m: Metrics) -> Evidence | None:
     """
     if m[gpu.is_compiled] or m[gpu.compute_capability] < VOLTA:
         return None
-    late = measure(m, gpu.launch_bound_index, ">=", MIN_LAUNCH_BOUND)
+    launch_bound = measure(m, gpu.launch_bound_index, ">=", MIN_LAUNCH_BOUND)
     membound = measure(m, gpu.membound_share, ">=", MIN_MEMBOUND)
-    if m[gpu.matmul_share] > m[MAX_MATMUL] and late.value < m[LEAST_LAUNCH_BOUND]:
+    if m[gpu.matmul_share] > m[MAX_MATMUL] and launch_bound.value < m[LEAST_LAUNCH_BOUND]:
         return None
-    reached = tuple(fact for fact in (membound, late) if fact.holds)
-    return Evidence(reached, "the model is not compiled") if reached else None
+    facts = tuple(fact for fact in (membound, launch_bound) if fact.holds)
+    return Evidence(facts, "the model is not compiled") if facts else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then compile the model."""
-    others = m.get(attention.materialized_attention_share) or 0.0  # sdpa-flash covers this
+    other_share = m.get(attention.materialized_attention_share) or 0.0  # sdpa-flash covers this
     if membound := m[gpu.membound_share]:
-        apart = (copies.layout_copy_share, normalization.unfused_norm_share)  # covered by other rules
-        others = min(1.0, others + sum(m.get(share) or 0.0 for share in apart) / membound)
+        other_metrics = (copies.layout_copy_share, normalization.unfused_norm_share)  # covered by other rules
+        other_share = min(1.0, other_share + sum(m.get(metric) or 0.0 for metric in other_metrics) / membound)
     return Advice(
         then="Compile the model: this fuses its many small or memory-bound kernels. Check the step time after "
         "some minutes; if the shapes vary, set dynamic=True.",
         changes=spelling(m).compile(),
         basis="Memory-bound kernels become 1.2, 1.6 or 2.5 times as fast; 30, 60 or 80 % of the time that the GPU "
         "waits for launches is saved. The compilation itself, about a minute at the start, is not counted.",
-        effect=in_turn(divide_membound(FUSED, portion=1 - others), remove_launch_idle(LAUNCHES)),
+        effect=in_turn(divide_membound(FUSED, portion=1 - other_share), remove_launch_idle(LAUNCHES)),
         intervention=compile_intervention(m),
         risk="Low: the same operations, rounded in another order. Compare the loss over a few hundred steps.",
     )
@@ -74,7 +74,7 @@ def compile_intervention(m: Metrics, mode: str | None = None) -> Intervention | 
 
     None if the program already compiles a model, because it may do so in its own way.
     """
-    known = m.get(settings.flags)
-    if known is not None and known.compile:
+    flags = m.get(settings.flags)
+    if flags is not None and flags.compile:
         return None
     return Intervention(name="compile", settings={"mode": mode}, safety=Safety.NUMERICS)

@@ -43,8 +43,8 @@ def when(m: Metrics) -> Evidence | None:
     """If torch.compile created graphs in 7 or more steps after the first,"""
     if not m[settings.flags].compile:
         return None
-    number = measure(m, between.recompiles, ">=", MIN_RECOMPILES)
-    return evidence(number, measure(m, between.recompile_share)) if number.holds else None
+    recompiles = measure(m, between.recompiles, ">=", MIN_RECOMPILES)
+    return evidence(recompiles, measure(m, between.recompile_share)) if recompiles.holds else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

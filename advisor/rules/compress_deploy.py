@@ -21,7 +21,7 @@ RULE = Rule("Compress the trained model", Area.MODEL, Confidence.HEURISTIC, diff
 
 def when(m: Metrics) -> Evidence | None:
     """If the declared goal is the latency of the trained model, and memory is not under pressure in training,"""
-    declared = m[goals.declared_goals]
+    declared_goals = m[goals.declared_goals]
     if m.goals.goal is None:
         raise Missing(
             "The goal of the run was not declared",
@@ -30,7 +30,7 @@ def when(m: Metrics) -> Evidence | None:
         )
     if m.goals.goal != "latency" or m.get(memory.memory_pressure):
         return None
-    return Evidence((Measurement(goals.declared_goals, len(declared), 1),), note="the goal is latency")
+    return Evidence((Measurement(goals.declared_goals, len(declared_goals), 1),), note="the goal is latency")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

@@ -39,35 +39,36 @@ def when(m: Metrics) -> Evidence | None:
     gain = measure(m, threads.thread_gain, ">=", MIN_GAIN)
     demand = measure(m, threads.thread_demand, ">", m[host.cores_allowed])
     facts = [gain] if gain.holds else []
-    crowded = m[host.local_ranks] > 1 or gain.value >= m[MIN_GAIN_ALONE]
-    if demand.holds and m[threads.best_threads] < m[threads.threads] and crowded:
+    is_crowded = m[host.local_ranks] > 1 or gain.value >= m[MIN_GAIN_ALONE]
+    if demand.holds and m[threads.best_threads] < m[threads.threads] and is_crowded:
         facts.append(demand)
-    who = (
+    source = (
         "OMP_NUM_THREADS or MKL_NUM_THREADS has set the number of threads"
         if m[threads.threads_from] == "environment"
         else "nothing has set the number of threads: torch uses one per core"
     )
-    return Evidence((*facts, measure(m, threads.best_threads)), who) if facts else None
+    return Evidence((*facts, measure(m, threads.best_threads)), source) if facts else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then set the fastest number of threads."""
-    best, now = m[threads.best_threads], m[threads.threads]
-    ranks = " in each rank" if m[host.local_ranks] > 1 else ""
+    best_threads, old_threads = m[threads.best_threads], m[threads.threads]
+    scope = " in each rank" if m[host.local_ranks] > 1 else ""
     gain = max(1.0, m[threads.thread_gain])
-    low, expected, high = (1 / (1 - part * (1 - 1 / gain)) for part in PASSED_ON)
+    low, expected, high = (1 / (1 - share * (1 - 1 / gain)) for share in PASSED_ON)
     return Advice(
-        then=f"Compute with {best} thread{'s' if best > 1 else ''}{ranks} instead of {now}.",
+        then=f"Compute with {best_threads} thread{'s' if best_threads > 1 else ''}{scope} instead of {old_threads}.",
         changes=(
-            bash(f"export OMP_NUM_THREADS={best}  # before the program or launcher\n"),
+            bash(f"export OMP_NUM_THREADS={best_threads}  # before the program or launcher\n"),
             python(
-                f"import torch\n\ntorch.set_num_threads({best})  # first statement; DataLoader workers keep using 1\n"
+                f"import torch\n\ntorch.set_num_threads({best_threads})  # first statement; DataLoader workers keep "
+                "using 1\n"
             ),
         ),
-        basis=f"The largest matmul took 1/{gain:.2f} of its time with {best}; forward, backward and optimizer get 40, "
-        "80 or 100 % of that gain. The effect of ranks that compete for cores is not predicted.",
+        basis=f"The largest matmul took 1/{gain:.2f} of its time with {best_threads}; forward, backward and optimizer "
+        "get 40, 80 or 100 % of that gain. The effect of ranks that compete for cores is not predicted.",
         effect=divide(*LAUNCHED, by=(low, expected, high)) if gain > 1 else None,
         memory=0,
-        intervention=Intervention(name="flags", settings={"threads": best}, safety=Safety.NUMERICS),
+        intervention=Intervention(name="flags", settings={"threads": best_threads}, safety=Safety.NUMERICS),
         risk="Low: sums run in another order, so results may differ in their last digits.",
     )

@@ -56,18 +56,18 @@ def when(m: Metrics) -> Evidence | None:
     if m[input.loader].collate == CONVERTS:
         return None
     facts = measure(m, step.data_wait_fraction, ">=", MIN_WAIT), measure(m, input.collate_share, ">=", MIN_COLLATE)
-    found = evidence(*facts, note=f"{_name(m)} collates {m[input.loader].dataset}")
-    return found if found and gain(m, _effect(m)) >= m[MIN_WAIT] else None
+    reason = evidence(*facts, note=f"{_name(m)} collates {m[input.loader].dataset}")
+    return reason if reason and gain(m, _effect(m)) >= m[MIN_WAIT] else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then collate batches with one array operation."""
-    codes, number = (WHOLE,) if DEFAULT in _name(m) else (CODE, WHOLE), m.get(input.batch_tensors)
+    codes, tensors = (WHOLE,) if DEFAULT in _name(m) else (CODE, WHOLE), m.get(input.batch_tensors)
     # torch creates one tensor per list position
-    pieces = "" if number is None else f", into {number} tensor{'s' if number != 1 else ''}"
+    tensor_note = "" if tensors is None else f", into {tensors} tensor{'s' if tensors != 1 else ''}"
     return Advice(
         then=f"Vectorize {_name(m)}: {share(m[input.collate_share])} of the {seconds(m[input.batch_time])} per batch "
-        f"is collation{pieces}. Return arrays from the data set, or the whole batch at once.",
+        f"is collation{tensor_note}. Return arrays from the data set, or the whole batch at once.",
         changes=tuple(python(code, m[input.loader].place) for code in codes),
         basis="Vectorizing saves 50, 80 or 95 % of the collation time; the step's wait shrinks accordingly.",
         effect=_effect(m),

@@ -59,10 +59,10 @@ def when(m: Metrics) -> Evidence | None:
     """
     wait = measure(m, step.data_wait_fraction, ">=", MIN_WAIT)
     files = measure(m, input.files_per_sample, ">=", MIN_FILES)
-    found = evidence(wait, files, note=f"{m[input.loader].dataset} opens {digits(files.value)} files per sample")
-    if not found or right_number(m) > m[input.loader].num_workers:
+    reason = evidence(wait, files, note=f"{m[input.loader].dataset} opens {digits(files.value)} files per sample")
+    if not reason or right_number(m) > m[input.loader].num_workers:
         return None
-    return found if gain(m, EFFECT) >= m[MIN_WAIT] else None
+    return reason if gain(m, EFFECT) >= m[MIN_WAIT] else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

@@ -44,37 +44,38 @@ def when(m: Metrics) -> Evidence | None:
     """If the step waits for data although the workers together are faster than the step, one batch in a hundred takes
     three times the mean and longer than the queue lasts, and a longer queue should save at least 5 % of the step,
     """
-    number = m[input.loader].num_workers
-    if not number:
+    workers = m[input.loader].num_workers
+    if not workers:
         return None
-    wait, mean = measure(m, step.data_wait_fraction, ">=", MIN_WAIT), m[input.batch_time]
-    found = evidence(wait, measure(m, input.batch_time_p99, ">", m[MIN_RATIO] * mean))
-    if not found or mean / number >= m[input.step_time_without_wait] / m[step.batches_per_step]:
+    wait, mean_time = measure(m, step.data_wait_fraction, ">=", MIN_WAIT), m[input.batch_time]
+    reason = evidence(wait, measure(m, input.batch_time_p99, ">", m[MIN_RATIO] * mean_time))
+    if not reason or mean_time / workers >= m[input.step_time_without_wait] / m[step.batches_per_step]:
         return None
-    prefetch, _, _, hidden = _queue(m)
-    sure = SURE * hidden
-    if hidden < m[MIN_HIDDEN] or gain(m, remove_wait((sure, sure, sure))) < m[MIN_WAIT]:
+    prefetch, _, _, hidden_share = _queue(m)
+    sure_share = SURE * hidden_share
+    if hidden_share < m[MIN_HIDDEN] or gain(m, remove_wait((sure_share, sure_share, sure_share))) < m[MIN_WAIT]:
         return None
-    return replace(found, note=f"{count(number, 'worker')}, each up to {prefetch} ahead")
+    return replace(reason, note=f"{count(workers, 'worker')}, each up to {prefetch} ahead")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then prefetch more batches, and make the slow ones faster."""
-    fact = m[input.loader]
-    prefetch, better, lasts, hidden = _queue(m)
-    changes, intervention = set_loader(m, prefetch_factor=better)
+    loader = m[input.loader]
+    prefetch, better_prefetch, queue_seconds, hidden_share = _queue(m)
+    changes, intervention = set_loader(m, prefetch_factor=better_prefetch)
     return Advice(
-        then=f"Raise prefetch_factor from {prefetch} to {better}: a slow batch takes "
+        then=f"Raise prefetch_factor from {prefetch} to {better_prefetch}: a slow batch takes "
         f"{seconds(m[input.batch_time_p99])}, the mean is {seconds(m[input.batch_time])}, and the queue lasts "
-        f"{seconds(lasts)}. Find out why single samples are slow.",
+        f"{seconds(queue_seconds)}. Find out why single samples are slow.",
         changes=changes,
-        basis=f"The longer queue hides {share(hidden)} of the longest stalls: the waiting shrinks by half of that "
-        "share (cautious), by that share (expected) or to zero (best case: all shorter stalls are hidden completely).",
-        effect=remove_wait((REACHED[0] * hidden, REACHED[1] * hidden, 1.0)),
+        basis=f"The longer queue hides {share(hidden_share)} of the longest stalls: the waiting shrinks by half of "
+        "that share (cautious), by that share (expected) or to zero (best case: all shorter stalls are hidden "
+        "completely).",
+        effect=remove_wait((REACHED[0] * hidden_share, REACHED[1] * hidden_share, 1.0)),
         memory=0,
-        host_memory=added_memory(m, fact.num_workers, better),
+        host_memory=added_memory(m, loader.num_workers, better_prefetch),
         intervention=intervention,
-        risk=f"Low: {fact.num_workers * (better - prefetch)} more batches wait in the host's memory.",
+        risk=f"Low: {loader.num_workers * (better_prefetch - prefetch)} more batches wait in the host's memory.",
     )
 
 
@@ -82,12 +83,21 @@ def _queue(m: Metrics) -> tuple[int, int, float, float]:
     """Return prefetch_factor and a better one, the seconds that the present queue feeds the step while a batch is late,
     and the share of such a stall that the longer queue hides.
     """
-    fact, late, pace = (
+    loader, slow_batch_time, pace = (
         m[input.loader],
         m[input.batch_time_p99],
         m[input.step_time_without_wait] / m[step.batches_per_step],
     )
-    prefetch = fact.prefetch_factor or PREFETCH
-    better = max(prefetch, prefetch_factor(late, pace, fact.num_workers))
-    lasts, longer = ((fact.num_workers * number - 1) * pace for number in (prefetch, better))
-    return prefetch, better, lasts, 1 - max(0.0, late - longer) / (late - lasts) if late > lasts else 0.0
+    prefetch = loader.prefetch_factor or PREFETCH
+    better_prefetch = max(prefetch, prefetch_factor(slow_batch_time, pace, loader.num_workers))
+    queue_seconds, longer_queue_seconds = (
+        (loader.num_workers * batches - 1) * pace for batches in (prefetch, better_prefetch)
+    )
+    return (
+        prefetch,
+        better_prefetch,
+        queue_seconds,
+        1 - max(0.0, slow_batch_time - longer_queue_seconds) / (slow_batch_time - queue_seconds)
+        if slow_batch_time > queue_seconds
+        else 0.0,
+    )

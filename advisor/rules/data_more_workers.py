@@ -33,33 +33,33 @@ def when(m: Metrics) -> Evidence | None:
     """If the step spends at least 5 % of its time waiting for data, the workers are busy for at least 80 % of the
     time, and there are cores for more of them,
     """
-    fact = m[input.loader]
-    if not fact.num_workers:
+    loader = m[input.loader]
+    if not loader.num_workers:
         return None
-    found = evidence(
+    reason = evidence(
         measure(m, step.data_wait_fraction, ">=", MIN_WAIT),
         measure(m, input.worker_efficiency, ">=", MIN_EFFICIENCY),
-        note=f"{fact.dataset} is read with num_workers={fact.num_workers}",
+        note=f"{loader.dataset} is read with num_workers={loader.num_workers}",
     )
-    if not found or right_number(m) <= fact.num_workers:
+    if not reason or right_number(m) <= loader.num_workers:
         return None
-    return None if time_with_workers(m) > (1 - m[MIN_GAIN]) * m[step.step_time_mean] else found
+    return None if time_with_workers(m) > (1 - m[MIN_GAIN]) * m[step.step_time_mean] else reason
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then raise num_workers until the workers keep up with the step or all cores are used."""
-    fact, number = m[input.loader], right_number(m)
-    changes, intervention = set_loader(m, num_workers=number, persistent_workers=True)
+    loader, workers = m[input.loader], right_number(m)
+    changes, intervention = set_loader(m, num_workers=workers, persistent_workers=True)
     return Advice(
-        then=f"Raise num_workers from {fact.num_workers} to {number}: one worker needs {seconds(m[input.batch_time])} "
-        f"per batch and the step waits {share(m[step.data_wait_fraction])} of its time. This alone makes a step about "
-        f"{seconds(time_with_workers(m))}.",
+        then=f"Raise num_workers from {loader.num_workers} to {workers}: one worker needs "
+        f"{seconds(m[input.batch_time])} per batch and the step waits {share(m[step.data_wait_fraction])} of its time. "
+        f"This alone makes a step about {seconds(time_with_workers(m))}.",
         changes=changes,
-        basis=f"The slower of two: the step without waiting, and {number} parallel workers slowed down by a factor of "
+        basis=f"The slower of two: the step without waiting, and {workers} parallel workers slowed down by a factor of "
         f"1, 1.15 or 1.5. Cores left for workers: {m[host.cores_available]}.",
         effect=workers_effect(m),
         memory=0,
-        host_memory=added_memory(m, number),
+        host_memory=added_memory(m, workers),
         intervention=intervention,
-        risk=f"Low: {same_samples(fact)}; each worker takes memory on the host.",
+        risk=f"Low: {same_samples(loader)}; each worker takes memory on the host.",
     )

@@ -47,27 +47,27 @@ def when(m: Metrics) -> Evidence | None:
     their work should save at least 5 % of the step,
     """
     m[gpu.device]
-    found = evidence(
+    reason = evidence(
         measure(m, step.data_wait_fraction, ">=", MIN_WAIT),
         measure(m, input.worker_efficiency, ">=", MIN_EFFICIENCY),
         measure(m, input.worker_cpu_share, ">=", MIN_CPU),
         note=f"{m[input.loader].dataset} is read with num_workers={m[input.loader].num_workers}: no core is left",
     )
-    if not found or right_number(m) > m[input.loader].num_workers:
+    if not reason or right_number(m) > m[input.loader].num_workers:
         return None
-    return found if gain(m, EFFECT) >= m[MIN_WAIT] else None
+    return reason if gain(m, EFFECT) >= m[MIN_WAIT] else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then decode and augment on the GPU, or on other machines if the GPU has no time to spare."""
     place = m[input.loader].place
-    busy = m.get(gpu.gpu_busy_fraction)
-    to_gpu = busy is None or busy <= m[MAX_BUSY]
-    where = "on the GPU (NVIDIA DALI, torchvision's transforms v2)" if to_gpu else "on other machines"
+    busy_share = m.get(gpu.gpu_busy_fraction)
+    gpu_is_free = busy_share is None or busy_share <= m[MAX_BUSY]
+    location = "on the GPU (NVIDIA DALI, torchvision's transforms v2)" if gpu_is_free else "on other machines"
     return Advice(
-        then=f"Decode or augment {where}: the step waits {share(m[step.data_wait_fraction])} of its time for workers "
-        "that already use every core.",
-        changes=(python(ON_GPU, place) if to_gpu else text(FLEET, place),),
+        then=f"Decode or augment {location}: the step waits {share(m[step.data_wait_fraction])} of its time for "
+        "workers that already use every core.",
+        changes=(python(ON_GPU, place) if gpu_is_free else text(FLEET, place),),
         basis="30, 60 or 90 % of the waiting is saved, depending on how much of the work can move.",
         effect=EFFECT,
         risk="Medium: other libraries resize and decode slightly differently; compare the loss. On the GPU, "

@@ -30,33 +30,34 @@ REMOVED = (0.7, 0.9, 1.0)
 
 def when(m: Metrics) -> Evidence | None:
     """If the loader's workers are not persistent, and restarting them takes at least 3 % of the run,"""
-    fact = m[input.loader]
-    if not fact.num_workers or fact.persistent_workers:
+    loader = m[input.loader]
+    if not loader.num_workers or loader.persistent_workers:
         return None
     if m[input.epoch_restart_share] * _start_up(m) < m[MIN_SHARE]:
         return None
-    settling = (measure(m, between.epoch_settling_share),) if _settling(m) else ()
+    settling_facts = (measure(m, between.epoch_settling_share),) if _settling(m) else ()
     return evidence(
         measure(m, input.epoch_restart_share, ">=", MIN_SHARE),
         measure(m, input.epoch_start_seconds),
-        *settling,
-        note=f"{count(fact.num_workers, 'worker')} started for every epoch",
+        *settling_facts,
+        note=f"{count(loader.num_workers, 'worker')} started for every epoch",
     )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then keep the workers from epoch to epoch."""
-    fact, made = m[input.loader], m.get(input.loaders_made) or 1
+    loader, loader_count = m[input.loader], m.get(input.loaders_made) or 1
     changes, intervention = set_loader(m, persistent_workers=True)
-    once = ""
-    if made > 1 and not (fact.place and fact.place.via):  # workers end with their DataLoader; a framework creates one
+    hint = ""
+    # Workers end with their DataLoader; a framework creates one.
+    if loader_count > 1 and not (loader.place and loader.place.via):
         intervention = None
-        once = f" Create the DataLoader once, before the loop over the epochs: this run created {made}."
-        first = replace(changes[0], code=f"# once, before the loop over the epochs\n{changes[0].code}")
-        changes = (first, *changes[1:])
+        hint = f" Create the DataLoader once, before the loop over the epochs: this run created {loader_count}."
+        first_change = replace(changes[0], code=f"# once, before the loop over the epochs\n{changes[0].code}")
+        changes = (first_change, *changes[1:])
     return Advice(
         then=f"Keep the workers: each epoch begins with a stall of {seconds(m[input.epoch_start_seconds])}, "
-        f"{share(m[input.epoch_restart_share])} of the run.{once}",
+        f"{share(m[input.epoch_restart_share])} of the run.{hint}",
         changes=changes,
         basis="70, 90 or 100 % of two costs: the start of every epoch after the first (minus one batch, which is "
         "needed anyway), and the extra time of the step after a fork.",
@@ -74,8 +75,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 def _start_up(m: Metrics) -> float:
     """Return the share (0 to 1) of an epoch's start that is not spent preparing its first batch."""
-    start = m[input.epoch_start_seconds]
-    return max(0.0, 1 - m[input.batch_time] / start) if start > 0 else 0.0
+    start_seconds = m[input.epoch_start_seconds]
+    return max(0.0, 1 - m[input.batch_time] / start_seconds) if start_seconds > 0 else 0.0
 
 
 def _settling(m: Metrics) -> float:

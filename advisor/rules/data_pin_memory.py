@@ -36,44 +36,45 @@ def when(m: Metrics) -> Evidence | None:
     """If exposed copies to the GPU take at least 3 % of the step, and come from pageable memory or block the host (in a
     trace, which does not show the loader: if most of them come from pageable memory),
     """
-    copies, blocked = m[step.h2d_fraction], m.get(step.blocking_copy_fraction) or 0.0
+    copy_share, blocking_share = m[step.h2d_fraction], m.get(step.blocking_copy_fraction) or 0.0
     m[gpu.device]
     if m.get(settings.is_trace):
-        found = evidence(
+        reason = evidence(
             measure(m, step.h2d_fraction, ">=", MIN_H2D), measure(m, gpu.h2d_pageable_share, ">=", MIN_PAGEABLE)
         )
-        return found if found and m[step.steady_step_count] else None
-    fact = m[input.loader]
-    if copies + blocked < m[MIN_H2D] or not (fact.batch_device or "cpu").startswith("cpu"):
+        return reason if reason and m[step.steady_step_count] else None
+    loader = m[input.loader]
+    if copy_share + blocking_share < m[MIN_H2D] or not (loader.batch_device or "cpu").startswith("cpu"):
         return None
-    if fact.pin_memory:
-        return evidence(Measurement(step.blocking_copy_fraction, blocked, m[MIN_H2D]), note="its copies block")
-    pageable = m.get(gpu.h2d_pageable_share)
-    if pageable is not None and pageable < m[MIN_PAGEABLE]:
+    if loader.pin_memory:
+        return evidence(Measurement(step.blocking_copy_fraction, blocking_share, m[MIN_H2D]), note="its copies block")
+    pageable_share = m.get(gpu.h2d_pageable_share)
+    if pageable_share is not None and pageable_share < m[MIN_PAGEABLE]:
         return None
-    seen = [
+    facts = [
         Measurement(metric, value, m[MIN_H2D] if value >= m[MIN_H2D] else None)
-        for metric, value in ((step.h2d_fraction, copies), (step.blocking_copy_fraction, blocked))
+        for metric, value in ((step.h2d_fraction, copy_share), (step.blocking_copy_fraction, blocking_share))
         if value
     ]
-    if pageable is not None:
-        seen.append(measure(m, gpu.h2d_pageable_share, ">=", MIN_PAGEABLE))
-    return Evidence(tuple(seen), "the loader has pin_memory=False")
+    if pageable_share is not None:
+        facts.append(measure(m, gpu.h2d_pageable_share, ">=", MIN_PAGEABLE))
+    return Evidence(tuple(facts), "the loader has pin_memory=False")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then let the loader pin its batches, and copy them without blocking."""
-    fact = m.get(input.loader)
-    pinned = fact is not None and fact.pin_memory
-    exposed = (m.get(step.blocking_copy_fraction) or 0.0) + (0.0 if pinned else m[step.h2d_fraction])
-    what = "Copy" if pinned else "Build the DataLoader with pin_memory=True and copy"
+    loader = m.get(input.loader)
+    is_pinned = loader is not None and loader.pin_memory
+    exposed_share = (m.get(step.blocking_copy_fraction) or 0.0) + (0.0 if is_pinned else m[step.h2d_fraction])
+    action = "Copy" if is_pinned else "Build the DataLoader with pin_memory=True and copy"
     return Advice(
-        then=f"{what} its batches with non_blocking=True: for {share(exposed)} of the step the GPU waits for copies.",
-        changes=(*(spelling(m).loader(pin_memory=True) if fact else UNSEEN), *spelling(m).copy_ahead()),
+        then=f"{action} its batches with non_blocking=True: for {share(exposed_share)} of the step the GPU waits for "
+        "copies.",
+        changes=(*(spelling(m).loader(pin_memory=True) if loader else UNSEEN), *spelling(m).copy_ahead()),
         basis="30, 50 or 70 % of the exposed copy time is saved.",
-        effect=remove_exposed("h2d", exposed * m[step.step_time_mean], REMOVED, ("forward", "other")),
+        effect=remove_exposed("h2d", exposed_share * m[step.step_time_mean], REMOVED, ("forward", "other")),
         memory=0,
-        intervention=loader_intervention(fact, pin_memory=True, non_blocking=True) if fact else None,
+        intervention=loader_intervention(loader, pin_memory=True, non_blocking=True) if loader else None,
         risk="Low: do not write to a batch on the host while it is being copied; pinned memory cannot be swapped.",
         confidence=None if m.get(gpu.h2d_pageable_share) is not None else Confidence.EMPIRICAL,
     )

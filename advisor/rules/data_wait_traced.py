@@ -41,12 +41,14 @@ def when(m: Metrics) -> Evidence | None:
     """If the trace shows that the GPU waits for batches for at least 5 % of several steps, even without the longest
     wait,
     """
-    workers, wait, number = m[traced.traced_workers], m[step.data_wait_fraction], m[step.steady_step_count]
-    waits = sorted(((one.data_wait or 0.0, one.duration) for one in m[step.steady_steps]), reverse=True)[1:]
-    again = sum(each for each, _ in waits) / max(sum(duration for _, duration in waits), SHORTEST)
-    if min(wait, again) < m[MIN_WAIT] or number < m[MIN_STEPS] or m[gpu.traced_kernels] < m[MIN_KERNELS]:
+    has_workers, wait, step_count = m[traced.traced_workers], m[step.data_wait_fraction], m[step.steady_step_count]
+    waits = sorted(
+        ((traced_step.data_wait or 0.0, traced_step.duration) for traced_step in m[step.steady_steps]), reverse=True
+    )[1:]
+    other_share = sum(wait_seconds for wait_seconds, _ in waits) / max(sum(duration for _, duration in waits), SHORTEST)
+    if min(wait, other_share) < m[MIN_WAIT] or step_count < m[MIN_STEPS] or m[gpu.traced_kernels] < m[MIN_KERNELS]:
         return None
-    note = "the loader has worker processes" if workers else "the training process prepares the batches"
+    note = "the loader has worker processes" if has_workers else "the training process prepares the batches"
     facts = measure(m, step.data_wait_fraction, ">=", MIN_WAIT), measure(m, step.steady_step_count, ">=", MIN_STEPS)
     return evidence(*facts, note=note)
 
@@ -55,21 +57,21 @@ def then(m: Metrics, found: Evidence) -> Advice:
     """then prepare batches in worker processes or, if there are workers already, use more of them or make a batch
     cheaper.
     """
-    wait, workers = m[step.data_wait_fraction], m[traced.traced_workers]
-    number = min(MOST_WORKERS, 1 + ceil(wait / max(1 - wait, 1 / MOST_WORKERS)))
-    if workers:
-        what = "Raise num_workers, or make a batch cheaper: decode less, collate less, read larger files."
+    wait, has_workers = m[step.data_wait_fraction], m[traced.traced_workers]
+    worker_count = min(MOST_WORKERS, 1 + ceil(wait / max(1 - wait, 1 / MOST_WORKERS)))
+    if has_workers:
+        action = "Raise num_workers, or make a batch cheaper: decode less, collate less, read larger files."
         code = "loader = torch.utils.data.DataLoader(dataset, ..., num_workers=8, prefetch_factor=4)  # more than now\n"
     else:
-        what = f"Give the DataLoader worker processes, {number} to begin with."
+        action = f"Give the DataLoader worker processes, {worker_count} to begin with."
         code = (
-            f"loader = torch.utils.data.DataLoader(dataset, ..., num_workers={number}, "
+            f"loader = torch.utils.data.DataLoader(dataset, ..., num_workers={worker_count}, "
             "persistent_workers=True, pin_memory=True)\n"
         )
-    shares = MORE_WORKERS if workers else FIRST_WORKERS
-    low, expected, high = (f"{100 * each:.0f}" for each in shares)
+    shares = MORE_WORKERS if has_workers else FIRST_WORKERS
+    low, expected, high = (f"{100 * fraction:.0f}" for fraction in shares)
     return Advice(
-        then=f"{what} The GPU waits for data {share(wait)} of the step. Record the program with profile-train to see "
+        then=f"{action} The GPU waits for data {share(wait)} of the step. Record the program with profile-train to see "
         "how long a batch takes and how many workers are needed.",
         changes=(python(code),),
         basis=f"{low}, {expected} or {high} % of the waiting is saved.",

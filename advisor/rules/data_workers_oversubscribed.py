@@ -32,35 +32,39 @@ def when(m: Metrics) -> Evidence | None:
     """If there are more workers than cores, they need more cores than are left for them, the CPU is saturated, at most
     1 % of fetches find the queue empty, and fewer workers could do the same work,
     """
-    fact = m[input.loader]
-    if fact.num_workers <= m[host.cores_per_rank]:
+    loader = m[input.loader]
+    if loader.num_workers <= m[host.cores_per_rank]:
         return None
-    found = evidence(
+    reason = evidence(
         measure(m, input.worker_demand, ">", m[host.cores_available]),
         measure(m, host.cpu_saturation, ">", MIN_SATURATION),
         measure(m, input.queue_empty_fraction, "<=", MAX_EMPTY),
-        note=f"{fact.num_workers} workers on {m[host.cores_per_rank]:g} cores",
+        note=f"{loader.num_workers} workers on {m[host.cores_per_rank]:g} cores",
     )
     # The queue may be full only because workers leave too few cores for the step: fewer workers would be too slow for
     # it.
-    if not found or right_number(m) >= fact.num_workers or m[host.worker_cpu] / m[host.local_ranks] > right_number(m):
+    if (
+        not reason
+        or right_number(m) >= loader.num_workers
+        or m[host.worker_cpu] / m[host.local_ranks] > right_number(m)
+    ):
         return None
-    return found
+    return reason
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then lower num_workers to the number that keeps up with the step."""
-    fact, number = m[input.loader], right_number(m)
-    changes, intervention = set_loader(m, num_workers=number)
+    loader, workers = m[input.loader], right_number(m)
+    changes, intervention = set_loader(m, num_workers=workers)
     return Advice(
-        then=f"Lower num_workers from {fact.num_workers} to {number}: that keeps up with the step and leaves it the "
+        then=f"Lower num_workers from {loader.num_workers} to {workers}: that keeps up with the step and leaves it the "
         "cores.",
         changes=changes,
         basis="0, 5 or 25 % of the time in phases that run on the CPU is saved; with 16 workers on 2 cores it was 22 "
         "% (measured).",
         effect=remove(*(HOST_PHASES if m.get(gpu.device) else PHASES), shares=REMOVED),
         memory=0,
-        host_memory=added_memory(m, number),
+        host_memory=added_memory(m, workers),
         intervention=intervention,
         risk="Low: if fetches start to find the queue empty, add half of the removed workers back.",
     )

@@ -43,42 +43,43 @@ def when(m: Metrics) -> Evidence | None:
     """If the loader has no workers, the step spends at least 5 % of its time waiting for data, a batch takes at
     least twice as long to prepare as to transfer from another process, and there are cores to prepare it on,
     """
-    fact = m[input.loader]
-    if fact.num_workers or (fact.batch_device or "cpu").startswith("cuda"):
+    loader = m[input.loader]
+    if loader.num_workers or (loader.batch_device or "cpu").startswith("cuda"):
         return None
     wait = measure(m, step.data_wait_fraction, ">=", MIN_WAIT)
     if not wait.holds:
         return None
-    found = evidence(
+    reason = evidence(
         wait,
         measure(m, input.batch_time, ">", m[MIN_HAND_OVERS] * hand_over(m)),
-        note=f"{fact.dataset} is read with num_workers=0",
+        note=f"{loader.dataset} is read with num_workers=0",
     )
-    return found if found and time_with_workers(m) <= (1 - m[MIN_GAIN]) * m[step.step_time_mean] else None
+    return reason if reason and time_with_workers(m) <= (1 - m[MIN_GAIN]) * m[step.step_time_mean] else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then prepare the batches in enough worker processes to keep up with the step, within the available cores."""
-    fact, number = m[input.loader], right_number(m)
-    changes, intervention = set_loader(m, num_workers=number, persistent_workers=True, prefetch_factor=PREFETCH)
+    loader, workers = m[input.loader], right_number(m)
+    changes, intervention = set_loader(m, num_workers=workers, persistent_workers=True, prefetch_factor=PREFETCH)
     cores, warning = m.get(host.cores_allowed), ""
-    if cores is not None and number > cores:
+    if cores is not None and workers > cores:
         warning = (
-            f" torch warns that {number} workers exceed the number of cores; these workers mostly wait, so ignore "
+            f" torch warns that {workers} workers exceed the number of cores; these workers mostly wait, so ignore "
             "the warning."
         )
     return Advice(
-        then=f"Give the DataLoader {count(number, 'worker')}: preparing a batch takes "
+        then=f"Give the DataLoader {count(workers, 'worker')}: preparing a batch takes "
         f"{seconds(m[input.batch_time])} and the step waits {share(m[step.data_wait_fraction])} of its time "
         f"for it. This alone makes a step about {seconds(time_with_workers(m, added_hand_over(m)))}.{warning}",
         changes=changes,
-        basis=f"The slower of two: the step without waiting, and {count(number, 'worker')} in parallel, slowed down by "
-        f"a factor of 1, 1.15 or 1.5. Cores left for workers: {m[host.cores_available]}.",
+        basis=f"The slower of two: the step without waiting, and {count(workers, 'worker')} in parallel, slowed down "
+        f"by a factor of 1, 1.15 or 1.5. Cores left for workers: {m[host.cores_available]}.",
         effect=workers_effect(m),
         memory=0,
-        host_memory=added_memory(m, number, PREFETCH),
+        host_memory=added_memory(m, workers, PREFETCH),
         intervention=intervention,
-        risk=f"Low: {same_samples(fact)} in the first epoch; later epochs are shuffled differently because persistent "
-        "workers draw fewer seeds. Random augmentation also uses other seeds. A data set that cannot be forked (open "
+        risk=f"Low: {same_samples(loader)} in the first epoch; later epochs are shuffled differently because "
+        "persistent workers draw fewer seeds. Random augmentation also uses other seeds. A data set that cannot be "
+        "forked (open "
         'handles, CUDA) needs multiprocessing_context="spawn" or must open them in the worker.',
     )

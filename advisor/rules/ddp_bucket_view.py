@@ -33,18 +33,18 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then let gradients be views of the buckets."""
-    gradient, fact = m[copies.gradient_copies], m.get(communication.ddp)
+    gradient_copies, ddp = m[copies.gradient_copies], m.get(communication.ddp)
     return Advice(
-        then=f"Set gradient_as_bucket_view=True: in each step, {gradient.calls:,.0f} gradients are copied back from "
-        f"the buckets, which takes {share(m[copies.gradient_copy_fraction])} of the step.",
+        then=f"Set gradient_as_bucket_view=True: in each step, {gradient_copies.calls:,.0f} gradients are copied back "
+        f"from the buckets, which takes {share(m[copies.gradient_copy_fraction])} of the step.",
         changes=(python(CODE),),
         basis="50, 80 or 100 % of these copies, and of the time that the GPU waits for their launches, is saved.",
         effect=in_turn(
             remove_seconds(
-                *COMPUTE, seconds=min(gradient.seconds, sum(m[step.modeled_phases].values())), shares=PARTLY
+                *COMPUTE, seconds=min(gradient_copies.seconds, sum(m[step.modeled_phases].values())), shares=PARTLY
             ),
-            remove_launch_idle(up_to(gradient.late)),
+            remove_launch_idle(up_to(gradient_copies.late)),
         ),
-        memory=-fact.gradient_bytes if fact else None,
+        memory=-ddp.gradient_bytes if ddp else None,
         risk="Low: the same numbers.",
     )

@@ -68,20 +68,20 @@ def _gain(m: Metrics) -> tuple[str, Effect | None]:
     backward pass. Measured with two gloo ranks in two runs: 43 and 70 % of the step were saved. Exposed and unneeded
     reductions were 31 and 41 % of it; with the hidden ones, 71 % in the second run.
     """
-    exposed, total = m.get(communication.exposed_transfer), m.get(communication.comm_total)
-    if exposed is None:
+    exposed_seconds, total_seconds = m.get(communication.exposed_transfer), m.get(communication.comm_total)
+    if exposed_seconds is None:
         return "The cost of reducing gradients was not measured: no gain is predicted.", None
-    needless, shares = 1 - 1 / m[communication.reductions_per_step], PARTLY
-    basis = f"{share(needless)} of the {seconds(exposed)} per step in exposed reductions is not needed: "
-    if m.get(gpu.device) is None and total is not None and 0 < exposed < total:
-        shares = (PARTLY[0], 1.0, total / exposed)
+    needless_share, shares = 1 - 1 / m[communication.reductions_per_step], PARTLY
+    basis = f"{share(needless_share)} of the {seconds(exposed_seconds)} per step in exposed reductions is not needed: "
+    if m.get(gpu.device) is None and total_seconds is not None and 0 < exposed_seconds < total_seconds:
+        shares = (PARTLY[0], 1.0, total_seconds / exposed_seconds)
         basis += (
-            f"50 or 100 % of this is saved. In the best case the same fraction of all {seconds(total)} is saved, "
-            "because hidden reductions use cores that the backward pass needs."
+            f"50 or 100 % of this is saved. In the best case the same fraction of all {seconds(total_seconds)} is "
+            "saved, because hidden reductions use cores that the backward pass needs."
         )
     else:
         basis += (
             "50, 80 or 100 % of this is saved. It may be less than all because ranks still wait for the slowest one "
             "once per update."
         )
-    return basis, remove_exposed("communication", exposed * needless, shares, within=("backward",))
+    return basis, remove_exposed("communication", exposed_seconds * needless_share, shares, within=("backward",))

@@ -47,20 +47,20 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then start one process per GPU and wrap the model in DistributedDataParallel."""
-    count, source = m[gpu.device].count, m.get(input.loader)
-    whole = source.batch_size if source else None
-    size = f"batch_size={max(1, whole // count)}, " if whole else ""
-    was = f"  # batch_size was {whole} for all GPUs together" if whole else ""
+    gpus, loader = m[gpu.device].count, m.get(input.loader)
+    batch_size = loader.batch_size if loader else None
+    size_argument = f"batch_size={max(1, batch_size // gpus)}, " if batch_size else ""
+    comment = f"  # batch_size was {batch_size} for all GPUs together" if batch_size else ""
     return Advice(
-        then=f"Start {count} processes, one for each GPU, and wrap the model in DistributedDataParallel instead of "
+        then=f"Start {gpus} processes, one for each GPU, and wrap the model in DistributedDataParallel instead of "
         "DataParallel. Each process loads its own part of the data.",
         changes=(
-            bash(f"torchrun --standalone --nproc-per-node={count} train.py\n"),
+            bash(f"torchrun --standalone --nproc-per-node={gpus} train.py\n"),
             python(WRAPPED),
             python(
                 "sampler = torch.utils.data.DistributedSampler(dataset)  # sampler.set_epoch(epoch) each epoch\n"
-                f"loader = torch.utils.data.DataLoader(dataset, {size}sampler=sampler){was}\n",
-                source.place if source else None,
+                f"loader = torch.utils.data.DataLoader(dataset, {size_argument}sampler=sampler){comment}\n",
+                loader.place if loader else None,
             ),
         ),
         basis="The step without data loading becomes 1.1, 1.4 or 2 times as fast, and so does the host's launching.",

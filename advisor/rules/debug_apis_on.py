@@ -51,30 +51,32 @@ MODES = {
 
 def when(m: Metrics) -> Evidence | None:
     """If anomaly detection, CUDA_LAUNCH_BLOCKING, TORCH_DISTRIBUTED_DEBUG=DETAIL or the program's profiler is on,"""
-    on = m[settings.debug_modes]
-    if not on:
+    modes = m[settings.debug_modes]
+    if not modes:
         return None
-    return Evidence((Measurement(settings.debug_modes, len(on), 0, ">"),), ", ".join(MODES[mode].name for mode in on))
+    return Evidence(
+        (Measurement(settings.debug_modes, len(modes), 0, ">"),), ", ".join(MODES[mode].name for mode in modes)
+    )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then turn it off."""
-    on = m[settings.debug_modes]
-    slow = [MODES[mode] for mode in on if MODES[mode].phases]
+    modes = m[settings.debug_modes]
+    slow_modes = [MODES[mode] for mode in modes if MODES[mode].phases]
     effect = in_turn(
         # These modes slow the host that enqueues the step, so the time that the GPU waits for it falls by the same
         # factor.
-        *(relieve_host(shares_of(mode.speedup)) for mode in slow),
-        *(divide(*mode.phases, by=mode.speedup) for mode in slow),
+        *(relieve_host(shares_of(mode.speedup)) for mode in slow_modes),
+        *(divide(*mode.phases, by=mode.speedup) for mode in slow_modes),
     )
     return Advice(
         then=f"Turn off {found.note}, unless you are using it to find a bug; then record again.",
-        changes=tuple(change for mode in on for change in _changes(m, mode)),
+        changes=tuple(change for mode in modes for change in _changes(m, mode)),
         basis="Anomaly detection: forward and backward become 1.2, 2.8 or 5 times as fast (measured for a whole "
         "step: 2 to 3.4). A profiler that records every step: all three phases become 1, 1.5 or 3 times as fast "
         "(measured: about 2); one that may record only a few steps: no gain. The other modes: assumptions.",
-        effect=effect if slow else None,
-        intervention=_intervention(slow),
+        effect=effect if slow_modes else None,
+        intervention=_intervention(slow_modes),
         risk="No effect on results. Without anomaly detection, the origin of a NaN is not reported.",
     )
 
@@ -99,6 +101,6 @@ def _intervention(slow: list[_Mode]) -> Intervention | None:
     if slow == [MODES["anomaly"]]:
         return Intervention(name="flags", settings={"anomaly": False}, safety=Safety.EXACT)
     if slow and all(mode.variable for mode in slow):
-        unset = {mode.variable: None for mode in slow}
-        return Intervention(name="environment", settings={"variables": unset}, safety=Safety.EXACT)
+        variables = {mode.variable: None for mode in slow}
+        return Intervention(name="environment", settings={"variables": variables}, safety=Safety.EXACT)
     return None

@@ -48,20 +48,26 @@ def when(m: Metrics) -> Evidence | None:
     """
     if m[gpu.compute_capability] < VOLTA:
         return None
-    part = measure(m, matmul.misaligned_matmul_share, ">=", MIN_SHARE)
-    return evidence(part, measure(m, matmul.misaligned_efficiency, "<", MAX_EFFICIENCY)) if part.holds else None
+    misaligned_share = measure(m, matmul.misaligned_matmul_share, ">=", MIN_SHARE)
+    return (
+        evidence(misaligned_share, measure(m, matmul.misaligned_efficiency, "<", MAX_EFFICIENCY))
+        if misaligned_share.holds
+        else None
+    )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then pad that dimension to a multiple of 64, or of 16 or 8 if it is short."""
     length = m[matmul.misaligned_length]
-    sizes = [(multiple, multiple * ceil(length / multiple)) for multiple in MULTIPLES]
-    multiple, padded = next((size for size in sizes if size[1] <= (1 + MOST_ADDED) * length), sizes[-1])
+    candidates = [(multiple, multiple * ceil(length / multiple)) for multiple in MULTIPLES]
+    multiple, padded_length = next(
+        (candidate for candidate in candidates if candidate[1] <= (1 + MOST_ADDED) * length), candidates[-1]
+    )
     return Advice(
-        then=f"Pad the length {length} to {padded}: matmuls with this length take "
+        then=f"Pad the length {length} to {padded_length}: matmuls with this length take "
         f"{share(m[matmul.misaligned_matmul_share])} of the GPU's time at {share(m[matmul.misaligned_efficiency])} of "
         "the speed of others.",
-        changes=(python(CODE.format(length=length, padded=padded, pad=multiple)),),
+        changes=(python(CODE.format(length=length, padded=padded_length, pad=multiple)),),
         basis="These matmuls become 1.1, 1.3 or 2 times as fast.",
         effect=divide_matmul(SPEEDUP, portion=min(1.0, m[matmul.misaligned_matmul_share] / m[gpu.matmul_share])),
         risk="Low for results; shapes change, so saved weights also need padding.",

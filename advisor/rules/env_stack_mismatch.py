@@ -40,23 +40,24 @@ def when(m: Metrics) -> Evidence | None:
     """If torch has no code for the GPU, or the machine has a GPU but the program trains on the CPU because torch was
     built without CUDA or for a newer driver,
     """
-    found = m[stack.stack_mismatches]
-    if not found:
+    mismatches = m[stack.stack_mismatches]
+    if not mismatches:
         return None
     return Evidence(
-        (Measurement(stack.stack_mismatches, len(found), 0, ">"),), "; ".join(FAULTS[name][0] for name in found)
+        (Measurement(stack.stack_mismatches, len(mismatches), 0, ">"),),
+        "; ".join(FAULTS[mismatch][0] for mismatch in mismatches),
     )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then install a torch build that fits the driver and the GPU."""
-    names = m[stack.stack_mismatches]
-    on_gpu = stack.ARCHITECTURE in names
-    unless = "" if on_gpu else ", unless you train on the CPU on purpose"
+    mismatches = m[stack.stack_mismatches]
+    uses_gpu = stack.ARCHITECTURE in mismatches
+    condition = "" if uses_gpu else ", unless you train on the CPU on purpose"
     return Advice(
-        then=f"Install a torch and a driver that fit the GPU{unless}: {found.note}. Then record again.",
-        changes=tuple(bash(FAULTS[name][1]) for name in names),
+        then=f"Install a torch and a driver that fit the GPU{condition}: {found.note}. Then record again.",
+        changes=tuple(bash(FAULTS[mismatch][1]) for mismatch in mismatches),
         basis="No prediction: only a new recording can show how much faster the GPU is.",
         risk="Low: another build of torch may round differently. Try it in a separate environment.",
-        fault=on_gpu,
+        fault=uses_gpu,
     )

@@ -43,14 +43,15 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then evaluate less often, so that it takes a fifth of the run, or on less data."""
-    part = m[between.evaluation_share]
-    # (e/k) / (e/k + t) is at most `LEFT`; `part` is e / (e + t).
-    every = max(2, math.ceil(part / max(1 - part, 0.01) * (1 - LEFT) / LEFT - ROUNDING))
+    evaluation_share = m[between.evaluation_share]
+    # (e/k) / (e/k + t) is at most `LEFT`; `evaluation_share` is e / (e + t).
+    interval = max(2, math.ceil(evaluation_share / max(1 - evaluation_share, 0.01) * (1 - LEFT) / LEFT - ROUNDING))
     return Advice(
-        then=f"Evaluate 1/{every} as often, or on 1/{every} of the data: evaluation takes {share(part)} of the run.",
-        changes=spelling(m).evaluate_every(every),
+        then=f"Evaluate 1/{interval} as often, or on 1/{interval} of the data: evaluation takes "
+        f"{share(evaluation_share)} of the run.",
+        changes=spelling(m).evaluate_every(interval),
         basis="80 to 100 % of the time of the omitted evaluations is saved.",
-        effect=remove("evaluation", shares=OMITTED, portion=1 - 1 / every),
+        effect=remove("evaluation", shares=OMITTED, portion=1 - 1 / interval),
         memory=0,
         risk="No effect on training itself, unless evaluation results control it.",
     )

@@ -48,8 +48,8 @@ def when(m: Metrics) -> Evidence | None:
     if flags.grad_scaler or m.get(settings.scaler) is not None:
         note = f"{m[settings.scaler].skipped} of {m[settings.scaler].steps} steps were skipped"
         return evidence(measure(m, settings.skipped_step_fraction, ">", MAX_SKIPPED), note=note)
-    by_itself = flags.zero_stage is not None and not flags.fsdp  # DeepSpeed
-    if not flags.autocast or flags.autocast_dtype != "float16" or by_itself:
+    scales_itself = flags.zero_stage is not None and not flags.fsdp  # DeepSpeed
+    if not flags.autocast or flags.autocast_dtype != "float16" or scales_itself:
         return None
     return evidence(measure(m, gpu.fp16_matmul_share, ">=", MIN_FP16), note="fp16 autocast without a GradScaler")
 
@@ -59,21 +59,25 @@ def then(m: Metrics, found: Evidence) -> Advice:
     fp32.
     """
     device = m.get(gpu.device)
-    bf16 = device is not None and device.capability is not None and device.capability >= AMPERE
-    skipped = m.get(settings.skipped_step_fraction)
+    has_bf16 = device is not None and device.capability is not None and device.capability >= AMPERE
+    skipped_share = m.get(settings.skipped_step_fraction)
     cure = (
         "Train in bf16, which has the range of fp32, and remove the GradScaler"
-        if bf16
+        if has_bf16
         else "Scale the loss with a GradScaler, clip the gradients after unscaling them, and compute the loss in fp32"
     )
-    lost = "gradients too small for fp16 become zero" if skipped is None else f"{share(skipped)} of the steps are lost"
+    consequence = (
+        "gradients too small for fp16 become zero"
+        if skipped_share is None
+        else f"{share(skipped_share)} of the steps are lost"
+    )
     return Advice(
-        then=f"{cure}: {lost} ({found.note}).",
-        changes=spelling(m).half("bf16") if bf16 else (python(SCALED),),
+        then=f"{cure}: {consequence} ({found.note}).",
+        changes=spelling(m).half("bf16") if has_bf16 else (python(SCALED),),
         basis="50, 80 or 100 % of the skipped steps need not be repeated."
-        if skipped is not None
+        if skipped_share is not None
         else "No time saving is predicted; the risk is a wrong result.",
-        effect=None if skipped is None else remove_run(up_to(min(1.0, skipped))),
+        effect=None if skipped_share is None else remove_run(up_to(min(1.0, skipped_share))),
         memory=0,
         risk="Medium: it changes which updates happen. Compare the loss over a few hundred steps.",
         fault=True,

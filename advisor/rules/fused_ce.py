@@ -46,15 +46,15 @@ def when(m: Metrics) -> Evidence | None:
     """
     if m[gpu.compute_capability] < VOLTA:
         return None
-    part = m[gpu.cross_entropy_share] * m[gpu.gpu_computing_fraction]
-    if not part:  # no loss over classes, so no logits either
+    loss_share = m[gpu.cross_entropy_share] * m[gpu.gpu_computing_fraction]
+    if not loss_share:  # no loss over classes, so no logits either
         return None
-    words = measure(m, matmul.vocabulary, ">=", MIN_VOCABULARY)
-    if not words.holds:
+    vocabulary = measure(m, matmul.vocabulary, ">=", MIN_VOCABULARY)
+    if not vocabulary.holds:
         return None
-    if part >= m[MIN_SHARE]:
-        return Evidence((measure(m, gpu.cross_entropy_share, ">=", MIN_SHARE), words))
-    return evidence(measure(m, matmul.logits_bytes, ">=", m[MIN_MEMORY] * m[memory.mem_peak_allocated]), words)
+    if loss_share >= m[MIN_SHARE]:
+        return Evidence((measure(m, gpu.cross_entropy_share, ">=", MIN_SHARE), vocabulary))
+    return evidence(measure(m, matmul.logits_bytes, ">=", m[MIN_MEMORY] * m[memory.mem_peak_allocated]), vocabulary)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

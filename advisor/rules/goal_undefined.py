@@ -23,22 +23,22 @@ def when(m: Metrics) -> Evidence | None:
     """If the main goal or the target quality was not declared, or the goal is cost and the price of a GPU was not
     declared,
     """
-    missing = m[goals.undeclared_goals]
-    return Evidence((Measurement(goals.undeclared_goals, len(missing), 0, ">"),)) if missing else None
+    undeclared_goals = m[goals.undeclared_goals]
+    return Evidence((Measurement(goals.undeclared_goals, len(undeclared_goals), 0, ">"),)) if undeclared_goals else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then declare it, or read the advice as ranked by step time at unchanged quality."""
-    missing = m[goals.undeclared_goals]
-    meanwhile = {
+    undeclared_goals = m[goals.undeclared_goals]
+    sentences = {
         "goal": "No goal was declared, so advice is ranked by the saved step time (a step takes "
         f"{seconds(m[step.step_time_mean])}).",
         "quality": "No quality was declared, so the quality of the training must not change.",
         "gpu_price": "No GPU price was declared, so gains are not converted to money.",
     }
-    options = " ".join(OPTIONS[name] for name in missing)
+    options = " ".join(OPTIONS[name] for name in undeclared_goals)
     return Advice(
-        then=" ".join(meanwhile[name] for name in missing),
+        then=" ".join(sentences[name] for name in undeclared_goals),
         changes=(bash(f"profile-train report RUN {options}\n"),),
         basis="No gain: a goal changes the order of advice, not the step.",
         risk="None.",

@@ -41,20 +41,20 @@ def when(m: Metrics) -> Evidence | None:
     kernel on average,
     """
     facts = measure(m, gpu.idle_queued_fraction, ">=", MIN_SHARE), measure(m, gpu.idle_queued_us, ">=", MIN_GAP_US)
-    known = m.get(gpu.device)
-    return evidence(*facts, note=known.name if known and known.name else "GPU")
+    device = m.get(gpu.device)
+    return evidence(*facts, note=device.name if device and device.name else "GPU")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then find out what else uses the GPU, or what the stream waits for."""
-    idle = m[gpu.idle_queued_fraction]
+    idle_share = m[gpu.idle_queued_fraction]
     return Advice(
-        then=f"Find out what the {found.note} does while kernels are queued, {share(idle)} of the step: it may work "
-        "for another process, wait for another GPU or the host, or the trace may lack events. Check this first: "
+        then=f"Find out what the {found.note} does while kernels are queued, {share(idle_share)} of the step: it may "
+        "work for another process, wait for another GPU or the host, or the trace may lack events. Check this first: "
         "the other predictions count these gaps as time of the program.",
         changes=(bash(CODE),),
         basis="0 % (if the trace lacks events), 40 or 90 % of these gaps is saved.",
-        effect=remove_exposed("queued", idle * sum(m[step.modeled_phases].values()), REMOVED, within=PASSES),
+        effect=remove_exposed("queued", idle_share * sum(m[step.modeled_phases].values()), REMOVED, within=PASSES),
         memory=0,
         risk="None: the first step is only a check.",
     )

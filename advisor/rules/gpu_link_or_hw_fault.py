@@ -34,16 +34,16 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then take the machine out of service and inspect the link."""
-    link = m[hardware.pcie_ratio]
+    link_ratio = m[hardware.pcie_ratio]
     return Advice(
-        then=f"Check the GPU's PCIe link: under load it runs at {share(link)} of its maximum width times speed, "
+        then=f"Check the GPU's PCIe link: under load it runs at {share(link_ratio)} of its maximum width times speed, "
         f"and {share(m[step.h2d_fraction])} of the step is copying. Reseat the card; check riser and firmware.",
         changes=(
             bash(f"nvidia-smi --query-gpu={FIELDS} --format=csv  # during training\n"),
             bash("sudo dmesg | grep -iE 'xid|aer|pcie'  # errors of GPU and bus\n"),
         ),
         basis="Exposed copies get faster by 50, 80 or 100 % of the missing link speed.",
-        effect=remove_exposed("h2d", m[step.h2d_fraction] * m[step.step_time_mean], up_to(1 - link)),
+        effect=remove_exposed("h2d", m[step.h2d_fraction] * m[step.step_time_mean], up_to(1 - link_ratio)),
         memory=0,
         risk="None for the program; the machine must be inspected. All other predictions are valid only after this "
         "repair.",

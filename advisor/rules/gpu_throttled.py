@@ -27,10 +27,10 @@ def when(m: Metrics) -> Evidence | None:
     """If heat or the power brake slowed a GPU for more than 5 % of its busy time, to a clock below 90 % of
     its maximum,
     """
-    often = measure(m, hardware.thermal_throttle_share, ">", MIN_SHARE)
-    slow = measure(m, hardware.sm_clock_ratio, "<", MAX_CLOCK)
+    throttling = measure(m, hardware.thermal_throttle_share, ">", MIN_SHARE)
+    clock_ratio = measure(m, hardware.sm_clock_ratio, "<", MAX_CLOCK)
     gpu, reasons = m[hardware.throttled_gpu], m[hardware.throttle_reasons]
-    return evidence(often, slow, note=f"GPU {gpu.index}, {gpu.name}: {', '.join(reasons)}")
+    return evidence(throttling, clock_ratio, note=f"GPU {gpu.index}, {gpu.name}: {', '.join(reasons)}")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

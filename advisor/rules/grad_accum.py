@@ -32,28 +32,28 @@ RULE = Rule(
 def when(m: Metrics) -> Evidence | None:
     """If memory is under pressure or the declared batch does not fit, and the batch has more than one sample,"""
     batch = input.batch_size(m)
-    wanted = m[goals.target_per_rank] or 0
-    if batch <= 1 or not (m[memory.memory_pressure] or wanted > batch * _accumulated(m)):
+    target = m[goals.target_per_rank] or 0
+    if batch <= 1 or not (m[memory.memory_pressure] or target > batch * _accumulated(m)):
         return None
-    at_once = slope_of_one(batch, memory.used(m), m[memory.mem_activations])
-    if _largest(m, _in_micro_batches(m)) < 1 or (wanted <= _largest(m, at_once) and not m[memory.memory_pressure]):
+    slope = slope_of_one(batch, memory.used(m), m[memory.mem_activations])
+    if _largest(m, _in_micro_batches(m)) < 1 or (target <= _largest(m, slope) and not m[memory.memory_pressure]):
         return None  # not even one sample fits, or all of them do
-    note = f"batch size {batch}" + (f"; the target is {wanted}" if wanted else "")
+    note = f"batch size {batch}" + (f"; the target is {target}" if target else "")
     return Evidence(pressure(m), note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then split the batch into micro-batches and accumulate their gradients."""
-    batch, before = input.batch_size(m), _accumulated(m)
-    whole = max(m[goals.target_per_rank] or 0, round(batch * before))
+    batch, accumulated = input.batch_size(m), _accumulated(m)
+    samples = max(m[goals.target_per_rank] or 0, round(batch * accumulated))
     # If the present size failed, it is too large, whatever the slope predicts.
-    fit = _largest(m, _in_micro_batches(m))
-    largest = min(fit, batch - 1) if m[memory.memory_pressure] else fit
-    k, micro = pieces(whole, largest)
-    times = k * batch / whole
+    fitting_batch = _largest(m, _in_micro_batches(m))
+    largest_batch = min(fitting_batch, batch - 1) if m[memory.memory_pressure] else fitting_batch
+    k, micro = pieces(samples, largest_batch)
+    factor = k * batch / samples
 
     def effect(state: State, scenario: Scenario) -> State:  # every micro-step has its own launch gaps
-        return state.longer("forward", (times - 1) * state.launch_idle)
+        return state.longer("forward", (factor - 1) * state.launch_idle)
 
     return Advice(
         then=f"Load {micro} samples at a time and update after every {k} micro-batches: "
@@ -64,7 +64,7 @@ def then(m: Metrics, found: Evidence) -> Advice:
         "time.",
         effect=None if m.get(gpu.launch_bound_index) is None else effect,
         memory=round(_in_micro_batches(m).peak(micro) - memory.used(m)),
-        intervention=in_pieces(m[input.loader], k) if whole == batch else None,
+        intervention=in_pieces(m[input.loader], k) if samples == batch else None,
         risk="Low: the same sum of gradients, rounded in another order; batch normalization sees smaller batches.",
         fault=True,
     )
@@ -77,8 +77,8 @@ def in_pieces(fact: LoaderFact, k: int) -> Intervention | None:
     """
     if fact.place is None or fact.place.via:
         return None
-    how = {"file": fact.place.file, "line": fact.place.line, "pieces": k}
-    return Intervention(name="micro_batch", settings=how, safety=Safety.TRAJECTORY)
+    arguments = {"file": fact.place.file, "line": fact.place.line, "pieces": k}
+    return Intervention(name="micro_batch", settings=arguments, safety=Safety.TRAJECTORY)
 
 
 def _accumulated(m: Metrics) -> float:
@@ -92,5 +92,5 @@ def _largest(m: Metrics, slope: Slope) -> int:
 
 def _in_micro_batches(m: Metrics) -> Slope:
     """Return the memory peak as a function of micro-batch size, if an update has several micro-batches."""
-    staying = 0 if _accumulated(m) > 1 else m[memory.mem_grads]
-    return slope_of_one(input.batch_size(m), memory.used(m), m[memory.mem_activations], staying)
+    gradient_bytes = 0 if _accumulated(m) > 1 else m[memory.mem_grads]
+    return slope_of_one(input.batch_size(m), memory.used(m), m[memory.mem_activations], gradient_bytes)

@@ -58,28 +58,30 @@ def one_ahead(loader, device="cuda"):
 
 def when(m: Metrics) -> Evidence | None:
     """If exposed copies to the GPU from pinned memory take at least 3 % of the step,"""
-    copies, pageable = m[step.h2d_fraction], m.get(gpu.h2d_pageable_share)
+    copy_share, pageable_share = m[step.h2d_fraction], m.get(gpu.h2d_pageable_share)
     m[gpu.device]
     if m.get(settings.is_trace):  # a trace shows no loader, only steps and the memory that copies read
-        pageable = m[gpu.h2d_pageable_share] if m[step.steady_step_count] else 1.0
+        pageable_share = m[gpu.h2d_pageable_share] if m[step.steady_step_count] else 1.0
     elif not (m[input.loader].batch_device or "cpu").startswith("cpu"):
         return None
-    pinned = m[input.loader].pin_memory if pageable is None else pageable < m[MAX_PAGEABLE]
-    if copies < m[MIN_H2D] or not pinned:
+    is_pinned = m[input.loader].pin_memory if pageable_share is None else pageable_share < m[MAX_PAGEABLE]
+    if copy_share < m[MIN_H2D] or not is_pinned:
         return None
-    further = () if pageable is None else (Measurement(gpu.h2d_pageable_share, pageable, m[MAX_PAGEABLE], "<"),)
+    pageable_facts = (
+        () if pageable_share is None else (Measurement(gpu.h2d_pageable_share, pageable_share, m[MAX_PAGEABLE], "<"),)
+    )
     return Evidence(
-        (Measurement(step.h2d_fraction, copies, m[MIN_H2D]), *further), "the copies come from pinned memory"
+        (Measurement(step.h2d_fraction, copy_share, m[MIN_H2D]), *pageable_facts), "the copies come from pinned memory"
     )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then copy the next batch on a separate stream while the GPU works on this one."""
-    fact = m.get(input.loader)
+    loader = m.get(input.loader)
     return Advice(
         then=f"Copy each batch one step ahead, on a separate stream: {share(m[step.h2d_fraction])} of the step is "
         "exposed copying. Send images as uint8 and convert them on the GPU; create constant tensors there.",
-        changes=(python(CODE, fact.place if fact else None),),
+        changes=(python(CODE, loader.place if loader else None),),
         basis="50, 80 or 95 % of the exposed copies are hidden behind kernels.",
         effect=remove_exposed("h2d", m[step.h2d_fraction] * m[step.step_time_mean], HIDDEN),
         memory=m.get(input.batch_bytes),

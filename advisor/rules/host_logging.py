@@ -67,14 +67,14 @@ def when(m: Metrics) -> Evidence | None:
     of the step (without data wait), or uses a DataLoader, writes at every step, and spends at least 25 % of the step on
     that other work,
     """
-    other, step_time = m[step.other_fraction], m[step.step_time_mean]
-    if other < m[MIN_OTHER]:
+    other_share, step_time = m[step.other_fraction], m[step.step_time_mean]
+    if other_share < m[MIN_OTHER]:
         return None
-    output = m[host.output_share]
+    output_share = m[host.output_share]
     budget = m[BUDGET] * _own(m)
-    if output >= budget and output * step_time >= m[MIN_OUTPUT]:
+    if output_share >= budget and output_share * step_time >= m[MIN_OUTPUT]:
         return evidence(measure(m, step.other_fraction, ">=", MIN_OTHER), measure(m, host.output_share, ">=", budget))
-    if other < m[LARGE_OTHER] or other * step_time < m[LARGE_OTHER_SECONDS]:
+    if other_share < m[LARGE_OTHER] or other_share * step_time < m[LARGE_OTHER_SECONDS]:
         return None
     # Without a DataLoader, the other work is the data: a simulator, a replay buffer, or the program's own loader.
     if not m[step.batches_per_step]:
@@ -86,29 +86,31 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then log every k-th step, with k such that logging costs 1 %."""
-    (low, expected, high), of_it = _beyond_writing(m)
-    writing, step_time, own = m[host.output_share], m[step.step_time_mean], _own(m)
+    (low, expected, high), measured_text = _beyond_writing(m)
+    writing_share, step_time, own_share = m[host.output_share], m[step.step_time_mean], _own(m)
     # k = ceil(cost / (1 % of the step without that cost and without waiting for data))
-    cost = min((writing + max(_excess(m), expected)) / own, 0.99) if own > 0 else 0.99
-    every = max(2, math.ceil(cost / (m[BUDGET] * (1 - cost))))
+    cost = min((writing_share + max(_excess(m), expected)) / own_share, 0.99) if own_share > 0 else 0.99
+    interval = max(2, math.ceil(cost / (m[BUDGET] * (1 - cost))))
 
     def effect(state: State, scenario: Scenario) -> State:
-        return state.without("other", (1 - 1 / every) * (writing + scenario.of((low, expected, high))) * step_time)
+        return state.without(
+            "other", (1 - 1 / interval) * (writing_share + scenario.of((low, expected, high))) * step_time
+        )
 
     # A progress bar also writes at every step, and costs nothing: predict no gain unless writing was timed.
-    timed = any(fact.metric is host.output_share for fact in found.facts)
+    is_timed = any(fact.metric is host.output_share for fact in found.facts)
     return Advice(
-        then=f"Compute and write the log every {every} steps: {share(m[step.other_fraction])} of the step "
-        f"({seconds(m[step.other_fraction] * step_time)}) is not data, model or optimizer, and {of_it}.",
-        changes=spelling(m).log_every(every),
-        basis=f"1 - 1/{every} of all writing is saved, and the same share of the time between the end of the training "
-        "work and the first line: half of that time, all of it, or all of it plus the rest of `other` beyond 5 % of "
-        "the step. If writing was not timed: none, half or all of the rest of `other`.",
-        effect=effect if timed else None,
+        then=f"Compute and write the log every {interval} steps: {share(m[step.other_fraction])} of the step "
+        f"({seconds(m[step.other_fraction] * step_time)}) is not data, model or optimizer, and {measured_text}.",
+        changes=spelling(m).log_every(interval),
+        basis=f"1 - 1/{interval} of all writing is saved, and the same share of the time between the end of the "
+        "training work and the first line: half of that time, all of it, or all of it plus the rest of `other` beyond "
+        "5 % of the step. If writing was not timed: none, half or all of the rest of `other`.",
+        effect=effect if is_timed else None,
         memory=0,
         intervention=Intervention(
             name="logging",
-            settings={"every": every},
+            settings={"every": interval},
             safety=Safety.EXACT,
             leaves="what the training loop itself computes for the log",
         ),
@@ -132,15 +134,17 @@ def _beyond_writing(m: Metrics) -> tuple[Triple, str]:
 
     Without a DataLoader, nothing counts as leading up to a log line: it may be the data, as in a simulator.
     """
-    writing, excess = m[host.output_share], _excess(m)
-    leading_up = m.get(host.leading_up_share) if m.get(step.batches_per_step) else None
-    if leading_up is None:
-        low, expected, high = (excess * part for part in FOR_THE_LOG)
-        measured = f"log handlers and fsync alone take {share(writing)}"
+    writing_share, excess = m[host.output_share], _excess(m)
+    leading_up_share = m.get(host.leading_up_share) if m.get(step.batches_per_step) else None
+    if leading_up_share is None:
+        low, expected, high = (excess * fraction for fraction in FOR_THE_LOG)
+        measured_text = f"log handlers and fsync alone take {share(writing_share)}"
     else:
-        low, expected, high = (leading_up * part for part in LEADING_UP)
+        low, expected, high = (leading_up_share * fraction for fraction in LEADING_UP)
         high = max(high, excess)
-        measured = f"log handlers, fsync and the work that leads up to them take {share(writing + leading_up)}"
-    if not writing:
-        measured = "the program writes at every step; the time for logging was not measured"
-    return (low, expected, high), measured
+        measured_text = (
+            f"log handlers, fsync and the work that leads up to them take {share(writing_share + leading_up_share)}"
+        )
+    if not writing_share:
+        measured_text = "the program writes at every step; the time for logging was not measured"
+    return (low, expected, high), measured_text

@@ -48,23 +48,23 @@ def when(m: Metrics) -> Evidence | None:
     """If the trace shows repeated gaps of more than a millisecond in which the host launches nothing and the GPU is
     idle, and they take at least 10 % of the step,
     """
-    kernels, stalled = m[gpu.traced_kernels], measure(m, gpu.host_stall_fraction, ">=", MIN_STALL)
-    uncertain = measure(m, step.step_time_uncertainty, "<=", MAX_UNCERTAINTY)
-    return evidence(stalled, uncertain) if kernels >= m[MIN_KERNELS] else None
+    kernels, stall = m[gpu.traced_kernels], measure(m, gpu.host_stall_fraction, ">=", MIN_STALL)
+    uncertainty = measure(m, step.step_time_uncertainty, "<=", MAX_UNCERTAINTY)
+    return evidence(stall, uncertainty) if kernels >= m[MIN_KERNELS] else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then find what the host does in these gaps, and do it ahead of time, on the GPU, or less often."""
-    stalled = m[gpu.host_stall_fraction]
+    stall_share = m[gpu.host_stall_fraction]
     return Advice(
-        then=f"Find what the host does while the GPU is idle: gaps of more than a millisecond take {share(stalled)} of "
-        "the step. Do it ahead of time (loader workers), on the GPU (foreach or fused optimizers), or less often "
-        "(logging, garbage collection).",
+        then="Find what the host does while the GPU is idle: gaps of more than a millisecond take "
+        f"{share(stall_share)} of the step. Do it ahead of time (loader workers), on the GPU (foreach or fused "
+        "optimizers), or less often (logging, garbage collection).",
         changes=(python(CODE),),
         basis="0, 40 or 80 % of these gaps is saved, and the same share of the host's time for the step.",
         effect=in_turn(
-            remove_exposed("stall", stalled * sum(m[step.modeled_phases].values()), REMOVED, within=PASSES),
-            relieve_host((REMOVED[0] * stalled, REMOVED[1] * stalled, REMOVED[2] * stalled)),
+            remove_exposed("stall", stall_share * sum(m[step.modeled_phases].values()), REMOVED, within=PASSES),
+            relieve_host((REMOVED[0] * stall_share, REMOVED[1] * stall_share, REMOVED[2] * stall_share)),
         ),
         memory=0,
         risk="Low: recording Python stacks slows the program; remove it afterwards.",

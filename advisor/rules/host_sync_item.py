@@ -60,13 +60,13 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then keep values on the GPU and read them only every few dozen steps."""
-    waiting, busy = m[step.value_sync_fraction], m.get(gpu.gpu_busy_fraction)
-    idle = waiting if busy is None else min(waiting, 1 - busy)
+    waiting_share, busy_share = m[step.value_sync_fraction], m.get(gpu.gpu_busy_fraction)
+    idle_share = waiting_share if busy_share is None else min(waiting_share, 1 - busy_share)
     return Advice(
-        then=f"{_cure(m)} The GPU idles for {share(waiting)} of the step because the host waited.",
+        then=f"{_cure(m)} The GPU idles for {share(waiting_share)} of the step because the host waited.",
         changes=(python(CODE),),
         basis="50, 80 or 100 % of the waiting is saved, at most the time that the GPU is idle.",
-        effect=remove_exposed("sync", idle * sum(m[step.modeled_phases].values()), up_to(1.0), PASSES),
+        effect=remove_exposed("sync", idle_share * sum(m[step.modeled_phases].values()), up_to(1.0), PASSES),
         memory=0,
         risk="No effect on training; logged values arrive later, as means over several steps.",
     )
@@ -75,8 +75,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
 def _cure(m: Metrics) -> str:
     """Return what to do about the cause of most of the waiting."""
     causes: dict[str, float] = m.get(step.sync_causes) or {}
-    mine = {cause: part for cause, part in causes.items() if cause in CURES}
-    main = max(mine, key=lambda cause: mine[cause], default="item")
-    if main == "branch" and m.get(program.driver) == "transformers":
+    curable_causes = {cause: idle_share for cause, idle_share in causes.items() if cause in CURES}
+    main_cause = max(curable_causes, key=lambda cause: curable_causes[cause], default="item")
+    if main_cause == "branch" and m.get(program.driver) == "transformers":
         return "Set logging_nan_inf_filter=False in TrainingArguments: the filter reads the loss in every step."
-    return CURES[main]
+    return CURES[main_cause]

@@ -77,14 +77,14 @@ def when(m: Metrics) -> Evidence | None:
     """If one of the program's own functions or lines takes at least 20 % of the step, does more than call the model,
     and hooks measured at least 15 % in its phase,
     """
-    place, count = m[lines.hot_place], m[lines.stack_samples]
-    measure = step.gc_fraction if place.kind == "gc" else lines.MEASURED.get(place.phase, step.other_fraction)
-    measured = m[measure]
+    place, sample_count = m[lines.hot_place], m[lines.stack_samples]
+    metric = step.gc_fraction if place.kind == "gc" else lines.MEASURED.get(place.phase, step.other_fraction)
+    measured_share = m[metric]
     if not lines.is_worth_naming(place, lines.OWN_WORK, on_cpu=bool(m.get(settings.on_cpu))):
         return None
     if place.kind == "evaluation" and (m.get(between.evaluation_share) or 0.0) >= lines.EVALUATES:
         return None  # hooks time it as evaluation, between steps
-    if count < m[MIN_SAMPLES] or measured < m[MIN_MEASURED]:
+    if sample_count < m[MIN_SAMPLES] or measured_share < m[MIN_MEASURED]:
         return None
     if place.share < m[MIN_SHARE] or place.low < m[MIN_LOW]:
         return None
@@ -93,8 +93,8 @@ def when(m: Metrics) -> Evidence | None:
         (
             Measurement(lines.hot_place_share, place.share, m[MIN_SHARE]),
             Measurement(lines.hot_place_share_low, place.low, m[MIN_LOW]),
-            Measurement(measure, measured, m[MIN_MEASURED]),
-            Measurement(lines.stack_samples, count, m[MIN_SAMPLES]),
+            Measurement(metric, measured_share, m[MIN_MEASURED]),
+            Measurement(lines.stack_samples, sample_count, m[MIN_SAMPLES]),
             *([Measurement(step.forwards_per_step, calls)] if calls else []),
         ),
         note=f"{place.name} in {place.file}:{place.line}",
@@ -110,25 +110,25 @@ def then(m: Metrics, found: Evidence) -> Advice:
     if place.phase == "data_wait":
         kind = replace(kind, then=kind.then.replace(WORKERS, IN_WORKERS))
     calls = m.get(step.forwards_per_step) if place.kind in MANY else None
-    times = f" ({digits(calls)} calls per step)" if calls else ""
+    call_note = f" ({digits(calls)} calls per step)" if calls else ""
     # If no forward pass was seen, the line may be the model; on a GPU, the host may only be waiting there.
-    known = m.get(step.forward_fraction) is not None and m[settings.on_cpu]
-    name = place.name if place.name.endswith("()") else "..."
-    low, expected, high = (share(part) for part in kind.removed)
-    code = (
-        Change(language="python", code=kind.code.format(name=name), file=place.file, line=place.line)
+    is_predictable = m.get(step.forward_fraction) is not None and m[settings.on_cpu]
+    call = place.name if place.name.endswith("()") else "..."
+    low, expected, high = (share(fraction) for fraction in kind.removed)
+    change = (
+        Change(language="python", code=kind.code.format(name=call), file=place.file, line=place.line)
         if kind.code
         else Change(language="text", code=kind.then, file=place.file, line=place.line)
     )
     return Advice(
         title=kind.title if kind.what else "",
-        then=f"{share(place.share)} of a step is {place.name} in {place.where}{kind.what}{times}. {kind.then}",
-        changes=(code,),
+        then=f"{share(place.share)} of a step is {place.name} in {place.where}{kind.what}{call_note}. {kind.then}",
+        changes=(change,),
         basis=f"{low}, {expected} or {high} of the line's time is saved (assumption for this kind of work). Its time "
         "is its share of a phase's samples times the seconds that hooks measured in that phase. Up to 65% of the rest "
         "of the step, at most 1 ms, is also saved, because the rest no longer runs with cold caches (measured on a "
         "CPU).",
-        effect=_effect(m, place, kind) if known else None,
+        effect=_effect(m, place, kind) if is_predictable else None,
         memory=0,
         risk="Depends on the change: compare the losses of a few steps before and after.",
     )
@@ -140,56 +140,60 @@ def _parts_of(m: Metrics, phases: Sequence[str], place: lines.HotPlace) -> Tripl
     The lower end excludes other work of the outer function. The upper end includes other places of the same known kind:
     a data frame that is converted once is no longer indexed anywhere in the loop.
     """
-    of = {lines.MEASURED[phase] for phase in phases}
-    names = [name for name, metric in lines.MEASURED.items() if metric in of]
-    sampled = sum(m[lines.sampled_phases].get(name, 0.0) for name in names)
-    own = sum(place.share_in(name) for name in names)
-    if not own or not sampled:
+    metrics = {lines.MEASURED[phase] for phase in phases}
+    phase_names = [phase_name for phase_name, metric in lines.MEASURED.items() if metric in metrics]
+    sampled_share = sum(m[lines.sampled_phases].get(phase_name, 0.0) for phase_name in phase_names)
+    own_share = sum(place.share_in(phase_name) for phase_name in phase_names)
+    if not own_share or not sampled_share:
         return 0.0, 0.0, 0.0
-    part = min(1.0, own / sampled)
-    low, high = lines.interval(part, m[lines.stack_samples] * sampled, Z_80)
-    others = [one for one in m.get(lines.hot_places) or () if one.kind == place.kind and place.library in lines.KNOWN]
-    alike = sum(one.share_in(name) for one in others for name in names)
-    inner = 1.0 if place.kind == "sampler" else place.inner  # everything that a sampler calls is part of it
-    return low * inner, part, min(1.0, high + max(0.0, alike - own) / sampled)
+    place_share = min(1.0, own_share / sampled_share)
+    low, high = lines.interval(place_share, m[lines.stack_samples] * sampled_share, Z_80)
+    hot_places = [
+        hot_place
+        for hot_place in m.get(lines.hot_places) or ()
+        if hot_place.kind == place.kind and place.library in lines.KNOWN
+    ]
+    alike_share = sum(hot_place.share_in(phase_name) for hot_place in hot_places for phase_name in phase_names)
+    inner_share = 1.0 if place.kind == "sampler" else place.inner  # everything that a sampler calls is part of it
+    return low * inner_share, place_share, min(1.0, high + max(0.0, alike_share - own_share) / sampled_share)
 
 
 def _effect(m: Metrics, place: lines.HotPlace, kind: LineKind) -> Effect:
     """Return the effect of removing parts of the line's time from each phase that it lies in, and between steps."""
-    parts = {phase: _parts_of(m, (phase,), place) for phase in PHASES}
-    measured = {phase: (m.get(lines.MEASURED[phase]) or 0.0) * m[step.step_time_mean] for phase in PHASES}
-    everywhere = _parts_of(m, PHASES, place)
-    garbage = (m.get(step.gc_fraction) or 0.0) * m[step.step_time_mean]
-    excess = _excess(m) if parts["other"][1] and kind.backward else 0.0
-    use = m.get(host.core_use)
-    core = min(1.0, use.program) if use and use.is_crowded and use.program > 0 else 1.0
-    coldest = COLDEST / core  # the program gets a part of a core while other programs use the cores
-    between_steps = m.get(lines.hot_place_between) or 0.0
+    shares = {phase: _parts_of(m, (phase,), place) for phase in PHASES}
+    phase_seconds = {phase: (m.get(lines.MEASURED[phase]) or 0.0) * m[step.step_time_mean] for phase in PHASES}
+    total_shares = _parts_of(m, PHASES, place)
+    gc_seconds = (m.get(step.gc_fraction) or 0.0) * m[step.step_time_mean]
+    excess = _excess(m) if shares["other"][1] and kind.backward else 0.0
+    core_use = m.get(host.core_use)
+    core_share = min(1.0, core_use.program) if core_use and core_use.is_crowded and core_use.program > 0 else 1.0
+    cold_seconds = COLDEST / core_share  # the program gets a part of a core while other programs use the cores
+    between_share = m.get(lines.hot_place_between) or 0.0
 
     def effect(state: State, scenario: Scenario) -> State:
-        removed = scenario.of(kind.removed)
-        gone = {phase: scenario.of(part) * removed for phase, part in parts.items()}
-        after = state.without("gc", garbage * scenario.of(everywhere) * removed)
+        removed_share = scenario.of(kind.removed)
+        removed_shares = {phase: scenario.of(part) * removed_share for phase, part in shares.items()}
+        after = state.without("gc", gc_seconds * scenario.of(total_shares) * removed_share)
         for phase in ("other", "forward"):
-            after = after.without(phase, measured[phase] * gone[phase])
+            after = after.without(phase, phase_seconds[phase] * removed_shares[phase])
         for part in after.between:
-            after = after.scaled(part, 1 - between_steps * removed)
-        passes = max(gone["forward"] if kind.backward else 0.0, gone["other"] * excess)
+            after = after.scaled(part, 1 - between_share * removed_share)
+        backward_share = max(removed_shares["forward"] if kind.backward else 0.0, removed_shares["other"] * excess)
         if scenario is Scenario.HIGH:
-            passes = max(passes, excess * removed)
-        after = after.scaled("backward", 1 - passes)
+            backward_share = max(backward_share, excess * removed_share)
+        after = after.scaled("backward", 1 - backward_share)
         # Without workers all waiting is serial: making batches faster makes the step faster.
-        wait = measured["data_wait"] * gone["data_wait"]
-        overhead = wait if place.kind == "sampler" else max(0.0, wait - after.load)
+        wait_seconds = phase_seconds["data_wait"] * removed_shares["data_wait"]
+        overhead = wait_seconds if place.kind == "sampler" else max(0.0, wait_seconds - after.load)
         overhead = min(overhead, after.phases.get("loader_overhead", 0.0))
         after = after.without("loader_overhead", overhead)
-        after = replace(after, load=max(0.0, after.load - (wait - overhead)))
-        saved = 1 - after.time / state.time if state.time else 0.0
+        after = replace(after, load=max(0.0, after.load - (wait_seconds - overhead)))
+        saved_share = 1 - after.time / state.time if state.time else 0.0
         # The rest of the step runs with warmer caches.
-        rest = after.compute + after.load
-        factor = 1 - min(scenario.of(WARMER) * saved, coldest / rest) if rest > 0 else 1.0
-        warmer = {phase: factor * part for phase, part in after.phases.items()}
-        return replace(after, phases=warmer, load=factor * after.load)
+        rest_seconds = after.compute + after.load
+        factor = 1 - min(scenario.of(WARMER) * saved_share, cold_seconds / rest_seconds) if rest_seconds > 0 else 1.0
+        phases = {phase: factor * part for phase, part in after.phases.items()}
+        return replace(after, phases=phases, load=factor * after.load)
 
     return effect
 

@@ -45,28 +45,28 @@ def when(m: Metrics) -> Evidence | None:
     """If late launches leave the GPU idle for at least 30 % of the time and half of the kernels take less than 10 us,
     or for at least 15 % in a trace of a compiled model, and the program does not replay CUDA graphs,
     """
-    late = measure(m, gpu.launch_bound_index, ">=", MIN_LAUNCH_BOUND)
-    short = measure(m, gpu.median_kernel_us, "<", MAX_KERNEL_US)
+    launch_bound = measure(m, gpu.launch_bound_index, ">=", MIN_LAUNCH_BOUND)
+    kernel_length = measure(m, gpu.median_kernel_us, "<", MAX_KERNEL_US)
     if m[gpu.compute_capability] < VOLTA or m.get(gpu.replays_graphs):
         return None
-    if m.get(settings.is_trace) and m.get(gpu.is_compiled) and late.value >= m[MIN_COMPILED]:
+    if m.get(settings.is_trace) and m.get(gpu.is_compiled) and launch_bound.value >= m[MIN_COMPILED]:
         return evidence(measure(m, gpu.launch_bound_index, ">=", MIN_COMPILED), note=f"{m[gpu.device].name}, compiled")
-    return evidence(late, short, note=m[gpu.device].name)
+    return evidence(launch_bound, kernel_length, note=m[gpu.device].name)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then launch the step as a CUDA graph, or make its kernels fewer and longer."""
-    pieces = m.get(operators.compiled_functions) or 0
-    breaks = (
-        f" {pieces} functions are compiled separately, each with its own graph: remove graph breaks first."
-        if pieces >= SEVERAL
+    functions = m.get(operators.compiled_functions) or 0
+    break_note = (
+        f" {functions} functions are compiled separately, each with its own graph: remove graph breaks first."
+        if functions >= SEVERAL
         else ""
     )
-    log = (bash(LOG),) if m.get(gpu.is_compiled) else ()
+    log_changes = (bash(LOG),) if m.get(gpu.is_compiled) else ()
     return Advice(
         then=f"Launch the step as a CUDA graph: the GPU idles {share(m[gpu.launch_bound_index])} of its time between "
-        f"kernels. A larger batch and fewer small operations help as well.{breaks}",
-        changes=(*spelling(m).compile(mode="reduce-overhead"), *log),
+        f"kernels. A larger batch and fewer small operations help as well.{break_note}",
+        changes=(*spelling(m).compile(mode="reduce-overhead"), *log_changes),
         basis="50, 75 or 90 % of the time that the GPU waits for launches is saved, and the same share of the host's "
         "launch time.",
         effect=remove_launch_idle(REMOVED),

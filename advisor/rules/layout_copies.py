@@ -42,10 +42,10 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then keep tensors in the order that the next operator reads."""
-    where = f", most of them in {found.note}" if found.note else ""
+    location = f", most of them in {found.note}" if found.note else ""
     return Advice(
         then=f"Keep tensors in the order that the next operator reads: {share(m[copies.layout_copy_share])} of the "
-        f"GPU's time goes into contiguous() and reshape(), which only copy{where}.",
+        f"GPU's time goes into contiguous() and reshape(), which only copy{location}.",
         changes=(python(CODE),),
         basis="20, 50 or 90 % of the time of these copies is saved.",
         effect=divide_membound(FEWER, portion=min(1.0, m[copies.layout_copy_share] / m[gpu.membound_share])),

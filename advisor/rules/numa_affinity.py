@@ -37,14 +37,14 @@ def when(m: Metrics) -> Evidence | None:
     """If the machine has several NUMA nodes, the process may run on cores outside its GPU's node, and copies to
     the GPU take at least 5 % of the step or the GPU waits for launches for at least 15 % of the time,
     """
-    count = measure(m, numa.numa_nodes, ">=", MIN_NODES)
-    if not count.holds or m[numa.near_cores] >= m[NEAR]:
+    nodes = measure(m, numa.numa_nodes, ">=", MIN_NODES)
+    if not nodes.holds or m[numa.near_cores] >= m[NEAR]:
         return None
     reasons = ((step.h2d_fraction, MIN_H2D), (gpu.launch_bound_index, MIN_LAUNCH_BOUND))
     for metric, limit in reasons:
-        if m.get(metric) is not None and (busy := measure(m, metric, ">=", limit)).holds:
-            far = measure(m, numa.near_cores, "<", NEAR)
-            return evidence(count, far, busy, note=f"the GPU is on node {m[numa.gpu_node]}")
+        if m.get(metric) is not None and (reason := measure(m, metric, ">=", limit)).holds:
+            near_cores = measure(m, numa.near_cores, "<", NEAR)
+            return evidence(nodes, near_cores, reason, note=f"the GPU is on node {m[numa.gpu_node]}")
     for metric, _ in reasons:
         m[metric]  # raises Missing if not measured: it may show what the other does not
     return None
@@ -53,12 +53,12 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then bind the process and its memory to the node of its GPU."""
     node = m[numa.gpu_node]
-    one = f"numactl --cpunodebind={node} --membind={node} python train.py\n"
-    every = "torchrun --numa-binding=node --nproc-per-node=N train.py  # torch 2.9 or newer\n"
+    single_command = f"numactl --cpunodebind={node} --membind={node} python train.py\n"
+    launch_command = "torchrun --numa-binding=node --nproc-per-node=N train.py  # torch 2.9 or newer\n"
     return Advice(
         then=f"Bind the process to NUMA node {node}, which holds its GPU: {share(1 - m[numa.near_cores])} of the cores "
         "it may run on belong to other nodes.",
-        changes=(bash(every if (m.get(settings.world_size) or 1) > 1 else one),),
+        changes=(bash(launch_command if (m.get(settings.world_size) or 1) > 1 else single_command),),
         basis="Copies, loading and launches get 0, 3 or 10 % faster.",
         effect=in_turn(remove("h2d", "loader_overhead", "other", shares=FASTER), remove_launch_idle(FASTER)),
         memory=0,

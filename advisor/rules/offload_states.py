@@ -35,29 +35,29 @@ def when(m: Metrics) -> Evidence | None:
             "Whether the batch can be split is unknown", "Let the DataLoader create the batches: batch_size=N."
         )
     states, peak = (measure(m, memory.mem_optim), measure(m, memory.mem_grads)), m[memory.mem_peak_allocated]
-    moved = sum(fact.value for fact in states)
-    if moved < m[MIN_SHARE] * peak or m[host.host_memory_available] < (needed := _host_memory(m)):
+    moved_bytes = sum(fact.value for fact in states)
+    if moved_bytes < m[MIN_SHARE] * peak or m[host.host_memory_available] < (needed_bytes := _host_memory(m)):
         return None
-    room = measure(m, host.host_memory_available, ">=", needed)
-    return Evidence((*states, room, *pressure(m)), f"together {moved / peak:.0%} of the peak")
+    room = measure(m, host.host_memory_available, ">=", needed_bytes)
+    return Evidence((*states, room, *pressure(m)), f"together {moved_bytes / peak:.0%} of the peak")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then keep optimizer state and gradients in the host's memory, as the last resort."""
-    zero = 3 if m[settings.world_size] > 1 else 2
-    moved = m[memory.mem_optim] + m[memory.mem_grads]
+    stage = 3 if m[settings.world_size] > 1 else 2
+    moved_bytes = m[memory.mem_optim] + m[memory.mem_grads]
     # The ranks of a node share its memory bandwidth. At best, gradients are copied during the backward pass.
-    time = offload_time(_updated(m), 1, bus=PCIE, host=HOST_MEMORY / m[host.local_ranks])
-    exposed = max(0.0, time - (m.get(step.phase_seconds) or {}).get("backward", 0.0))
+    update_seconds = offload_time(_updated(m), 1, bus=PCIE, host=HOST_MEMORY / m[host.local_ranks])
+    exposed_seconds = max(0.0, update_seconds - (m.get(step.phase_seconds) or {}).get("backward", 0.0))
     return Advice(
-        then=f"Keep gradients and optimizer state in the host's memory: that frees {moved / 1e9:.2f} GB of "
+        then=f"Keep gradients and optimizer state in the host's memory: that frees {moved_bytes / 1e9:.2f} GB of "
         f"each GPU, takes about {_host_memory(m) / 1e9:.0f} GB of the node's memory and makes a step up to "
-        f"{seconds(time)} longer. If that is not enough, offload the weights too (offload_param), or move "
+        f"{seconds(update_seconds)} longer. If that is not enough, offload the weights too (offload_param), or move "
         "states to a fast NVMe drive, which is slower still.",
         changes=(
             Change(
                 language="json",
-                code=deepspeed(m, zero, offload_optimizer={"device": "cpu", "pin_memory": True}),
+                code=deepspeed(m, stage, offload_optimizer={"device": "cpu", "pin_memory": True}),
                 file="ds_config.json",
             ),
             python(
@@ -71,8 +71,8 @@ def then(m: Metrics, found: Evidence) -> Advice:
         ),
         basis="4 bytes per parameter over the bus at 25 GB/s, and 28 bytes through the host's memory at 80 GB/s per "
         "node. In the best case, the backward pass hides it.",
-        effect=lengthen("optimizer", (time, exposed, exposed)),
-        memory=-round(moved),
+        effect=lengthen("optimizer", (update_seconds, exposed_seconds, exposed_seconds)),
+        memory=-round(moved_bytes),
         host_memory=round(_host_memory(m)),
         risk="Low for results: the same update in fp32 on the host. Medium for speed: measure a short run first.",
         fault=True,
@@ -81,13 +81,13 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 def _updated(m: Metrics) -> float:
     """Return the number of parameters that this rank updates."""
-    fact = m[settings.model]
-    if not fact.bytes or not m[memory.mem_params]:
+    model = m[settings.model]
+    if not model.bytes or not m[memory.mem_params]:
         raise Missing(
             "The rank's part of the weights was not measured",
             "Calculate what fits yourself: profile-train plan --help.",
         )
-    return m[memory.mem_params] / fact.bytes * fact.trainable
+    return m[memory.mem_params] / model.bytes * model.trainable
 
 
 def _host_memory(m: Metrics) -> float:

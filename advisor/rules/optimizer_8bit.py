@@ -43,34 +43,34 @@ def when(m: Metrics) -> Evidence | None:
     """If memory is under pressure, Adam's state makes up at least 25 % of the memory peak, and there is only one rank
     or the state is already sharded,
     """
-    fact = m[settings.optimizer]
-    if not m[memory.memory_pressure] or fact.name not in ADAMS or not fact.module.startswith("torch.optim"):
+    optimizer = m[settings.optimizer]
+    if not m[memory.memory_pressure] or optimizer.name not in ADAMS or not optimizer.module.startswith("torch.optim"):
         return None
-    if (fact.device or "").startswith("cpu") or (
+    if (optimizer.device or "").startswith("cpu") or (
         m[settings.world_size] > 1 and not (m[settings.flags].fsdp or m[settings.flags].zero_stage)
     ):
         return None
-    held, limit = m[memory.mem_optim], m[MIN_SHARE] * m[memory.mem_peak_allocated]
-    if held < limit or _freed(m, fact) <= 0:
+    state_bytes, limit = m[memory.mem_optim], m[MIN_SHARE] * m[memory.mem_peak_allocated]
+    if state_bytes < limit or _freed(m, optimizer) <= 0:
         return None
     return Evidence(
         (measure(m, memory.mem_optim, ">=", limit), *pressure(m)),
-        note=f"{fact.name} of {fact.parameters / 1e9:.2f} billion parameters",
+        note=f"{optimizer.name} of {optimizer.parameters / 1e9:.2f} billion parameters",
     )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then keep the optimizer's moments in 8 bits, and those of embeddings in 32."""
-    fact, freed = m[settings.optimizer], _freed(m, m[settings.optimizer])
+    optimizer, freed_bytes = m[settings.optimizer], _freed(m, m[settings.optimizer])
     return Advice(
-        then=f"Keep the moments of {fact.name} in 8 bits: its state shrinks from {m[memory.mem_optim] / 1e9:.2f} to "
-        f"{(m[memory.mem_optim] - freed) / 1e9:.2f} GB.",
+        then=f"Keep the moments of {optimizer.name} in 8 bits: its state shrinks from {m[memory.mem_optim] / 1e9:.2f} "
+        f"to {(m[memory.mem_optim] - freed_bytes) / 1e9:.2f} GB.",
         changes=spelling(m).eight_bit(),
         basis="2.03 bytes per parameter for both moments and their scales, 8 bytes in tensors of fewer than 4096 "
         "elements. All tensors are assumed to have the same size.",
         effect=remove("optimizer", shares=FASTER),
-        memory=-round(freed),
-        intervention=Intervention(name="optimizer_8bit", settings={"name": fact.name}, safety=Safety.TRAJECTORY),
+        memory=-round(freed_bytes),
+        intervention=Intervention(name="optimizer_8bit", settings={"name": optimizer.name}, safety=Safety.TRAJECTORY),
         risk="Medium: rounding changes the update. Compare the loss with that of an unchanged run.",
         fault=True,
     )
@@ -83,5 +83,5 @@ def _freed(m: Metrics, fact: OptimizerFact) -> float:
     """
     copies = m[settings.data_parallel_size] / m[settings.shard_size]
     elements = max(fact.parameters * copies / m[settings.world_size], m[memory.mem_optim] / MOMENTS["adamw"])
-    each = round(elements / max(1, fact.tensors))
-    return m[memory.mem_optim] - eight_bit_moments([each] * max(1, fact.tensors))
+    tensor_elements = round(elements / max(1, fact.tensors))
+    return m[memory.mem_optim] - eight_bit_moments([tensor_elements] * max(1, fact.tensors))

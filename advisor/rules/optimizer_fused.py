@@ -71,40 +71,44 @@ def when(m: Metrics) -> Evidence | None:
     on a CPU (Adam, SGD with momentum) or updates at least 100 tensors (in a trace: if Adam or AdamW runs no fused
     kernel),
     """
-    part = measure(m, step.optimizer_fraction, ">=", MIN_FRACTION)
+    fraction = measure(m, step.optimizer_fraction, ">=", MIN_FRACTION)
     if m.get(settings.is_trace):
-        seen = m[traced.trace]
-        slow = seen.fused is False and seen.optimizer in ADAMS
-        return evidence(part, note=f"{seen.optimizer} is not fused") if slow else None
-    fact = m[settings.optimizer]
-    if fact.fused or not _fusible(fact) or _speedup(m, fact) is None:
+        trace = m[traced.trace]
+        is_slow = trace.fused is False and trace.optimizer in ADAMS
+        return evidence(fraction, note=f"{trace.optimizer} is not fused") if is_slow else None
+    optimizer = m[settings.optimizer]
+    if optimizer.fused or not _fusible(optimizer) or _speedup(m, optimizer) is None:
         return None
-    note = f"{fact.name} updates {fact.tensors} tensors of {_mean(fact):,.0f} elements on average, not fused"
-    return evidence(part, note=note)
+    note = (
+        f"{optimizer.name} updates {optimizer.tensors} tensors of {_mean(optimizer):,.0f} elements on average, "
+        "not fused"
+    )
+    return evidence(fraction, note=note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then create the optimizer with fused=True."""
     if m.get(settings.is_trace):
         return _advice_for_trace(m)
-    fact = m[settings.optimizer]
-    instead = " instead of foreach=True" if fact.foreach else ""
-    speedup = _speedup(m, fact)
+    optimizer = m[settings.optimizer]
+    note = " instead of foreach=True" if optimizer.foreach else ""
+    speedup = _speedup(m, optimizer)
     assert speedup is not None, "the rule has fired"
-    low, expected, high = (digits(each) for each in speedup)
-    on_cpu, faster = fact.device == "cpu", divide("optimizer", by=speedup)
+    low, expected, high = (digits(factor) for factor in speedup)
+    on_cpu, effect = optimizer.device == "cpu", divide("optimizer", by=speedup)
     return Advice(
-        then=f"Build {fact.name} with fused=True{instead}: one pass over its {fact.tensors} tensors, of "
-        f"{_mean(fact):,.0f} elements on average, instead of {'a loop' if _is_small(m, fact) else 'several'}.",
+        then=f"Build {optimizer.name} with fused=True{note}: one pass over its {optimizer.tensors} tensors, of "
+        f"{_mean(optimizer):,.0f} elements on average, instead of "
+        f"{'a loop' if _is_small(m, optimizer) else 'several'}.",
         changes=spelling(m).fused(),
         basis=f"The optimizer's part of the step is divided by {low}, {expected} or {high}, as measured for "
-        f"{fact.name} and tensors of such sizes. In addition, better cache use in the forward and backward passes "
+        f"{optimizer.name} and tensors of such sizes. In addition, better cache use in the forward and backward passes "
         "saves 0, 12 or 25 % of that part."
         if on_cpu
         else ON_CUDA_BASIS,
-        effect=in_turn(_fewer_misses, faster) if on_cpu else faster,
+        effect=in_turn(_fewer_misses, effect) if on_cpu else effect,
         memory=None if on_cpu else 0,
-        intervention=Intervention(name="fused_optimizer", settings={"name": fact.name}, safety=Safety.NUMERICS),
+        intervention=Intervention(name="fused_optimizer", settings={"name": optimizer.name}, safety=Safety.NUMERICS),
         risk=RISK,
     )
 
@@ -112,12 +116,12 @@ def then(m: Metrics, found: Evidence) -> Advice:
 def _advice_for_trace(m: Metrics) -> Advice:
     name, speedup, basis = m[traced.trace].optimizer, ON_CUDA, ON_CUDA_BASIS
     phases: dict[str, float] = m.get(step.modeled_phases) or {}
-    if (fused := m.get(traced.fused_update)) and phases.get("optimizer", 0.0) > fused:
-        most = min(MOST_SPEEDUP, phases["optimizer"] / fused)
-        speedup = (max(1.0, OF_BYTES[0] * most), max(1.0, OF_BYTES[1] * most), most)
+    if (fused_seconds := m.get(traced.fused_update)) and phases.get("optimizer", 0.0) > fused_seconds:
+        speedup_limit = min(MOST_SPEEDUP, phases["optimizer"] / fused_seconds)
+        speedup = (max(1.0, OF_BYTES[0] * speedup_limit), max(1.0, OF_BYTES[1] * speedup_limit), speedup_limit)
         basis = (
-            f"A fused kernel moves its bytes in {seconds(fused)} at 80 % of the memory bandwidth: 40, 70 or 100 % of "
-            "that speed-up."
+            f"A fused kernel moves its bytes in {seconds(fused_seconds)} at 80 % of the memory bandwidth: 40, 70 or "
+            "100 % of that speed-up."
         )
     return Advice(
         then=f"Build {name} with fused=True: one pass over all parameters instead of several.",
@@ -129,26 +133,26 @@ def _advice_for_trace(m: Metrics) -> Advice:
 
 
 def _fusible(fact: OptimizerFact) -> bool:
-    kind = (fact.device or "").partition(":")[0]
-    return fact.name in FUSED and fact.module.startswith("torch.optim") and fact.floating and kind in DEVICES
+    device_type = (fact.device or "").partition(":")[0]
+    return fact.name in FUSED and fact.module.startswith("torch.optim") and fact.floating and device_type in DEVICES
 
 
 def _speedup(m: Metrics, fact: OptimizerFact) -> Triple | None:
     """Return the speed-up (low, expected, high); None if the fused kernel is no faster."""
-    small, many = _is_small(m, fact), fact.tensors >= m[MIN_TENSORS]
+    is_small, has_many = _is_small(m, fact), fact.tensors >= m[MIN_TENSORS]
     if fact.device != "cpu":
-        return ON_CUDA if many else None
+        return ON_CUDA if has_many else None
     if fact.name != "SGD":
-        return ADAM_SMALL if small else ADAM_LARGE
+        return ADAM_SMALL if is_small else ADAM_LARGE
     if fact.state_bytes:  # momentum
-        return MOMENTUM_SMALL if small else MOMENTUM_LARGE
-    return PLAIN_SMALL if small and many else None
+        return MOMENTUM_SMALL if is_small else MOMENTUM_LARGE
+    return PLAIN_SMALL if is_small and has_many else None
 
 
 def _fewer_misses(state: State, scenario: Scenario) -> State:
-    passes = sum(state.phases.get(phase, 0.0) for phase in COMPUTE)
-    gone = scenario.of(EVICTED) * state.phases.get("optimizer", 0.0)
-    return shorter(state, min(gone, MOST_EVICTED * passes), COMPUTE)
+    pass_seconds = sum(state.phases.get(phase, 0.0) for phase in COMPUTE)
+    saved_seconds = scenario.of(EVICTED) * state.phases.get("optimizer", 0.0)
+    return shorter(state, min(saved_seconds, MOST_EVICTED * pass_seconds), COMPUTE)
 
 
 def _is_small(m: Metrics, fact: OptimizerFact) -> bool:

@@ -51,30 +51,30 @@ def when(m: Metrics) -> Evidence | None:
     """If memory is under pressure on a single rank, gradients make up at least 15 % of its peak and activations less
     than 40 %, and each backward pass is followed by an update of torch's own optimizers without a GradScaler,
     """
-    fact, flags = m[settings.optimizer], m[settings.flags]
+    optimizer, flags = m[settings.optimizer], m[settings.flags]
     if not m[memory.memory_pressure] or m[settings.world_size] > 1 or m[step.micro_steps_per_step] > 1:
         return None
     if (
         flags.grad_scaler
-        or fact.driven_by
-        or not fact.module.startswith("torch.optim")
-        or (fact.device or "").startswith("cpu")
+        or optimizer.driven_by
+        or not optimizer.module.startswith("torch.optim")
+        or (optimizer.device or "").startswith("cpu")
     ):
         return None
     peak = m[memory.mem_peak_allocated]
-    held = measure(m, memory.mem_grads, ">=", m[MIN_SHARE] * peak)
-    if not held.holds or m[memory.mem_activations] >= m[MAX_ACTIVATIONS] * peak:
+    gradients = measure(m, memory.mem_grads, ">=", m[MIN_SHARE] * peak)
+    if not gradients.holds or m[memory.mem_activations] >= m[MAX_ACTIVATIONS] * peak:
         return None
-    return evidence(held, *pressure(m), note=fact.name)
+    return evidence(gradients, *pressure(m), note=optimizer.name)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then update each parameter in the backward pass, and free its gradient."""
-    fact = m[settings.optimizer]
+    optimizer = m[settings.optimizer]
     return Advice(
         then=f"Update each parameter as soon as its gradient is complete, unless gradients are clipped by their norm: "
         f"that frees up to {size(m[memory.mem_grads])} of gradients.",
-        changes=(python(CODE.format(name=f"torch.optim.{fact.name}")),),
+        changes=(python(CODE.format(name=f"torch.optim.{optimizer.name}")),),
         basis="One gradient at a time instead of all. The update takes 50 % more time, 10 % more or 10 % less.",
         effect=remove("optimizer", shares=FASTER),
         memory=-m[memory.mem_grads],

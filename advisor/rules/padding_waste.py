@@ -87,34 +87,34 @@ def when(m: Metrics) -> Evidence | None:
     """
     if m.get(settings.packs_sequences):
         return None
-    known = m.get(attention.attention_share) is not None
-    further = (measure(m, attention.attention_share),) if known else ()
-    much = known and m[attention.attention_share] >= m[MUCH_ATTENTION]
-    waste = measure(m, padding.padding_waste, ">=", MIN_WASTE_OF_PAIRS if much else MIN_WASTE)
+    is_known = m.get(attention.attention_share) is not None
+    attention_facts = (measure(m, attention.attention_share),) if is_known else ()
+    has_much_attention = is_known and m[attention.attention_share] >= m[MUCH_ATTENTION]
+    waste = measure(m, padding.padding_waste, ">=", MIN_WASTE_OF_PAIRS if has_much_attention else MIN_WASTE)
     note = f"{m[padding.padding].told_by} shows it in {m[padding.padding].batches} inspected batches"
-    return evidence(waste, *further, note=note)
+    return evidence(waste, *attention_facts, note=note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then pad sequences only to the longest in their batch, and batch sequences of similar length."""
     codes = [BUCKETS.replace("{size}", str(m[input.loader].batch_size or "batch_size"))]
-    how = "Batch sequences of similar length"
+    action = "Batch sequences of similar length"
     if m[padding.padding_beyond_longest] >= TO_THE_LONGEST:
         codes.insert(0, COLLATE)
-        how = "Pad sequences only to the longest of their batch, and batch sequences of similar length"
+        action = "Pad sequences only to the longest of their batch, and batch sequences of similar length"
     attention_share = m.get(attention.attention_share)
-    known = "as measured" if attention_share is not None else "assumed"
+    origin = "as measured" if attention_share is not None else "assumed"
     attention_share = ATTENTION if attention_share is None else attention_share
     # The needed work is that of batches of similar lengths, at most that of the present batches.
-    fact = m[padding.padding]
-    tokens = fact.padded / min(fact.real * LEFT, fact.padded)
-    pairs = fact.padded_pairs / min(fact.real_pairs * LEFT**2, fact.padded_pairs)
+    counts = m[padding.padding]
+    tokens = counts.padded / min(counts.real * LEFT, counts.padded)
+    pairs = counts.padded_pairs / min(counts.real_pairs * LEFT**2, counts.padded_pairs)
     return Advice(
-        then=f"{how}: {share(m[padding.padding_waste])} of the tokens are padding.",
+        then=f"{action}: {share(m[padding.padding_waste])} of the tokens are padding.",
         changes=tuple(python(code, m[input.loader].place) for code in codes),
         basis="Forward and backward shrink in proportion to the number of tokens, in the best case to its square. "
         f"The expected value lies between the two, because attention takes {share(attention_share)} of the "
-        f"computation, {known}. The remaining padding is {share(LEFT - 1)} of the real tokens.",
+        f"computation, {origin}. The remaining padding is {share(LEFT - 1)} of the real tokens.",
         effect=divide(*COMPUTE, by=speedup(tokens, pairs, attention_share)),
         memory=0,
         risk="Low to medium: batches are less mixed, so keep shuffling within and between them, and weight the "
@@ -129,5 +129,5 @@ def speedup(tokens: float, pairs: float, attention: float) -> Triple:
     pairs. The ends are a step that depends only on tokens and one that depends only on pairs (Krell et al. measure both
     kinds).
     """
-    blended = 1 / ((1 - attention) / tokens + attention / pairs)
-    return (min(tokens, pairs), blended, max(tokens, pairs))
+    expected = 1 / ((1 - attention) / tokens + attention / pairs)
+    return (min(tokens, pairs), expected, max(tokens, pairs))

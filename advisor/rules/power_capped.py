@@ -37,13 +37,13 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then raise the limit to the GPU's default, unless it is deliberate."""
-    clock = m[hardware.capped_clock_ratio]
+    clock_ratio = m[hardware.capped_clock_ratio]
     return Advice(
         then=f"Raise the power limit to the default, unless it is deliberate: it is {share(m[hardware.power_cap])} of "
-        f"the GPU's rated power, and the clock runs at {share(clock)} of its maximum.",
+        f"the GPU's rated power, and the clock runs at {share(clock_ratio)} of its maximum.",
         changes=(bash(CODE),),
         basis="Forward, backward and optimizer regain 0, 40 or 90 % of the lost clock speed.",
-        effect=remove(*LAUNCHED, shares=RECOVERED, portion=max(0.0, 1 - clock)),
+        effect=remove(*LAUNCHED, shares=RECOVERED, portion=max(0.0, 1 - clock_ratio)),
         memory=0,
         risk="None for the program; power supply and cooling must be designed for the default limit.",
     )

@@ -59,31 +59,35 @@ def slow_products(m: Metrics, least: Threshold, late: Threshold) -> Evidence | N
     flags = m.get(settings.flags)
     if flags and flags.autocast:
         return None
-    found = evidence(
+    reason = evidence(
         measure(m, gpu.fp32_matmul_share, ">=", least),
         measure(m, gpu.launch_bound_index, "<", late),
         note=m[gpu.device].name,
     )
-    if found:
+    if reason:
         m[peaks.peak_rates]  # without them nothing can be predicted
-    return found
+    return reason
 
 
 def in_half(m: Metrics, dtype: Literal["bf16", "fp16"], then: str, intervention: Intervention, *, risk: str) -> Advice:
     """Return the advice to train under autocast in a 16-bit format; both formats gain the same."""
-    rates, rate, fact = m[peaks.peak_rates], m.get(gpu.achieved_matmul_flops), m.get(settings.model)
-    total, simt = m[gpu.matmul_share], m[gpu.simt_fp32_matmul_share]
-    tf32 = max(0.0, m[gpu.fp32_matmul_share] - simt)
-    low, expected, high = (f"{100 * share:.0f}" for share in attained_half(rates))
-    now = "a typical share of its peak (shapes were not recorded)" if rate is None else f"{rate / 1e12:.3g} TFLOP/s"
+    peak_rates, rate, model = m[peaks.peak_rates], m.get(gpu.achieved_matmul_flops), m.get(settings.model)
+    matmul_share, simt_share = m[gpu.matmul_share], m[gpu.simt_fp32_matmul_share]
+    tf32_share = max(0.0, m[gpu.fp32_matmul_share] - simt_share)
+    low, expected, high = (f"{100 * share:.0f}" for share in attained_half(peak_rates))
+    present_rate = (
+        "a typical share of its peak (shapes were not recorded)" if rate is None else f"{rate / 1e12:.3g} TFLOP/s"
+    )
     return Advice(
         then=then,
         changes=spelling(m).half(dtype),
-        basis=f"Roofline: matmuls rise from {now} to {low}, {expected} or {high} % of {peak_of(m)} 16-bit peak, "
-        "limited by memory bandwidth and kernel launches. Memory-bound kernels become 1, 1.4 or 1.8 times as fast; "
-        "the rest stays the same.",
-        effect=to_half(simt / total, tf32 / total, rates, rate, m.get(peaks.matmul_calls) or ()),
-        memory=memory_change(m.get(memory.mem_activations), fact.parameters) if fact else None,
+        basis=f"Roofline: matmuls rise from {present_rate} to {low}, {expected} or {high} % of {peak_of(m)} 16-bit "
+        "peak, limited by memory bandwidth and kernel launches. Memory-bound kernels become 1, 1.4 or 1.8 times as "
+        "fast; the rest stays the same.",
+        effect=to_half(
+            simt_share / matmul_share, tf32_share / matmul_share, peak_rates, rate, m.get(peaks.matmul_calls) or ()
+        ),
+        memory=memory_change(m.get(memory.mem_activations), model.parameters) if model else None,
         intervention=intervention,
         risk=risk,
         confidence=confidence(m),
@@ -95,8 +99,8 @@ def confidence(m: Metrics) -> Confidence:
 
     It is one class lower if the present rate of the matmuls is assumed, or the GPU's peak is derived.
     """
-    assumed = m.get(gpu.achieved_matmul_flops) is None or m[peaks.peak_rates].derived
-    return Confidence.EMPIRICAL if assumed else Confidence.ROOFLINE
+    is_assumed = m.get(gpu.achieved_matmul_flops) is None or m[peaks.peak_rates].derived
+    return Confidence.EMPIRICAL if is_assumed else Confidence.ROOFLINE
 
 
 def peak_of(m: Metrics) -> str:

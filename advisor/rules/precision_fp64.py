@@ -41,26 +41,26 @@ def when(m: Metrics) -> Evidence | None:
     """
     if m.get(settings.on_cpu):
         return evidence(measure(m, settings.fp64_parameters, ">=", MIN_PARAMETERS))
-    part = measure(m, gpu.fp64_share, ">=", MIN_SHARE)
-    return evidence(part, note=m[gpu.device].name) if part.holds else None
+    fp64_share = measure(m, gpu.fp64_share, ">=", MIN_SHARE)
+    return evidence(fp64_share, note=m[gpu.device].name) if fp64_share.holds else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then make inputs, constants and buffers fp32."""
     if m.get(settings.on_cpu):
-        part, phases = m[settings.fp64_parameters], m[step.modeled_phases]
+        fp64_share, phases = m[settings.fp64_parameters], m[step.modeled_phases]
         seconds = sum(phases.get(phase, 0.0) for phase in LAUNCHED)
         return Advice(
-            then=f"Make the model and its inputs fp32: {share(part)} of its parameters are fp64.",
+            then=f"Make the model and its inputs fp32: {share(fp64_share)} of its parameters are fp64.",
             changes=(python(CODE),),
             basis="The forward pass, the backward pass and the update become 1.1, 1.7 or 2.2 times as fast.",
             effect=remove_seconds(*LAUNCHED, seconds=seconds, shares=shares_of(SPEEDUP_CPU)),
             risk=RISK,
         )
-    part = m[gpu.fp64_share]
-    seconds = part * m[gpu.gpu_computing_fraction] * sum(m[step.modeled_phases].values())
+    fp64_share = m[gpu.fp64_share]
+    seconds = fp64_share * m[gpu.gpu_computing_fraction] * sum(m[step.modeled_phases].values())
     return Advice(
-        then=f"Find the tensor that is fp64 and make it fp32: {share(part)} of the GPU's time goes into fp64.",
+        then=f"Find the tensor that is fp64 and make it fp32: {share(fp64_share)} of the GPU's time goes into fp64.",
         changes=(python(CODE),),
         basis="These kernels become 1.5, 2 or 8 times as fast.",
         effect=remove_seconds(*ANYWHERE, seconds=seconds, shares=shares_of(SPEEDUP)),

@@ -59,21 +59,27 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then try fp8 in the large layers: with one scale per row, or per block on Blackwell."""
     blockwise = m[gpu.compute_capability][0] == BLACKWELL and not m[gpu.device].is_amd
-    peak_rates, part = m[peaks.peak_rates], m[matmul.large_bf16_share]
+    peak_rates, matmul_share = m[peaks.peak_rates], m[matmul.large_bf16_share]
     products = [
-        (p.seconds, p.calls * p.flop, p.calls * p.inner * (p.rows + p.columns)) for p in m[matmul.large_bf16_matmuls]
+        (
+            product.seconds,
+            product.calls * product.flop,
+            product.calls * product.inner * (product.rows + product.columns),
+        )
+        for product in m[matmul.large_bf16_matmuls]
     ]
     assert peak_rates.fp8 is not None, "the rule has fired"
     assert peak_rates.bandwidth is not None, "the rule has fired"
     return Advice(
         then=f"If you may change the numerics, try {'MXFP8' if blockwise else 'fp8 with one scale per row'} in the "
-        f"large linear layers: they take {share(part)} of the time of the {found.note}, which multiplies fp8 twice as "
-        "fast as bf16.",
+        f"large linear layers: they take {share(matmul_share)} of the time of the {found.note}, which multiplies fp8 "
+        "twice as fast as bf16.",
         changes=(python(BLOCKWISE if blockwise else ROWWISE),),
         basis="Each of these matmuls attains 45, 60 or 70 % of the fp8 peak, and its inputs are converted in one pass "
         "over memory; those that would be no faster stay in bf16.",
         effect=divide_matmul(
-            fp8_speedup(products, peak_rates.fp8, peak_rates.bandwidth), portion=min(1.0, part / m[gpu.matmul_share])
+            fp8_speedup(products, peak_rates.fp8, peak_rates.bandwidth),
+            portion=min(1.0, matmul_share / m[gpu.matmul_share]),
         ),
         risk="High: 3 bits of mantissa. Compare loss and quality over a long run before you rely on it.",
     )

@@ -34,12 +34,12 @@ def when(m: Metrics) -> Evidence | None:
     flags = m.get(settings.flags)
     if m[gpu.compute_capability] < AMPERE or (flags and flags.matmul_precision in ("high", "medium")):
         return None
-    found = evidence(
+    reason = evidence(
         measure(m, gpu.simt_fp32_gemm_share, ">=", MIN_SHARE),
         measure(m, gpu.launch_bound_index, "<", LAUNCH_BOUND),
         note=m[gpu.device].name,
     )
-    return found if found and m[peaks.peak_rates].tf32 is not None else None
+    return reason if reason and m[peaks.peak_rates].tf32 is not None else None
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

@@ -41,8 +41,8 @@ def when(m: Metrics) -> Evidence | None:
             measure(m, memory.mem_headroom),
         )
         return Evidence(facts)
-    fed = (m.get(step.data_wait_fraction) or 0.0) < m[MAX_WAIT]
-    if not fed or m[gpu.gpu_busy_fraction] > m[MAX_BUSY] or 1 - m[memory.mem_headroom] > m[MAX_BUSY]:
+    is_fed = (m.get(step.data_wait_fraction) or 0.0) < m[MAX_WAIT]
+    if not is_fed or m[gpu.gpu_busy_fraction] > m[MAX_BUSY] or 1 - m[memory.mem_headroom] > m[MAX_BUSY]:
         return None
     return Evidence(
         (measure(m, gpu.gpu_busy_fraction, "<=", MAX_BUSY), measure(m, memory.mem_headroom, ">=", 1 - m[MAX_BUSY]))
@@ -55,20 +55,30 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 def _fewer(m: Metrics) -> Advice:
-    count, time, waiting = m[settings.world_size], m[step.step_time_mean], exposed(m)
-    half = count // 2
+    gpu_count, step_time, exposed_seconds = m[settings.world_size], m[step.step_time_mean], exposed(m)
+    half_count = gpu_count // 2
     # Shares of the exposed communication that remain per update: a single GPU has none.
-    left = (0.0 if half == 1 else 1.0, all_reduce_bytes(1, half) / all_reduce_bytes(1, count), 0.0)
-    times = [(time - waiting) * count / half + waiting * part for part in left]
-    low, expected, high = (1 - half / count * longer / time for longer in times)
-    fewer = "one GPU" if half == 1 else f"{half} GPUs, each"
-    more = "twice" if count == 2 * half else f"{count / half:.3g} times"
+    remaining_shares = (
+        0.0 if half_count == 1 else 1.0,
+        all_reduce_bytes(1, half_count) / all_reduce_bytes(1, gpu_count),
+        0.0,
+    )
+    step_times = [
+        (step_time - exposed_seconds) * gpu_count / half_count + exposed_seconds * remaining_share
+        for remaining_share in remaining_shares
+    ]
+    low, expected, high = (1 - half_count / gpu_count * new_time / step_time for new_time in step_times)
+    gpu_text = "one GPU" if half_count == 1 else f"{half_count} GPUs, each"
+    multiple = "twice" if gpu_count == 2 * half_count else f"{gpu_count / half_count:.3g} times"
     return Advice(
-        then=f"Train on {fewer} with {more} as many samples per update, by accumulating gradients, instead of on "
-        f"{count}: the same updates, {share(expected)} fewer GPU-hours, {seconds(times[1])} a step instead of "
-        f"{seconds(time)}.",
+        then=f"Train on {gpu_text} with {multiple} as many samples per update, by accumulating gradients, instead of "
+        f"on {gpu_count}: the same updates, {share(expected)} fewer GPU-hours, {seconds(step_times[1])} a step instead "
+        f"of {seconds(step_time)}.",
         changes=(
-            bash(f"torchrun --nproc-per-node={half} train.py  # on one node; {more} the samples per GPU and update\n"),
+            bash(
+                f"torchrun --nproc-per-node={half_count} train.py  # on one node; {multiple} the samples per GPU and "
+                "update\n"
+            ),
         ),
         basis="(G1/G0)(T1/T0): fewer GPUs do everything except the exposed communication. Of that, everything stays "
         "(cautious), it shrinks like the volume of a ring all-reduce (expected), or it disappears (best case).",
@@ -98,5 +108,5 @@ def _scales_badly(m: Metrics) -> bool:
         return False  # the model is spread over a mesh: half of it is a different program
     if not sharding.data_parallel(m) or exposed(m) <= m[MAX_EXPOSED] * m[step.step_time_mean]:
         return False
-    grown = 0.0 if m[settings.flags].ddp and not m[settings.flags].zero_stage else sharding.states(m).total
-    return memory.filled(m, grown) <= FILL
+    added_bytes = 0.0 if m[settings.flags].ddp and not m[settings.flags].zero_stage else sharding.states(m).total
+    return memory.filled(m, added_bytes) <= FILL

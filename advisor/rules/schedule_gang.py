@@ -37,11 +37,11 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then let the scheduler allocate all GPUs of a job at once, and fill the gaps with small jobs."""
-    low, expected, high = (m[goals.queue_share] * part for part in REMOVED)
+    low, expected, high = (m[goals.queue_share] * fraction for fraction in REMOVED)
     gpus = m.get(settings.world_size) or 1
-    first = f"Give a job's {gpus} GPUs all at once or not at all (gang scheduling), let" if gpus > 1 else "Let"
+    opening = f"Give a job's {gpus} GPUs all at once or not at all (gang scheduling), let" if gpus > 1 else "Let"
     return Advice(
-        then=f"{first} small jobs fill the gaps (backfill), share by past use (fairshare), keep a few machines warm, "
+        then=f"{opening} small jobs fill the gaps (backfill), share by past use (fairshare), keep a few machines warm, "
         "and let the autoscaler remove them only after a delay, never during a checkpoint. This regains about "
         f"{share(expected)} of the GPUs' time ({span(low, high)}).",
         changes=(text(SETTINGS),),

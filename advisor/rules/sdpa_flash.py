@@ -47,8 +47,8 @@ def when(m: Metrics) -> Evidence | None:
     """If attention writes its scores to memory and takes at least 10 % of the step, and a kernel exists that does not
     write them,
     """
-    part = _share_of_step(m)
-    if part < m[MIN_SHARE] or (m.get(settings.on_cpu) and m[attention.scores_dropped_out]):
+    step_share = _share_of_step(m)
+    if step_share < m[MIN_SHARE] or (m.get(settings.on_cpu) and m[attention.scores_dropped_out]):
         return None
     return evidence(
         measure(m, attention.materialized_attention_share, ">=", MIN_SHARE),
@@ -58,18 +58,18 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then let scaled_dot_product_attention compute it in one kernel."""
-    cpu = bool(m.get(settings.on_cpu))
-    speedup = SPEEDUP_CPU if cpu else SPEEDUP
-    kept = None if cpu else m.get(attention.scores_bytes)
+    on_cpu = bool(m.get(settings.on_cpu))
+    speedup = SPEEDUP_CPU if on_cpu else SPEEDUP
+    score_bytes = None if on_cpu else m.get(attention.scores_bytes)
     low, expected, high = speedup
     return Advice(
         then=f"Use scaled_dot_product_attention: {share(_share_of_step(m))} of the step goes into attention over "
         f"{found.note}, which writes every score to memory.",
         changes=(python(CODE),),
         basis=f"Attention becomes {low:g}, {expected:g} or {high:g} times as fast, "
-        + ("as measured on a CPU." if cpu else "an assumption that no trial has tested yet."),
+        + ("as measured on a CPU." if on_cpu else "an assumption that no trial has tested yet."),
         effect=divide(*COMPUTE, by=speedup, portion=of_computing(m, _share_of_step(m))),
-        memory=None if kept is None else -round(kept),
+        memory=None if score_bytes is None else -round(score_bytes),
         risk="Low: the same result, summed in another order. Pass the mask: without one, every token attends to "
         "all others.",
     )

@@ -43,10 +43,10 @@ out = attention(query, key, value, block_mask=mask)
 def when(m: Metrics) -> Evidence | None:
     """If fused attention over at least 8192 tokens takes at least 40 % of the step,"""
     m[gpu.device]
-    part = measure(m, attention.attention_share, ">=", MIN_SHARE)
-    if part.value * m[gpu.gpu_computing_fraction] < m[MIN_SHARE] or not m[attention.attention_is_flash]:
+    attention_share = measure(m, attention.attention_share, ">=", MIN_SHARE)
+    if attention_share.value * m[gpu.gpu_computing_fraction] < m[MIN_SHARE] or not m[attention.attention_is_flash]:
         return None
-    return evidence(part, measure(m, attention.sequence_length, ">=", MIN_LENGTH))
+    return evidence(attention_share, measure(m, attention.sequence_length, ">=", MIN_LENGTH))
 
 
 def then(m: Metrics, found: Evidence) -> Advice:

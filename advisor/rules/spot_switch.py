@@ -45,33 +45,33 @@ def when(m: Metrics) -> Evidence | None:
     """If spot instances would cost less than 80 % of on-demand ones, calculated from the declared discount, the
     declared time between interruptions and the measured time of a save,
     """
-    _, inflated, ratio = _on_spot(m)
-    if not ratio < m[MAX_RATIO]:
+    _, time_factor, cost_ratio = _on_spot(m)
+    if not cost_ratio < m[MAX_RATIO]:
         return None
     return evidence(
-        measure(m, goals.spot_discount, ">", break_even_discount(inflated)),
+        measure(m, goals.spot_discount, ">", break_even_discount(time_factor)),
         measure(m, goals.time_between_failures),
         measure(m, between.checkpoint_save_seconds),
-        note=f"{share(ratio)} of the on-demand cost",
+        note=f"{share(cost_ratio)} of the on-demand cost",
     )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then train on spot instances, save at the best interval, and test that restarts work."""
-    interval, inflated, ratio = _on_spot(m)
-    low, expected, high = (1 - _on_spot(m, times)[2] for times in MTBF_TIMES)
+    interval, time_factor, cost_ratio = _on_spot(m)
+    low, expected, high = (1 - _on_spot(m, factor)[2] for factor in MTBF_TIMES)
     price = m.goals.gpu_price
-    worth = f" ({money(100 * (1 - ratio) * price)} less for every 100 GPU-hours)" if price is not None else ""
-    restart = (
+    money_note = f" ({money(100 * (1 - cost_ratio) * price)} less for every 100 GPU-hours)" if price is not None else ""
+    restart_note = (
         ""
         if m.goals.restart is not None
         else f" A restart is assumed to take {seconds(RESTART)}; declare yours with --restart."
     )
     return Advice(
-        then=f"Train on spot instances: {share(ratio)} of the cost{worth} in {inflated:.2f} times the time, saving "
-        f"every {seconds(interval)}. Spot instances pay off from a discount of "
-        f"{share(break_even_discount(inflated))} on. Request several instance types, keep the leader of several "
-        "nodes on demand, and save on an interruption notice." + restart,
+        then=f"Train on spot instances: {share(cost_ratio)} of the cost{money_note} in {time_factor:.2f} times the "
+        f"time, saving every {seconds(interval)}. Spot instances pay off from a discount of "
+        f"{share(break_even_discount(time_factor))} on. Request several instance types, keep the leader of several "
+        "nodes on demand, and save on an interruption notice." + restart_note,
         changes=(python(CODE),),
         basis="(1 - d) E with E = (M/tau) e^(R/M) (e^((tau+delta)/M) - 1) at Daly's tau, for twice, once or half as "
         "many interruptions as declared; on-demand machines are assumed to never fail.",
@@ -85,8 +85,8 @@ def _on_spot(m: Metrics, times: float = 1.0) -> tuple[float, float, float]:
 
     E is the factor by which interruptions lengthen the run, at `times` the declared time between them.
     """
-    discount, save = m[goals.spot_discount], m[between.checkpoint_save_seconds]
+    discount, save_seconds = m[goals.spot_discount], m[between.checkpoint_save_seconds]
     failures, restart = times * m[goals.time_between_failures], m.goals.restart
-    interval = daly(save, failures)
-    inflated = inflation(interval, save, failures, RESTART if restart is None else restart)
-    return interval, inflated, spot_cost(discount, inflated)
+    interval = daly(save_seconds, failures)
+    time_factor = inflation(interval, save_seconds, failures, RESTART if restart is None else restart)
+    return interval, time_factor, spot_cost(discount, time_factor)

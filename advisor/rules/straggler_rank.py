@@ -72,8 +72,8 @@ def when(m: Metrics) -> Evidence | None:
     """
     if m[settings.world_size] < 2 or m[communication.straggler_skew] < m[MIN_SKEW]:
         return None
-    enough = _enough(m)
-    if m[communication.common_step_count] < m[enough]:
+    least_steps = _enough(m)
+    if m[communication.common_step_count] < m[least_steps]:
         raise Missing(
             f"Only {m[communication.common_step_count]} steps were steady on every rank", "Record more steps."
         )
@@ -81,17 +81,17 @@ def when(m: Metrics) -> Evidence | None:
         return None
     pair = m[stragglers.slowest_pair]
     slow, middle, phase = pair.slow, pair.middle, _phase(pair)
-    place = "work outside all phases" if phase == "other" else phase.replace("_", " ")
-    waiting = [f"rank {number} {seconds(wait)}" for number, wait in m[stragglers.waits] if wait > 0]
-    waiting[MOST_NAMED:] = ["..."] if len(waiting) > MOST_NAMED else []
+    work = "work outside all phases" if phase == "other" else phase.replace("_", " ")
+    wait_texts = [f"rank {rank} {seconds(wait)}" for rank, wait in m[stragglers.waits] if wait > 0]
+    wait_texts[MOST_NAMED:] = ["..."] if len(wait_texts) > MOST_NAMED else []
     return evidence(
         measure(m, communication.straggler_skew, ">=", MIN_SKEW),
         measure(m, communication.straggler_persistence, ">=", MIN_SHARE),
-        measure(m, communication.common_step_count, ">=", enough),
+        measure(m, communication.common_step_count, ">=", least_steps),
         measure(m, settings.world_size, ">=", 2),
         note=f"A step's own work, without communication: rank {slow.rank} {seconds(slow.median)}, rank "
-        f"{middle.rank} {seconds(middle.median)}; most of the difference is in {place}. Waiting for rank {slow.rank}, "
-        f"in each step: {', '.join(waiting)}",
+        f"{middle.rank} {seconds(middle.median)}; most of the difference is in {work}. Waiting for rank {slow.rank}, "
+        f"in each step: {', '.join(wait_texts)}",
     )
 
 
@@ -106,16 +106,16 @@ def _enough(m: Metrics) -> Threshold:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then find out what that rank or its host does differently."""
-    pair, at = m[stragglers.slowest_pair], []
+    pair, place_changes = m[stragglers.slowest_pair], []
     # Unequal conditions make all of the rank's lines take longer.
     place = None if m.get(stragglers.unequal_conditions) else m.get(stragglers.straggler_place)
     if place is not None:
-        do = KINDS[place.kind].then if place.kind else "Check why only this rank spends so long here."
-        at.append(Change(language="text", code=do, file=place.file, line=place.line))
+        action = KINDS[place.kind].then if place.kind else "Check why only this rank spends so long here."
+        place_changes.append(Change(language="text", code=action, file=place.file, line=place.line))
     return Advice(
         then=f"Rank {pair.slow.rank} makes all others wait {seconds(pair.lost)} per step: {_why(m, pair, place)}.",
         changes=(
-            *at,
+            *place_changes,
             bash(
                 f"# on the host of rank {pair.slow.rank}: what else uses its cores, its storage, its GPU?\n"
                 "top -b -n 1 | head -n 20\n"
@@ -134,9 +134,9 @@ def _why(m: Metrics, pair: stragglers.Pair, place: lines.HotPlace | None) -> str
     """Return the measured cause and what to do about it; if there is none, where to look."""
     causes = m.get(stragglers.straggler_causes) or ()
     if place is not None:
-        measured = "".join(f"{cause.text}; " for cause in causes)
-        where = f"{place.name} in {place.where}{KINDS[place.kind].what}"
-        return f"{measured}{share(place.share)} of its step is {where}, more than on other ranks"
+        cause_text = "".join(f"{cause.text}; " for cause in causes)
+        location = f"{place.name} in {place.where}{KINDS[place.kind].what}"
+        return f"{cause_text}{share(place.share)} of its step is {location}, more than on other ranks"
     if not causes:
         hint = _HINTS.get(_phase(pair), _OTHER)
         return f"no measurement shows the cause on rank {pair.slow.rank}. Check {hint}"
@@ -155,9 +155,9 @@ def _effect(m: Metrics, pair: stragglers.Pair) -> Effect:
     """
     primary, phases = m[communication.own_work][0], pair.slow.phases
     if pair.slow is not primary:
-        waiting = pair.lost - max(0.0, primary.median - pair.middle.median)
-        return remove_exposed("communication", waiting, PARTLY, within=("backward",))
+        waiting_seconds = pair.lost - max(0.0, primary.median - pair.middle.median)
+        return remove_exposed("communication", waiting_seconds, PARTLY, within=("backward",))
     if _phase(pair) == "data_wait":
         return remove_wait(up_to(min(1.0, pair.lost / phases["data_wait"])))
-    longer = [phase for phase in phases if pair.excess(phase) > 0 and phase != "data_wait"]
-    return remove_seconds(*longer, seconds=pair.lost, shares=PARTLY)
+    longer_phases = [phase for phase in phases if pair.excess(phase) > 0 and phase != "data_wait"]
+    return remove_seconds(*longer_phases, seconds=pair.lost, shares=PARTLY)

@@ -42,11 +42,15 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then stop early, and keep the best checkpoint."""
     patience = round(m[PATIENCE])
-    late = m[goals.stale_validations] - m[PATIENCE]
-    gone = late / m[goals.validations]
-    when_due = f"; that would have ended this run after {share(1 - gone)} of it" if late > 0 else "; that is now"
+    late_validations = m[goals.stale_validations] - m[PATIENCE]
+    saved_share = late_validations / m[goals.validations]
+    timing = (
+        f"; that would have ended this run after {share(1 - saved_share)} of it"
+        if late_validations > 0
+        else "; that is now"
+    )
     return Advice(
-        then=f"Stop when {patience} validations in a row bring no improvement, and keep the best checkpoint{when_due}.",
+        then=f"Stop when {patience} validations in a row bring no improvement, and keep the best checkpoint{timing}.",
         changes=(
             python(
                 "# after each validation\n"
@@ -60,6 +64,6 @@ def then(m: Metrics, found: Evidence) -> Advice:
         ),
         basis="(total - stop) / total of the declared validations; 50 to 100 % of that, because the next run may "
         "improve later.",
-        effect=remove_run(up_to(gone)) if late > 0 else None,
+        effect=remove_run(up_to(saved_share)) if late_validations > 0 else None,
         risk="Medium: you would miss a later improvement. Compare the quality on data that was not used for stopping.",
     )

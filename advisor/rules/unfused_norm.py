@@ -36,33 +36,33 @@ def when(m: Metrics) -> Evidence | None:
     """If RMS normalizations that are computed operator by operator take at least 3 % of the step in forward passes, and
     a fused kernel would move less than half of their bytes,
     """
-    found = m[normalization.unfused_norm]
-    if found is None or 2 * found.least > found.bytes:
+    norm = m[normalization.unfused_norm]
+    if norm is None or 2 * norm.least > norm.bytes:
         return None
-    part = found.share * m[gpu.gpu_computing_fraction]
-    if part < m[MIN_SHARE]:
+    step_share = norm.share * m[gpu.gpu_computing_fraction]
+    if step_share < m[MIN_SHARE]:
         return None
-    note = f"{digits(found.operators)} kernels for each of {digits(found.calls)} normalizations per step"
-    return Evidence((Measurement(normalization.unfused_norm_share, found.share, m[MIN_SHARE]),), note)
+    note = f"{digits(norm.operators)} kernels for each of {digits(norm.calls)} normalizations per step"
+    return Evidence((Measurement(normalization.unfused_norm_share, norm.share, m[MIN_SHARE]),), note)
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then compute each in one kernel."""
-    those = m[normalization.unfused_norm]
-    assert those is not None, "the rule has fired"
-    upgrade = " Update torch to 2.9 or newer, whose RMSNorm is fused." if those.own else ""
-    factors = TRAINED if those.trained else ALONE
-    most = min(1.0, those.share * those.saved * factors[2] / m[gpu.membound_share])
-    low, expected, high = (min(0.99, most * one / factors[2]) for one in factors)
+    norm = m[normalization.unfused_norm]
+    assert norm is not None, "the rule has fired"
+    upgrade_note = " Update torch to 2.9 or newer, whose RMSNorm is fused." if norm.own else ""
+    factors = TRAINED if norm.trained else ALONE
+    highest_share = min(1.0, norm.share * norm.saved * factors[2] / m[gpu.membound_share])
+    low, expected, high = (min(0.99, highest_share * factor / factors[2]) for factor in factors)
     return Advice(
-        then=f"Compute each RMS normalization in one kernel: its {digits(those.operators)} kernels move "
-        f"{size(those.bytes)} per step in forward passes; a fused kernel would move {size(those.least)}. They "
-        f"take {share(those.share)} of the GPU's time.{upgrade}",
+        then=f"Compute each RMS normalization in one kernel: its {digits(norm.operators)} kernels move "
+        f"{size(norm.bytes)} per step in forward passes; a fused kernel would move {size(norm.least)}. They "
+        f"take {share(norm.share)} of the GPU's time.{upgrade_note}",
         changes=(python(CODE),),
         basis="One kernel attains 70 % of the memory bandwidth. "
         + (
             "The backward pass saves nothing, as much again, or twice as much."
-            if those.trained
+            if norm.trained
             else "70, 90 or 100 % of the difference is saved."
         ),
         effect=divide_membound((1 / (1 - low), 1 / (1 - expected), 1 / (1 - high))),

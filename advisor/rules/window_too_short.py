@@ -46,14 +46,14 @@ def when(m: Metrics) -> Evidence | None:
 def then(m: Metrics, found: Evidence) -> Advice:
     """then record enough steps to reduce the uncertainty to 5 %; if that takes too long, use an idle machine."""
     if (kernels := m.get(gpu.traced_kernels)) is not None:
-        words = (
+        sentence = (
             f"This trace has {count(kernels, 'kernel')}; it needs {digits(m[MIN_KERNELS])}. Trace a few whole steps "
             "after warm-up, for example with torch.profiler.schedule(wait=10, warmup=2, active=3)."
         )
     else:
-        words = f"{_found(m)} {_next(m)}"
+        sentence = f"{_found(m)} {_next(m)}"
     return Advice(
-        then=words,
+        then=sentence,
         changes=(),
         basis="The interval gets narrower with the square root of the number of steps.",
         memory=0,
@@ -62,28 +62,28 @@ def then(m: Metrics, found: Evidence) -> Advice:
 
 
 def _found(m: Metrics) -> str:
-    steady, uncertainty = m[step.steady_step_count], m.get(step.typical_step_uncertainty)
-    if steady < m[MIN_STEPS] or uncertainty is None:
-        recorded = m.get(step.recording)
-        of = f" of {recorded.steps} recorded" if recorded else ""
-        return f"This run has {count(steady, 'steady step')}{of}; it needs {digits(m[MIN_STEPS])}."
-    return f"The {steady} steady steps vary so much that their typical time is uncertain by {share(uncertainty)}."
+    steady_steps, uncertainty = m[step.steady_step_count], m.get(step.typical_step_uncertainty)
+    if steady_steps < m[MIN_STEPS] or uncertainty is None:
+        recording = m.get(step.recording)
+        recorded_note = f" of {recording.steps} recorded" if recording else ""
+        return f"This run has {count(steady_steps, 'steady step')}{recorded_note}; it needs {digits(m[MIN_STEPS])}."
+    return f"The {steady_steps} steady steps vary so much that their typical time is uncertain by {share(uncertainty)}."
 
 
 def _next(m: Metrics) -> str:
     """Return what to do; advise more steps only if they settle it in reasonable time."""
-    steady, uncertainty = m[step.steady_step_count], m.get(step.typical_step_uncertainty) or 0.0
-    recorded, cores = m.get(step.recording), m.get(host.core_use)
+    steady_steps, uncertainty = m[step.steady_step_count], m.get(step.typical_step_uncertainty) or 0.0
+    recording, cores = m.get(step.recording), m.get(host.core_use)
     # Enough steady steps and a narrow enough interval, in two digits because the estimate is not more precise.
-    wanted = max(m[MIN_STEPS], steady * (uncertainty / m[MAX_UNCERTAINTY]) ** 2)
-    number = recorded.needed(wanted) if recorded else 1 + step.WARM_UP + math.ceil(wanted)
-    unit: int = 10 ** max(0, len(str(number)) - 2)
-    needed = math.ceil(number / unit) * unit
-    step_time = recorded.seconds / recorded.steps if recorded else m.get(step.step_time_mean)
+    steady_needed = max(m[MIN_STEPS], steady_steps * (uncertainty / m[MAX_UNCERTAINTY]) ** 2)
+    total_steps = recording.needed(steady_needed) if recording else 1 + step.WARM_UP + math.ceil(steady_needed)
+    unit: int = 10 ** max(0, len(str(total_steps)) - 2)
+    rounded_steps = math.ceil(total_steps / unit) * unit
+    step_time = recording.seconds / recording.steps if recording else m.get(step.step_time_mean)
     if cores and cores.is_crowded:
         return f"Record again on an idle machine: other programs used {digits(cores.others)} of {cores.cores} cores."
-    if step_time is not None and needed * step_time > m[MAX_RECORDING]:
-        within = f"{round(m[MAX_RECORDING] / step_time):,} steps within {seconds(m[MAX_RECORDING])}"
-        return f"{within} would not be enough: compare whole epochs, or record on an idle machine."
-    lasts = f" ({seconds(needed * step_time)})" if step_time is not None else ""
-    return f"Record at least {needed:,} steps{lasts}, including warm-up and evaluations."
+    if step_time is not None and rounded_steps * step_time > m[MAX_RECORDING]:
+        budget = f"{round(m[MAX_RECORDING] / step_time):,} steps within {seconds(m[MAX_RECORDING])}"
+        return f"{budget} would not be enough: compare whole epochs, or record on an idle machine."
+    duration = f" ({seconds(rounded_steps * step_time)})" if step_time is not None else ""
+    return f"Record at least {rounded_steps:,} steps{duration}, including warm-up and evaluations."

@@ -36,27 +36,28 @@ def when(m: Metrics) -> Evidence | None:
     if not sharding.data_parallel(m) or m[settings.flags].fsdp or sharding.stage(m):
         return None  # independent jobs, or sharded already
     states, peak = (measure(m, memory.mem_optim), measure(m, memory.mem_grads)), m[memory.mem_peak_allocated]
-    replicated = sum(fact.value for fact in states)
-    if replicated < m[MIN_SHARE] * peak:
+    replicated_bytes = sum(fact.value for fact in states)
+    if replicated_bytes < m[MIN_SHARE] * peak:
         return None
     ranks = measure(m, settings.world_size, ">=", 2)
-    return evidence(*states, ranks, *pressure(m), note=f"together {replicated / peak:.0%} of the peak")
+    return evidence(*states, ranks, *pressure(m), note=f"together {replicated_bytes / peak:.0%} of the peak")
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then shard the optimizer state over the ranks, and the gradients too if that is not enough."""
-    before, ranks = sharding.states(m), m[settings.shard_size]
-    enough = 1 if sharding.filled_at(m, 1) <= FILL else 2
-    after = before.sharded(enough, ranks)
-    what = "optimizer state" if enough == 1 else "optimizer state and gradients"
+    old_states, ranks = sharding.states(m), m[settings.shard_size]
+    stage = 1 if sharding.filled_at(m, 1) <= FILL else 2
+    new_states = old_states.sharded(stage, ranks)
+    sharded_parts = "optimizer state" if stage == 1 else "optimizer state and gradients"
     return Advice(
-        then=f"Shard {what} over the {ranks} ranks (ZeRO stage {enough}): weights, gradients and optimizer state "
-        f"of a rank shrink from {before.total / 1e9:.2f} to {after.total / 1e9:.2f} GB, optimizer state alone "
-        f"from {before.optimizer / 1e9:.2f} to {after.optimizer / 1e9:.2f} GB. Use either DeepSpeed or FSDP2.",
-        changes=to_stage(m, enough),
+        then=f"Shard {sharded_parts} over the {ranks} ranks (ZeRO stage {stage}): weights, gradients and optimizer "
+        f"state of a rank shrink from {old_states.total / 1e9:.2f} to {new_states.total / 1e9:.2f} GB, optimizer state "
+        f"alone from {old_states.optimizer / 1e9:.2f} to {new_states.optimizer / 1e9:.2f} GB. Use either DeepSpeed or "
+        "FSDP2.",
+        changes=to_stage(m, stage),
         basis="ZeRO: the sharded parts are divided by the number of ranks; the communication volume stays the same.",
-        memory=round(after.total - before.total),
-        intervention=in_one_optimizer(m) if enough == 1 else None,
+        memory=round(new_states.total - old_states.total),
+        intervention=in_one_optimizer(m) if stage == 1 else None,
         risk="Low: the same update. Checkpoints are sharded too: save and load them with the framework's functions.",
         fault=True,
     )
@@ -67,9 +68,14 @@ def in_one_optimizer(m: Metrics) -> Intervention | None:
 
     None if the optimizer is not torch's or cannot be sharded, or the ranks do not train one model.
     """
-    fact, flags = m.get(settings.optimizer), m.get(settings.flags)
-    if fact is None or flags is None or (m.get(settings.data_parallel_size) or 1) < 2:
+    optimizer, flags = m.get(settings.optimizer), m.get(settings.flags)
+    if optimizer is None or flags is None or (m.get(settings.data_parallel_size) or 1) < 2:
         return None
-    if not flags.ddp or flags.zero_stage or not fact.module.startswith("torch.optim") or fact.name in NOT_BY_ELEMENT:
+    if (
+        not flags.ddp
+        or flags.zero_stage
+        or not optimizer.module.startswith("torch.optim")
+        or optimizer.name in NOT_BY_ELEMENT
+    ):
         return None
-    return Intervention(name="zero_redundancy", settings={"name": fact.name}, safety=Safety.MEMORY)
+    return Intervention(name="zero_redundancy", settings={"name": optimizer.name}, safety=Safety.MEMORY)

@@ -59,20 +59,20 @@ def when(m: Metrics) -> Evidence | None:
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then shard the weights as well, block by block."""
-    ranks, of_each = m[settings.shard_size], " of each group" if sharding.hybrid(m) else ""
-    now, after = sharding.whole(m).sharded(sharding.stage(m), ranks).total, _sharded_total(m)
-    filled = sharding.filled_at(m, 2) - _freed_by_weights(m) / m[gpu.device].memory_total
-    enough = "" if filled <= FILL else " Checkpointing or offloading must free the rest."
-    known = m.get(communication.exposed_comm_seconds) is not None
+    ranks, group_note = m[settings.shard_size], " of each group" if sharding.hybrid(m) else ""
+    old_bytes, new_bytes = sharding.whole(m).sharded(sharding.stage(m), ranks).total, _sharded_total(m)
+    filled_share = sharding.filled_at(m, 2) - _freed_by_weights(m) / m[gpu.device].memory_total
+    shortage_note = "" if filled_share <= FILL else " Checkpointing or offloading must free the rest."
+    is_measured = m.get(communication.exposed_comm_seconds) is not None
     return Advice(
-        then=f"Shard weights, gradients and optimizer state over the {ranks} ranks{of_each} (ZeRO stage 3): a rank's "
-        f"part and two gathered blocks take {after / 1e9:.2f} GB instead of {now / 1e9:.2f}. Use either FSDP2 or "
-        f"DeepSpeed.{enough}",
+        then=f"Shard weights, gradients and optimizer state over the {ranks} ranks{group_note} (ZeRO stage 3): a "
+        f"rank's part and two gathered blocks take {new_bytes / 1e9:.2f} GB instead of {old_bytes / 1e9:.2f}. Use "
+        f"either FSDP2 or DeepSpeed.{shortage_note}",
         changes=to_stage(m, 3),
         basis="ZeRO: everything is divided by the number of ranks, and two blocks are gathered at a time. "
         "Communication and its exposed part grow by a factor of 1.5.",
-        effect=remove_exposed("communication", exposed(m), SHARES, within=COMPUTE) if known else None,
-        memory=round(after - now),
+        effect=remove_exposed("communication", exposed(m), SHARES, within=COMPUTE) if is_measured else None,
+        memory=round(new_bytes - old_bytes),
         intervention=in_place_of_ddp(m),
         risk="Low: the same update. Checkpoints are sharded: save and load them with the framework's functions.",
         fault=True,
@@ -84,12 +84,12 @@ def in_place_of_ddp(m: Metrics) -> Intervention | None:
 
     None if the ranks do not train one model under DistributedDataParallel, or another framework already shards.
     """
-    fact, flags = m.get(settings.model), m.get(settings.flags)
-    if fact is None or flags is None or (m.get(settings.data_parallel_size) or 1) < 2:
+    model, flags = m.get(settings.model), m.get(settings.flags)
+    if model is None or flags is None or (m.get(settings.data_parallel_size) or 1) < 2:
         return None
     if not flags.ddp or flags.fsdp or flags.zero_stage:
         return None
-    return Intervention(name="fsdp2", settings={"block": fact.block}, safety=Safety.NUMERICS)
+    return Intervention(name="fsdp2", settings={"block": model.block}, safety=Safety.NUMERICS)
 
 
 def _sharded_total(m: Metrics) -> float:

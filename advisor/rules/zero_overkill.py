@@ -54,42 +54,46 @@ def when(m: Metrics) -> Evidence | None:
     """
     if m.goals.more_memory or m[memory.memory_pressure]:
         return None
-    filled = _filled(m)
-    if filled is None or filled > m[SAFE]:
+    filled_share = _filled(m)
+    if filled_share is None or filled_share > m[SAFE]:
         return None
-    least = m[MIN_EXPOSED] * m[step.step_time_mean]
+    least_seconds = m[MIN_EXPOSED] * m[step.step_time_mean]
     if sharding.offloaded(m):
-        spent = measure(m, step.optimizer_fraction, ">=", MIN_EXPOSED)
-        worthwhile = spent.holds
+        cost = measure(m, step.optimizer_fraction, ">=", MIN_EXPOSED)
+        is_worthwhile = cost.holds
     else:
-        spent = measure(m, communication.exposed_comm_seconds, ">=", least)
-        worthwhile = exposed(m) >= least
-    if not worthwhile:
+        cost = measure(m, communication.exposed_comm_seconds, ">=", least_seconds)
+        is_worthwhile = exposed(m) >= least_seconds
+    if not is_worthwhile:
         return None
     return Evidence(
-        (spent, measure(m, memory.mem_headroom, ">=", 1 - m[SAFE])),
-        note=f"one step down, {filled:.0%} of GPU memory would be in use",
+        (cost, measure(m, memory.mem_headroom, ">=", 1 - m[SAFE])),
+        note=f"one step down, {filled_share:.0%} of GPU memory would be in use",
     )
 
 
 def then(m: Metrics, found: Evidence) -> Advice:
     """then go one step down: no offloading, or ZeRO stage 2 instead of stage 3."""
-    filled = _filled(m) or 0.0
-    grown = filled - (1 - m[memory.mem_headroom])
-    back = sharding.offloaded(m)
-    do = "Leave the optimizer on the GPU" if back else "Keep gathered weights until the backward pass ends (stage 2)"
+    filled_share = _filled(m) or 0.0
+    added_share = filled_share - (1 - m[memory.mem_headroom])
+    is_offloaded = sharding.offloaded(m)
+    action = (
+        "Leave the optimizer on the GPU"
+        if is_offloaded
+        else "Keep gathered weights until the backward pass ends (stage 2)"
+    )
     return Advice(
-        then=f"{do}: that uses {share(filled)} of GPU memory instead of {share(1 - m[memory.mem_headroom])}. Then "
-        "record again; perhaps you can go one more step down.",
-        changes=(text(BACK),) if back else to_stage(m, 2),
+        then=f"{action}: that uses {share(filled_share)} of GPU memory instead of {share(1 - m[memory.mem_headroom])}. "
+        "Then record again; perhaps you can go one more step down.",
+        changes=(text(BACK),) if is_offloaded else to_stage(m, 2),
         basis="70, 90 or 100 % of the time of the offloaded update is saved."
-        if back
+        if is_offloaded
         else "20, 33 or 50 % of the exposed communication is saved: the second gathering is a third of stage 3's "
         "volume.",
         effect=remove("optimizer", shares=UPDATED)
-        if back
+        if is_offloaded
         else remove_exposed("communication", exposed(m), REGATHERED, within=COMPUTE),
-        memory=round(grown * m[gpu.device].memory_total),
+        memory=round(added_share * m[gpu.device].memory_total),
         risk="Low: the same update. If memory runs out, go back one step.",
     )
 
@@ -97,9 +101,9 @@ def then(m: Metrics, found: Evidence) -> Advice:
 def _filled(m: Metrics) -> float | None:
     """Return the share of GPU memory in use without offloading or at stage 2; None if neither change applies."""
     if sharding.offloaded(m):
-        fact = m[settings.optimizer]
-        back = fact.state_bytes + RETURNED * fact.parameters
-        return memory.filled(m, back)
+        optimizer = m[settings.optimizer]
+        returned_bytes = optimizer.state_bytes + RETURNED * optimizer.parameters
+        return memory.filled(m, returned_bytes)
     if not sharding.data_parallel(m) or sharding.stage(m) < 3:
         return None
     return sharding.filled_at(m, 2)

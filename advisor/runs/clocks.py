@@ -63,12 +63,12 @@ class Reference:
         `hosts` is the number of seconds that it is ahead according to the hosts' own clocks. It is used if too few
         steps are shared, or if they scatter too much.
         """
-        ours, theirs = self._updates, _updates(steps)
-        shared = sorted(ours.keys() & theirs.keys())
-        if len(shared) < FEWEST:
+        own_updates, other_updates = self._updates, _updates(steps)
+        keys = sorted(own_updates.keys() & other_updates.keys())
+        if len(keys) < FEWEST:
             return Clock(hosts)
-        shared = shared[:: max(1, len(shared) // MOST)]
-        points = [(theirs[key], theirs[key] - ours[key]) for key in shared]
+        keys = keys[:: max(1, len(keys) // MOST)]
+        points = [(other_updates[key], other_updates[key] - own_updates[key]) for key in keys]
         offset = median(ahead for _, ahead in points)
         clock = Clock(offset, 0.0, _residual(points, offset, 0.0))
         if len(points) >= FEWEST_FOR_DRIFT and points[-1][0] - points[0][0] >= LEAST_SECONDS:
@@ -82,11 +82,11 @@ class Reference:
 
 def _updates(steps: Sequence[Step]) -> Mapping[tuple[int, int], float]:
     """Return when the gradients of the step before each row had been reduced: its end minus its update."""
-    found = {}
-    for before, step in pairwise(steps):
-        if before.index + before.count == step.index:
-            found[step.index, step.count] = step.start - (before.optimizer or 0.0)
-    return found
+    updates = {}
+    for previous, step in pairwise(steps):
+        if previous.index + previous.count == step.index:
+            updates[step.index, step.count] = step.start - (previous.optimizer or 0.0)
+    return updates
 
 
 def _slope(points: Sequence[tuple[float, float]]) -> float:

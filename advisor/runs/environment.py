@@ -42,7 +42,7 @@ def environment(profile: Profile) -> Environment:
     if first:
         things |= {"model": first.models, "optimizer": first.optimizers, "loader": first.loaders}
         things["flags"] = (first.flags,) if first.flags else ()
-    return {group: facts for name, several in things.items() for group, facts in _numbered(name, several)}
+    return {group: facts for name, members in things.items() for group, facts in _numbered(name, members)}
 
 
 def _numbered(name: str, things: tuple[Any, ...]) -> Iterator[tuple[str, dict[str, Scalar]]]:
@@ -61,11 +61,11 @@ def _kinds(name: str, things: tuple[Any, ...]) -> Iterator[tuple[str, dict[str, 
     A field that differs for all of them, such as a host's name, is left out.
     """
     columns = {key: [_plain(getattr(thing, key)) for thing in things] for key in SHOWN[name]}
-    kept = {key: values for key, values in columns.items() if len(set(values)) < len(things)}
-    kinds = Counter(zip(*kept.values(), strict=True)).most_common()
+    shared_columns = {key: values for key, values in columns.items() if len(set(values)) < len(things)}
+    kinds = Counter(zip(*shared_columns.values(), strict=True)).most_common()
     for number, (values, count) in enumerate(kinds[:MOST]):
-        alike = f"{name} {number}" if len(kinds) > 1 else name
-        yield alike, {"count": count, **dict(zip(kept, values, strict=True))}
+        group = f"{name} {number}" if len(kinds) > 1 else name
+        yield group, {"count": count, **dict(zip(shared_columns, values, strict=True))}
     if len(kinds) > MOST:
         yield f"{name} others", {"count": sum(count for _, count in kinds[MOST:])}
 
@@ -75,5 +75,5 @@ def _plain(value: Any) -> Scalar:
     if isinstance(value, Place):
         return f"{value.file}:{value.line}"
     if isinstance(value, tuple):
-        return (".".join if all(isinstance(v, int) for v in value) else ", ".join)(str(v) for v in value)
+        return (".".join if all(isinstance(item, int) for item in value) else ", ".join)(str(item) for item in value)
     return value if isinstance(value, str | int | float | bool) or value is None else str(value)

@@ -65,33 +65,36 @@ def load(folder: Path) -> Profile:
         ProfilerError: no node's file can be read, or none contains the command.
     """
     paths = store.find(folder)
-    thinned, stretches = _thinned(paths)
-    nodes, problems = _nodes(paths, thinned)
+    conditions, stretches = _thinned(paths)
+    nodes, problems = _nodes(paths, conditions)
     nodes = numbered(in_order(nodes))
-    compared = clocks(nodes)
-    problems += remarks(nodes, compared)
-    nodes = [on_one_clock(node, clock) for node, clock in zip(nodes, compared, strict=True)]
-    recorded = [
+    node_clocks = clocks(nodes)
+    problems += remarks(nodes, node_clocks)
+    nodes = [on_one_clock(node, clock) for node, clock in zip(nodes, node_clocks, strict=True)]
+    recorded_ranks = [
         replace(rank, clock=clock, host=node.runs[-1].host if node.runs else None)
-        for node, clock in zip(nodes, compared, strict=True)
+        for node, clock in zip(nodes, node_clocks, strict=True)
         for rank in ranks_of(node)
     ]
-    stepped = _side_by_side([rank for rank in recorded if rank.steps])
+    stepped_ranks = _side_by_side([rank for rank in recorded_ranks if rank.steps])
     runs = tuple(run for node in nodes for run in node.runs)
-    if len(nodes) > 1 and (end := ended(nodes)) is not None:
-        runs = (replace(runs[0], outcome=end.outcome, exit_status=end.exit_status, signal=end.signal), *runs[1:])
+    if len(nodes) > 1 and (final_run := ended(nodes)) is not None:
+        runs = (
+            replace(runs[0], outcome=final_run.outcome, exit_status=final_run.exit_status, signal=final_run.signal),
+            *runs[1:],
+        )
     if not runs:
         raise ProfilerError(
             f"The recording in {folder} is damaged: it does not contain the command.", "Record the run again."
         )
     return Profile(
         runs=runs,
-        ranks=tuple(sorted(stepped or recorded, key=lambda rank: (rank.process.rank, -rank.started))),
+        ranks=tuple(sorted(stepped_ranks or recorded_ranks, key=lambda rank: (rank.process.rank, -rank.started))),
         gpus=tuple(gpu for node in nodes for gpu in node.gpus),
         gpu_samples=tuple(sample for node in nodes for sample in node.gpu_samples),
         host_samples=host_samples(nodes),
         stretches=stretches,
-        problems=(*(problem for node in nodes for problem in _that_matter(node, stepped)), *problems),
+        problems=(*(problem for node in nodes for problem in _that_matter(node, stepped_ranks)), *problems),
     )
 
 
@@ -101,19 +104,19 @@ def _side_by_side(ranks: Sequence[Rank]) -> list[Rank]:
     This happens with torch.multiprocessing; each such process is a rank of the run. A process that began after another
     one had ended is a restart and keeps its number.
     """
-    taken = {rank.process.rank for rank in ranks}
-    ended: dict[int, float] = {}
-    made = []
+    numbers = {rank.process.rank for rank in ranks}
+    end_times: dict[int, float] = {}
+    result = []
     for rank in sorted(ranks, key=lambda rank: (rank.process.rank, rank.started)):
         process = rank.process
-        if process.world_size == 1 and rank.started < ended.get(process.rank, -math.inf):
-            number = max(taken) + 1
-            taken.add(number)
+        if process.world_size == 1 and rank.started < end_times.get(process.rank, -math.inf):
+            number = max(numbers) + 1
+            numbers.add(number)
             process = replace(process, rank=number, local_rank=number)
         end = math.inf if process.ended is None else rank.clock(process.ended)
-        ended[process.rank] = max(end, ended.get(process.rank, -math.inf))
-        made.append(replace(rank, process=process))
-    return made
+        end_times[process.rank] = max(end, end_times.get(process.rank, -math.inf))
+        result.append(replace(rank, process=process))
+    return result
 
 
 def _that_matter(node: Tables, stepped: Sequence[Rank]) -> Iterable[schema.Problem]:
@@ -122,17 +125,17 @@ def _that_matter(node: Tables, stepped: Sequence[Rank]) -> Iterable[schema.Probl
     Such a process may evaluate the model that the others train.
     """
     pids = {step.pid for step in node.steps}
-    return (each for each in node.problems if each.source != "steps" or not stepped or each.pid in pids)
+    return (problem for problem in node.problems if problem.source != "steps" or not stepped or problem.pid in pids)
 
 
 def _nodes(paths: list[Path], thinned: Sequence[store.Conditions | None]) -> tuple[list[Tables], list[schema.Problem]]:
     nodes: list[Tables] = []
     failures: list[ProfilerError] = []
-    for found in _each(store.read, paths, thinned):
-        if isinstance(found, ProfilerError):
-            failures.append(found)
+    for result in _each(store.read, paths, thinned):
+        if isinstance(result, ProfilerError):
+            failures.append(result)
         else:
-            nodes.append(_seen_by_torch(found))
+            nodes.append(_seen_by_torch(result))
     if not nodes:
         raise failures[0]
     return nodes, [schema.Problem(time=0.0, source="store", message=str(failure)) for failure in failures]
@@ -155,18 +158,18 @@ def _each(function: Callable[..., T], *arguments: Sequence[object]) -> list[T | 
 
 def _thinned(paths: Sequence[Path]) -> tuple[list[store.Conditions | None], store.Stretches | None]:
     """Return the conditions for reading each node, and the stretches of steps; None if few ranks are read in full."""
-    surveys = [store.Survey() if isinstance(one, ProfilerError) else one for one in _each(store.survey, paths)]
-    heads = [process for one in surveys for process in one.processes if process.role == "rank" and process.events]
+    surveys = [store.Survey() if isinstance(survey, ProfilerError) else survey for survey in _each(store.survey, paths)]
+    heads = [process for survey in surveys for process in survey.processes if process.role == "rank" and process.events]
     if len(heads) <= FEW_RANKS:
         return [None] * len(paths), None
     primary = min(process.rank for process in heads)
-    steps = _stretches([one.steps for one in surveys], len(heads), MOST_STEPS)
-    samples = _stretches([one.gpu_samples for one in surveys], len(heads), MOST_SAMPLES)
-    thinned: list[store.Conditions | None] = [
-        store.thin(_working_for(primary, one.processes), steps, samples, since=one.gpu_samples.end - NEWEST)
-        for one in surveys
+    steps = _stretches([survey.steps for survey in surveys], len(heads), MOST_STEPS)
+    samples = _stretches([survey.gpu_samples for survey in surveys], len(heads), MOST_SAMPLES)
+    conditions: list[store.Conditions | None] = [
+        store.thin(_working_for(primary, survey.processes), steps, samples, since=survey.gpu_samples.end - NEWEST)
+        for survey in surveys
     ]
-    return thinned, steps
+    return conditions, steps
 
 
 def _working_for(rank: int, processes: Sequence[schema.Process]) -> set[int]:
@@ -186,8 +189,8 @@ def _seen_by_torch(node: Tables) -> Tables:
         return node
     facts = (store.decode_fact(fact) for fact in node.facts if fact.kind == "device")
     uuids = {bare_uuid(fact.uuid) for fact in facts if isinstance(fact, schema.DeviceFact) and fact.uuid}
-    seen = {gpu.index: gpu.index for gpu in node.gpus if bare_uuid(gpu.uuid) in uuids}
-    return with_gpus(node, seen) if seen else node
+    indices = {gpu.index: gpu.index for gpu in node.gpus if bare_uuid(gpu.uuid) in uuids}
+    return with_gpus(node, indices) if indices else node
 
 
 def ranks_of(node: Tables) -> list[Rank]:
@@ -206,13 +209,13 @@ def ranks_of(node: Tables) -> list[Rank]:
 
 def _by_process(rows: Iterable[Any], owners: Mapping[int, int] = MappingProxyType({})) -> dict[int, tuple[Any, ...]]:
     """Return the rows by process, or by the rank that it works for. Each table is scanned once for all ranks."""
-    return {pid: tuple(each) for pid, each in grouped(rows, lambda row: owners.get(row.pid, row.pid)).items()}
+    return {pid: tuple(group) for pid, group in grouped(rows, lambda row: owners.get(row.pid, row.pid)).items()}
 
 
 def _rank(process: schema.Process, rows: dict[str, Any], facts: Mapping[int, Sequence[schema.Fact]]) -> Rank:
-    own = _latest(facts.get(process.pid, ()))
-    fields: dict[str, Any] = {name: tuple(_of(kind, own)) for name, kind in SEVERAL_FACTS.items()}
-    fields |= {name: next(_of(kind, own), None) for name, kind in SINGLE_FACTS.items()}
+    own_facts = _latest(facts.get(process.pid, ()))
+    fields: dict[str, Any] = {name: tuple(_of(kind, own_facts)) for name, kind in SEVERAL_FACTS.items()}
+    fields |= {name: next(_of(kind, own_facts), None) for name, kind in SINGLE_FACTS.items()}
     workers = sorted(worker.pid for worker in rows["workers"])
     fields["worker_regions"] = tuple(
         region for pid in workers for region in _of(schema.RegionFact, _latest(facts.get(pid, ())))

@@ -39,8 +39,8 @@ def merge(folders: Sequence[Path], out: Path) -> list[RecorderFile]:
     if os.path.lexists(out) and (not out.is_dir() or any(out.iterdir())):
         raise ProfilerError(f"{out} exists already.", "Choose a new folder with --out.")
     parts = [part for folder in folders for part in _parts(folder)]
-    for one, other in combinations(parts, 2):
-        _check(one, other)
+    for first, second in combinations(parts, 2):
+        _check(first, second)
     out.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))  # mode 0700, like a run's folder
     try:
@@ -78,24 +78,28 @@ def _check(one: RecorderFile, other: RecorderFile) -> None:
     mismatch = f"{one.path} and {other.path} are not of one job"
     first, second = (part.node.runs[-1] if part.node.runs else None for part in (one, other))
     if first is None or second is None:
-        torn = one.path if first is None else other.path
-        raise ProfilerError(f"The recording in {torn} is damaged: it does not contain the command.", "Leave it out.")
+        damaged_path = one.path if first is None else other.path
+        raise ProfilerError(
+            f"The recording in {damaged_path} is damaged: it does not contain the command.", "Leave it out."
+        )
     if common(first.command) != common(second.command):
         commands = " and ".join(repr(" ".join(run.command)) for run in (first, second))
         raise ProfilerError(f"{mismatch}: their commands are {commands}.", "Merge only recordings of the same command.")
-    worlds = [{p.world_size for p in part.node.processes if p.role == "rank"} for part in (one, other)]
+    worlds = [
+        {process.world_size for process in part.node.processes if process.role == "rank"} for part in (one, other)
+    ]
     if worlds[0] and worlds[1] and worlds[0] != worlds[1]:
-        sizes = " and ".join("/".join(map(str, sorted(each))) for each in worlds)
+        sizes = " and ".join("/".join(map(str, sorted(world))) for world in worlds)
         raise ProfilerError(f"{mismatch}: their world sizes are {sizes}.", "Merge only recordings of the same launch.")
-    if one.path.parent != other.path.parent and (twice := one.ranks & other.ranks):
-        rank = f"rank {min(twice)}" if len(twice) == 1 else f"ranks {', '.join(map(str, sorted(twice)))}"
+    if one.path.parent != other.path.parent and (shared := one.ranks & other.ranks):
+        rank = f"rank {min(shared)}" if len(shared) == 1 else f"ranks {', '.join(map(str, sorted(shared)))}"
         raise ProfilerError(
             f"{mismatch}: both contain {rank}.",
             "Leave one of them out; ranks that torch.distributed does not know need RANK and WORLD_SIZE.",
         )
-    begins = sorted((run.started_at, run.started_at + (run.duration or 0.0)) for run in (first, second))
-    if begins[1][0] - begins[0][1] > HOUR:
-        hours = (begins[1][0] - begins[0][1]) / HOUR
+    spans = sorted((run.started_at, run.started_at + (run.duration or 0.0)) for run in (first, second))
+    if spans[1][0] - spans[0][1] > HOUR:
+        hours = (spans[1][0] - spans[0][1]) / HOUR
         raise ProfilerError(
             f"{mismatch}: one began {hours:.0f} h after the other had ended.", "Merge only recordings of one job."
         )
@@ -103,12 +107,12 @@ def _check(one: RecorderFile, other: RecorderFile) -> None:
 
 def _names(parts: Sequence[RecorderFile]) -> list[str]:
     """Return the file names of the parts; several hosts may share a name."""
-    taken: list[str] = []
+    stems: list[str] = []
     for part in parts:
         stem = part.path.stem
         names = (stem, *(f"{stem}-{number}" for number in range(2, len(parts) + 2)))
-        taken.append(next(name for name in names if name not in taken))
-    return [f"{name}.db" for name in taken]
+        stems.append(next(name for name in names if name not in stems))
+    return [f"{name}.db" for name in stems]
 
 
 def _copy(path: Path, to: Path) -> None:

@@ -38,18 +38,19 @@ def numbered(nodes: Sequence[Tables]) -> list[Tables]:
     if len(nodes) < 2:
         return list(nodes)
     numbers: dict[tuple[str, int], int] = {}
-    seen: set[str] = set()
-    found = []
+    uuids: set[str] = set()
+    result = []
     for node in nodes:
         host = _host(node)
         processes = tuple(
-            replace(each, node_rank=numbers.setdefault((host, each.node_rank), len(numbers))) for each in node.processes
+            replace(process, node_rank=numbers.setdefault((host, process.node_rank), len(numbers)))
+            for process in node.processes
         )
-        new = [gpu for gpu in node.gpus if gpu.uuid not in seen]
-        kept = with_gpus(node, {gpu.index: number for number, gpu in enumerate(new, len(seen))})
-        seen |= {gpu.uuid for gpu in new}
-        found.append(replace(kept, processes=processes))
-    return found
+        new_gpus = [gpu for gpu in node.gpus if gpu.uuid not in uuids]
+        tables = with_gpus(node, {gpu.index: number for number, gpu in enumerate(new_gpus, len(uuids))})
+        uuids |= {gpu.uuid for gpu in new_gpus}
+        result.append(replace(tables, processes=processes))
+    return result
 
 
 def with_gpus(node: Tables, numbers: Mapping[int, int]) -> Tables:
@@ -109,8 +110,8 @@ def ended(nodes: Sequence[Tables]) -> Run | None:
                 if rank not in last or run.started_at > last[rank][0]:
                     last[rank] = run.started_at, run
     runs = [run for _, run in last.values()]
-    early = [run for outcome in ("killed", "failed") for run in runs if run.outcome == outcome]
-    return next(iter([*early, *runs]), None)
+    failed_runs = [run for outcome in ("killed", "failed") for run in runs if run.outcome == outcome]
+    return next(iter([*failed_runs, *runs]), None)
 
 
 def host_samples(nodes: Sequence[Tables]) -> tuple[HostSample, ...]:
@@ -120,50 +121,54 @@ def host_samples(nodes: Sequence[Tables]) -> tuple[HostSample, ...]:
     """
     machines: dict[object, list[tuple[HostSample, ...]]] = {}
     for number, node in enumerate(nodes):
-        where = min((process.node_rank for process in node.processes), default=-1 - number)
-        machines.setdefault(where, []).append(node.host_samples)
-    return tuple(sample for recorded in machines.values() for sample in _added(recorded))
+        machine = min((process.node_rank for process in node.processes), default=-1 - number)
+        machines.setdefault(machine, []).append(node.host_samples)
+    return tuple(sample for recordings in machines.values() for sample in _added(recordings))
 
 
 def _added(recorded: Sequence[Sequence[HostSample]]) -> Sequence[HostSample]:
     first, *others = sorted(recorded, key=len, reverse=True)
     for other in others:
         if other:
-            first = [_sum(sample, near) for sample, near in zip(first, _nearest(first, other), strict=True)]
+            first = [_sum(sample, nearest) for sample, nearest in zip(first, _nearest(first, other), strict=True)]
     return first
 
 
 def _sum(one: HostSample, other: HostSample) -> HostSample:
-    both = {name: (getattr(one, name), getattr(other, name)) for name in SUMS}
-    sums: dict[str, Any] = {name: None if a is None or b is None else a + b for name, (a, b) in both.items()}
+    pairs = {name: (getattr(one, name), getattr(other, name)) for name in SUMS}
+    sums: dict[str, Any] = {name: None if a is None or b is None else a + b for name, (a, b) in pairs.items()}
     return replace(one, **sums)
 
 
 def _nearest(samples: Sequence[HostSample], other: Sequence[HostSample]) -> list[HostSample]:
     """Return, for each sample, the closest one in time of the other recorder; both are in order."""
-    found, at = [], 0
+    nearest, index = [], 0
     for sample in samples:
-        while at + 1 < len(other) and abs(other[at + 1].time - sample.time) <= abs(other[at].time - sample.time):
-            at += 1
-        found.append(other[at])
-    return found
+        while index + 1 < len(other) and abs(other[index + 1].time - sample.time) <= abs(
+            other[index].time - sample.time
+        ):
+            index += 1
+        nearest.append(other[index])
+    return nearest
 
 
 def remarks(nodes: Sequence[Tables], compared: Sequence[Clock]) -> list[Problem]:
     """Return the problems that a reader of a job recorded in parts must know."""
-    said = [_missing(nodes), _unfinished(nodes), *_apart(nodes, compared)]
-    return [Problem(time=0.0, source="ranks", message=each) for each in said if each]
+    messages = [_missing(nodes), _unfinished(nodes), *_apart(nodes, compared)]
+    return [Problem(time=0.0, source="ranks", message=message) for message in messages if message]
 
 
 def _missing(nodes: Sequence[Tables]) -> str:
-    world = max((p.world_size for node in nodes for p in node.processes if p.role == "rank"), default=1)
-    there = {process.rank for node in nodes for process in node.processes if process.role == "rank"}
-    absent = [number for number in range(min(world, MOST_RANKS)) if number not in there] if there else []
-    if not absent:
+    world = max((head.world_size for node in nodes for head in node.processes if head.role == "rank"), default=1)
+    recorded_ranks = {process.rank for node in nodes for process in node.processes if process.role == "rank"}
+    missing_ranks = (
+        [number for number in range(min(world, MOST_RANKS)) if number not in recorded_ranks] if recorded_ranks else []
+    )
+    if not missing_ranks:
         return ""
     return (
-        f"{_named(absent)} not recorded (the job has {world} ranks). If another node runs missing ranks, record it "
-        "with the same command and the same --out, or merge its recording: profile-train merge A B --out C"
+        f"{_named(missing_ranks)} not recorded (the job has {world} ranks). If another node runs missing ranks, record "
+        "it with the same command and the same --out, or merge its recording: profile-train merge A B --out C"
     )
 
 
@@ -175,39 +180,42 @@ def _named(numbers: Sequence[int]) -> str:
         else:
             stretches.append([number, number])
     words = [str(low) if low == high else f"{low}-{high}" for low, high in stretches[:MOST_NAMED]]
-    more = ["..."] if len(stretches) > MOST_NAMED else []
-    return f"Rank {words[0]} was" if len(numbers) == 1 else f"Ranks {', '.join(words + more)} were"
+    ellipsis = ["..."] if len(stretches) > MOST_NAMED else []
+    return f"Rank {words[0]} was" if len(numbers) == 1 else f"Ranks {', '.join(words + ellipsis)} were"
 
 
 def _unfinished(nodes: Sequence[Tables]) -> str:
-    going = [node for node in nodes if node.runs and node.runs[-1].outcome == "running"]
-    if not going or len(going) == len(nodes):
+    running_nodes = [node for node in nodes if node.runs and node.runs[-1].outcome == "running"]
+    if not running_nodes or len(running_nodes) == len(nodes):
         return ""
-    names = [str(number) for node in going for number in sorted(rank_numbers(node))] or ["?"]
-    more = ", ..." if len(names) > MOST_NAMED else ""
+    names = [str(number) for node in running_nodes for number in sorted(rank_numbers(node))] or ["?"]
+    ellipsis = ", ..." if len(names) > MOST_NAMED else ""
     return (
-        f"Still running: {len(going)} of {len(nodes)} recordings (ranks: {', '.join(names[:MOST_NAMED])}{more}). This "
-        "report is updated when a recording ends, unless its node is gone."
+        f"Still running: {len(running_nodes)} of {len(nodes)} recordings (ranks: "
+        f"{', '.join(names[:MOST_NAMED])}{ellipsis}). This report is updated when a recording ends, unless its node is "
+        "gone."
     )
 
 
 def _apart(nodes: Sequence[Tables], compared: Sequence[Clock]) -> Iterable[str]:
     """Yield remarks on how the clocks were aligned, with the largest differences, if notable."""
-    moved = list(zip(compared[1:], nodes[1:], strict=True))
-    by_steps = [clock.residual for clock, _ in moved if clock.residual is not None]
-    if by_steps:
-        apart = max(abs(clock.offset + _ahead(node, nodes[0])) for clock, node in moved if clock.residual is not None)
-        drift = max(abs(clock.drift) for clock, _ in moved)
-        drifting = f", and drift by up to {drift * 1e6:.0f} ppm" if drift else ""
-        if apart > NOTABLE or drift:
+    pairs = list(zip(compared[1:], nodes[1:], strict=True))
+    residuals = [clock.residual for clock, _ in pairs if clock.residual is not None]
+    if residuals:
+        difference = max(
+            abs(clock.offset + _ahead(node, nodes[0])) for clock, node in pairs if clock.residual is not None
+        )
+        drift = max(abs(clock.drift) for clock, _ in pairs)
+        drift_note = f", and drift by up to {drift * 1e6:.0f} ppm" if drift else ""
+        if difference > NOTABLE or drift:
             yield (
                 f"The clocks of {len(nodes)} recordings were aligned by their common steps, to within "
-                f"{seconds(max(by_steps))}; the hosts' own clocks differ by up to {seconds(apart)}{drifting}."
+                f"{seconds(max(residuals))}; the hosts' own clocks differ by up to {seconds(difference)}{drift_note}."
             )
     # Recordings of one host have one clock.
-    by_hosts = [node for clock, node in moved if clock.residual is None and _host(node) != _host(nodes[0])]
-    if by_hosts:
+    unaligned_nodes = [node for clock, node in pairs if clock.residual is None and _host(node) != _host(nodes[0])]
+    if unaligned_nodes:
         yield (
-            f"{len(by_hosts)} of {len(nodes)} recordings cannot be aligned with the first one by steps: too few steps "
-            "in common, or ranks that do not train in lockstep. Combined views use the hosts' clocks instead."
+            f"{len(unaligned_nodes)} of {len(nodes)} recordings cannot be aligned with the first one by steps: too few "
+            "steps in common, or ranks that do not train in lockstep. Combined views use the hosts' clocks instead."
         )

@@ -59,10 +59,10 @@ class Rank:
 
 def latest(ranks: Iterable[Rank]) -> dict[int, Rank]:
     """Return the process of each rank that started last, by rank; of equal ones, the first."""
-    found: dict[int, Rank] = {}
+    processes: dict[int, Rank] = {}
     for rank in sorted(ranks, key=lambda rank: (rank.process.rank, -rank.started)):
-        found.setdefault(rank.process.rank, rank)
-    return found
+        processes.setdefault(rank.process.rank, rank)
+    return processes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +104,8 @@ class Profile:
 
     def gpus_of(self, rank: Rank, devices: Container[int]) -> tuple[schema.Gpu, ...]:
         """Return NVML's records of the rank's devices with these numbers; those that were not sampled are left out."""
-        found = (self.gpu_of(fact) for fact in rank.devices if fact.id in devices)
-        return tuple(gpu for gpu in found if gpu is not None)
+        gpus = (self.gpu_of(fact) for fact in rank.devices if fact.id in devices)
+        return tuple(gpu for gpu in gpus if gpu is not None)
 
 
 def bare_uuid(uuid: str) -> str:

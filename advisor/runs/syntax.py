@@ -46,21 +46,23 @@ def syntax(lines: Sequence[str], number: int) -> Syntax | None:
     tree = _parsed("\n".join(lines))
     if tree is None or not 0 < number <= len(lines):
         return None
-    around = list(_around(tree, number))
-    last = max((at for at, node in enumerate(around) if isinstance(node, _FUNCTIONS)), default=0)
-    function, inside = around[last], around[last + 1 :]
-    within = list(_within(function))
-    of_line = [node for node in within if getattr(node, "lineno", 0) <= number <= (getattr(node, "end_lineno", 0) or 0)]
-    loops = [node for node in inside if isinstance(node, _LOOPS) and _repeats(node, number)]
+    ancestors = list(_around(tree, number))
+    last = max((index for index, node in enumerate(ancestors) if isinstance(node, _FUNCTIONS)), default=0)
+    function, inner_nodes = ancestors[last], ancestors[last + 1 :]
+    function_nodes = list(_within(function))
+    line_nodes = [
+        node for node in function_nodes if getattr(node, "lineno", 0) <= number <= (getattr(node, "end_lineno", 0) or 0)
+    ]
+    loops = [node for node in inner_nodes if isinstance(node, _LOOPS) and _repeats(node, number)]
     return Syntax(
         loop=bool(loops),
         statement_loop=any(isinstance(loop, (ast.For, ast.AsyncFor, ast.While)) for loop in loops),
         recurrent=any(_recurs(loop) for loop in loops),
-        no_grad=_has_no_grad(around[: last + 1], inside),
-        parameters=bool(loops) and any(_name(one.func) in _PARAMETERS for one in _iterated(loops[-1])),
-        generator=any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in within),
-        calls=frozenset(name for node in of_line if isinstance(node, ast.Call) for name in _names(node.func)),
-        one_row=any(_adds_a_row(node) for node in within),
+        no_grad=_has_no_grad(ancestors[: last + 1], inner_nodes),
+        parameters=bool(loops) and any(_name(call.func) in _PARAMETERS for call in _iterated(loops[-1])),
+        generator=any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in function_nodes),
+        calls=frozenset(name for node in line_nodes if isinstance(node, ast.Call) for name in _names(node.func)),
+        one_row=any(_adds_a_row(node) for node in function_nodes),
     )
 
 
@@ -69,13 +71,17 @@ def _around(tree: ast.AST, number: int) -> Iterator[ast.AST]:
     node: ast.AST | None = tree
     while node is not None:
         yield node
-        held = (
+        children = (
             child
             for child in ast.iter_child_nodes(node)
             if getattr(child, "lineno", number + 1) <= number <= (getattr(child, "end_lineno", 0) or 0)
         )
         # If a line holds several nodes, one that contains a loop or comprehension matters most.
-        node = max(held, key=lambda child: any(isinstance(one, _LOOPS) for one in ast.walk(child)), default=None)
+        node = max(
+            children,
+            key=lambda child: any(isinstance(descendant, _LOOPS) for descendant in ast.walk(child)),
+            default=None,
+        )
 
 
 def _repeats(loop: ast.AST, number: int) -> bool:
@@ -83,7 +89,9 @@ def _repeats(loop: ast.AST, number: int) -> bool:
     if isinstance(loop, ast.While) and loop.lineno <= number <= (loop.test.end_lineno or 0):
         return True
     body = getattr(loop, "body", None)
-    return not isinstance(body, list) or any(one.lineno <= number <= (one.end_lineno or 0) for one in body)
+    return not isinstance(body, list) or any(
+        statement.lineno <= number <= (statement.end_lineno or 0) for statement in body
+    )
 
 
 def _iterated(loop: ast.AST) -> Iterator[ast.Call]:
@@ -98,7 +106,7 @@ def _recurs(loop: ast.AST) -> bool:
     for node in _within(loop):
         if isinstance(node, ast.Assign):
             names = {name for target in node.targets for name in _assigned(target)}
-            if any(isinstance(one, ast.Name) and one.id in names for one in _factors(node.value)):
+            if any(isinstance(factor, ast.Name) and factor.id in names for factor in _factors(node.value)):
                 return True
     return False
 
@@ -131,19 +139,20 @@ def _parts(value: ast.AST) -> Iterator[ast.AST]:
 
 def _within(function: ast.AST) -> Iterator[ast.AST]:
     """Yield the nodes of a function, without those of functions inside it."""
-    waiting = list(ast.iter_child_nodes(function))
-    while waiting:
-        node = waiting.pop()
+    stack = list(ast.iter_child_nodes(function))
+    while stack:
+        node = stack.pop()
         yield node
         if not isinstance(node, _FUNCTIONS):
-            waiting += ast.iter_child_nodes(node)
+            stack += ast.iter_child_nodes(node)
 
 
 def _has_no_grad(functions: Sequence[ast.AST], inside: Sequence[ast.AST]) -> bool:
-    decorators = [one for node in functions for one in getattr(node, "decorator_list", ())]
+    decorators = [expression for node in functions for expression in getattr(node, "decorator_list", ())]
     contexts = [item.context_expr for node in inside if isinstance(node, ast.With) for item in node.items]
     return any(
-        _name(one.func if isinstance(one, ast.Call) else one) in _WITHOUT_GRADIENTS for one in (*decorators, *contexts)
+        _name(expression.func if isinstance(expression, ast.Call) else expression) in _WITHOUT_GRADIENTS
+        for expression in (*decorators, *contexts)
     )
 
 

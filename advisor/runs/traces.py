@@ -96,13 +96,13 @@ def in_folder(folder: Path) -> tuple[tuple[Path, ...], str]:
         ProfilerError: the folder cannot be read, or holds no trace.
     """
     try:
-        named = [path for path in sorted(folder.iterdir()) if path.name.endswith((".json", ".json.gz"))]
+        candidates = [path for path in sorted(folder.iterdir()) if path.name.endswith((".json", ".json.gz"))]
     except OSError as error:
         raise ProfilerError(
             f"The folder {folder} cannot be read: {error.strerror or error}.",
             "Check your read permission, or name another folder.",
         ) from error
-    files = [path for path in named if _is_trace(path)]
+    files = [path for path in candidates if _is_trace(path)]
     if not files:
         raise ProfilerError(
             f"{folder} contains neither a recording nor traces.",
@@ -111,12 +111,12 @@ def in_folder(folder: Path) -> tuple[tuple[Path, ...], str]:
         )
     last: dict[str, tuple[int, Path]] = {}
     for path in files:
-        of_a_worker = _OF_A_WORKER.match(path.name)
-        process, saved = (of_a_worker[1], int(of_a_worker[2])) if of_a_worker else (path.name, 0)
-        last[process] = max(last.get(process, (-1, path)), (saved, path))
-    older = len(files) - len(last)
-    note = f"Only the last trace of each process is used; {folder} contains {count(older, 'earlier one')}."
-    return tuple(path for _, path in last.values()), note if older else ""
+        match = _OF_A_WORKER.match(path.name)
+        process, saved_at = (match[1], int(match[2])) if match else (path.name, 0)
+        last[process] = max(last.get(process, (-1, path)), (saved_at, path))
+    older_count = len(files) - len(last)
+    note = f"Only the last trace of each process is used; {folder} contains {count(older_count, 'earlier one')}."
+    return tuple(path for _, path in last.values()), note if older_count else ""
 
 
 def _is_trace(path: Path) -> bool:
@@ -144,19 +144,24 @@ def load(paths: Sequence[Path]) -> Profile:
     Raises:
         ProfilerError: none of them can be read.
     """
-    read = analyze_all(paths)
-    found = [each for each in read if isinstance(each, Analysis)]
-    failures = [each for each in read if isinstance(each, ProfilerError)]
-    if not found:
+    results = analyze_all(paths)
+    analyses = [analysis for analysis in results if isinstance(analysis, Analysis)]
+    failures = [analysis for analysis in results if isinstance(analysis, ProfilerError)]
+    if not analyses:
         raise failures[0]
-    numbers, notes = _numbers(found)
-    ordered = sorted(zip(numbers, found, strict=True), key=lambda pair: pair[0])
-    exchanged = exchanges([each.collectives for _, each in ordered])
-    messages = [*(str(failure) for failure in failures), *notes, *(p for _, each in ordered for p in each.problems)]
+    numbers, notes = _numbers(analyses)
+    ordered = sorted(zip(numbers, analyses, strict=True), key=lambda pair: pair[0])
+    exchanges_by_rank = exchanges([analysis.collectives for _, analysis in ordered])
+    messages = [
+        *(str(failure) for failure in failures),
+        *notes,
+        *(problem for _, analysis in ordered for problem in analysis.problems),
+    ]
     return Profile(
         runs=(),
         ranks=tuple(
-            _rank(number, each, len(found), known) for (number, each), known in zip(ordered, exchanged, strict=True)
+            _rank(number, analysis, len(analyses), rank_exchanges)
+            for (number, analysis), rank_exchanges in zip(ordered, exchanges_by_rank, strict=True)
         ),
         problems=tuple(Problem(time=0.0, source="trace", message=message) for message in messages),
     )
@@ -167,7 +172,7 @@ def _numbers(found: Sequence[Analysis]) -> tuple[list[int], list[str]]:
 
     A note explains the latter.
     """
-    ranks = [each.rank for each in found]
+    ranks = [analysis.rank for analysis in found]
     if None not in ranks and len(set(ranks)) == len(ranks):
         return [number for number in ranks if number is not None], []
     if len(found) == 1:
@@ -196,21 +201,21 @@ def traced(rank: Rank) -> TraceSummary | None:
     """
     if not rank.traces:
         return None
-    fact = max(rank.traces, key=lambda each: (not each.shapes, each.steps or 0, each.id))
+    fact = max(rank.traces, key=lambda candidate: (not candidate.shapes, candidate.steps or 0, candidate.id))
     kernels = [kernel for kernel in rank.kernels if kernel.window == fact.id]
     kinds = dict(sorted(totals(kernels, attrgetter("kind")).items()))
-    tensor = sum(kernel.total for kernel in kernels if kernel.tensor_cores)
-    idle = sum(seconds for name, seconds in fact.parts.items() if name.startswith("idle_"))
+    tensor_seconds = sum(kernel.total for kernel in kernels if kernel.tensor_cores)
+    idle_seconds = sum(seconds for name, seconds in fact.parts.items() if name.startswith("idle_"))
     whole = sum(fact.parts.values())
     return TraceSummary(
         rank=rank.process.rank,
         fact=fact,
         parts=_parts(fact.parts, whole) if whole else (),
-        idle=idle / whole if whole else None,
-        single_gap=fact.longest_idle if (fact.longest_idle or 0.0) >= max(LONG_GAP, idle / 2) else None,
+        idle=idle_seconds / whole if whole else None,
+        single_gap=fact.longest_idle if (fact.longest_idle or 0.0) >= max(LONG_GAP, idle_seconds / 2) else None,
         critical=_largest_first(fact.critical, LINKS),
         kinds=_largest_first(kinds, {}),
-        tensor_cores=tensor / (sum(kinds.values()) or 1.0) if fact.parts else None,
+        tensor_cores=tensor_seconds / (sum(kinds.values()) or 1.0) if fact.parts else None,
     )
 
 
@@ -222,7 +227,7 @@ def _parts(seconds: Mapping[str, float], whole: float) -> tuple[Share, ...]:
 
 
 def _largest_first(seconds: Mapping[str, float], labels: Mapping[str, str]) -> tuple[Share, ...]:
-    some = {name: each for name, each in seconds.items() if each > 0}
-    whole = sum(some.values())
-    shares = (Share(name, labels.get(name, name), each, each / whole) for name, each in some.items())
+    positive = {name: duration for name, duration in seconds.items() if duration > 0}
+    whole = sum(positive.values())
+    shares = (Share(name, labels.get(name, name), duration, duration / whole) for name, duration in positive.items())
     return tuple(sorted(shares, key=lambda share: -share.seconds))

@@ -77,15 +77,15 @@ def configure(
         _trust(file, f"Name it if you trust it: --config {file}")
     top = _read(file)
     top.knows(KEYS)
-    named = top.get("rules_path", "a string")
-    rules_path = None if named is None else file.parent / named
+    rules_name = top.get("rules_path", "a string")
+    rules_path = None if rules_name is None else file.parent / rules_name
     if own_rules is None and rules_path is not None and not rules_path.exists():
         raise top.wrong(
-            "rules_path", f"is {named!r}, but {rules_path} does not exist", "Give a path relative to that file."
+            "rules_path", f"is {rules_name!r}, but {rules_path} does not exist", "Give a path relative to that file."
         )
-    declared = top.table("goals")
-    declared.knows([each.name for each in fields(Goals)])
-    goals = {name: _goal(declared, name) for name in declared.values}
+    goals_table = top.table("goals")
+    goals_table.knows([goal.name for goal in fields(Goals)])
+    goals = {name: _goal(goals_table, name) for name in goals_table.values}
     fleet = None if (name := top.get("fleet", "a string")) is None else file.parent / name
     if not judging:
         return Config(goals=goals, rules=RuleSet(()), fleet=fleet)
@@ -97,11 +97,11 @@ def configure(
 
 def _trust(path: Path, remedy: str, *, code: bool = False) -> None:
     try:
-        why = doubt(path, code=code)
+        reason = doubt(path, code=code)
     except OSError as error:
         raise ProfilerError(f"{path} cannot be read: {error.strerror or error}.", remedy) from None
-    if why:
-        raise ProfilerError(f"{path} is not used: {why}.", remedy)
+    if reason:
+        raise ProfilerError(f"{path} is not used: {reason}.", remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +123,8 @@ class _Table:
         """
         for key in self.values:
             if key not in names:
-                meant = _meant(key, names, elsewhere or {})
-                raise self.wrong(key, "is not a known key", meant or all_of_them or f"Known: {', '.join(names)}.")
+                suggestion = _meant(key, names, elsewhere or {})
+                raise self.wrong(key, "is not a known key", suggestion or all_of_them or f"Known: {', '.join(names)}.")
 
     def table(self, key: str) -> _Table:
         """Return the table under a key, empty if there is none."""
@@ -133,8 +133,8 @@ class _Table:
     def get(self, key: str, kind: str) -> Any:
         """Return the value under a key, which must be of this kind, one of EXAMPLES; None if there is none."""
         value = self.values.get(key)
-        texts = isinstance(value, list) and all(isinstance(each, str) for each in value)
-        if value is not None and _kind(value) != kind and not (texts and kind == "a list of strings"):
+        are_strings = isinstance(value, list) and all(isinstance(element, str) for element in value)
+        if value is not None and _kind(value) != kind and not (are_strings and kind == "a list of strings"):
             example = EXAMPLES[kind].format(key=key, path=".".join((*self.path, key)))
             raise self.wrong(key, f"is {_kind(value)}, not {kind}", f"Write {example}.")
         return value
@@ -158,17 +158,17 @@ def _read(file: Path) -> _Table:
         raise ProfilerError(f"{file} cannot be read: {error.strerror or error}.", "Give a TOML file.") from error
     except (ValueError, DecodeError) as error:
         raise ProfilerError(f"{file} is not valid TOML: {error}.", "Fix that line.") from error
-    whole = _Table(file, (), values)
+    document = _Table(file, (), values)
     if file.name != PYPROJECT:
-        if "tool" in values and whole.table("tool").table("profile-train").values:
-            raise whole.wrong(
+        if "tool" in values and document.table("tool").table("profile-train").values:
+            raise document.wrong(
                 "tool", "is not a known key", "Remove the prefix tool.profile-train: write [goals], [rules.NAME]."
             )
-        return whole
-    ours = whole.table("tool").table("profile-train")
-    if not ours.values:
+        return document
+    section = document.table("tool").table("profile-train")
+    if not section.values:
         raise ProfilerError(f"{file} has no settings in [tool.profile-train].", "Add some, or name another file.")
-    return ours
+    return section
 
 
 def _goal(table: _Table, name: str) -> object:
@@ -182,25 +182,27 @@ def _goal(table: _Table, name: str) -> object:
     try:
         return READERS[name](str(value))
     except ValueError as error:
-        what, _, remedy = str(error).partition(". ")
-        raise table.wrong(name, f"is invalid: {what.rstrip('.')}", remedy) from error
+        problem, _, remedy = str(error).partition(". ")
+        raise table.wrong(name, f"is invalid: {problem.rstrip('.')}", remedy) from error
 
 
 def _configured(rules: tuple[Rule, ...], top: _Table) -> tuple[Rule, ...]:
     ids = [rule.id for rule in rules]
-    tables, opted_in = top.table("rules"), top.get("opt_in", "a list of strings") or []
+    rules_table, opted_in_ids = top.table("rules"), top.get("opt_in", "a list of strings") or []
     elsewhere = _meanings(rules)
-    tables.knows(ids, "To list the rules: profile-train rules", elsewhere)
-    for name in opted_in:
-        if name not in ids:
+    rules_table.knows(ids, "To list the rules: profile-train rules", elsewhere)
+    for rule_id in opted_in_ids:
+        if rule_id not in ids:
             raise top.wrong(
                 "opt_in",
-                f"names {name!r}, which is not a rule",
-                _meant(name, ids) or "To list the rules: profile-train rules",
+                f"names {rule_id!r}, which is not a rule",
+                _meant(rule_id, ids) or "To list the rules: profile-train rules",
             )
     return tuple(
         _with_settings(
-            replace(rule, cap=Severity.ACTION) if rule.id in opted_in else rule, tables.table(rule.id), elsewhere
+            replace(rule, cap=Severity.ACTION) if rule.id in opted_in_ids else rule,
+            rules_table.table(rule.id),
+            elsewhere,
         )
         for rule in rules
     )
@@ -224,20 +226,22 @@ def _limit(table: _Table, name: str) -> float:
 
 def _meanings(rules: tuple[Rule, ...]) -> dict[str, str]:
     """Return an explanation of each metric's name and of each rule's limits."""
-    having: dict[str, list[str]] = {}
+    ids_by_limit: dict[str, list[str]] = {}
     for rule in rules:
         for limit in rule.thresholds:
-            having.setdefault(limit, []).append(rule.id)
-    metrics = {each.name: f"{each.name} is a metric; only limits of rules can be set." for each in all_metrics()}
-    limits = {name: f"{name} is a limit of {', '.join(ids)}." for name, ids in having.items()}
-    return metrics | limits
+            ids_by_limit.setdefault(limit, []).append(rule.id)
+    metric_meanings = {
+        metric.name: f"{metric.name} is a metric; only limits of rules can be set." for metric in all_metrics()
+    }
+    limit_meanings = {name: f"{name} is a limit of {', '.join(ids)}." for name, ids in ids_by_limit.items()}
+    return metric_meanings | limit_meanings
 
 
 def _meant(name: str, names: Collection[str], elsewhere: Mapping[str, str] | None = None) -> str:
-    near = difflib.get_close_matches(name, [*names, *(elsewhere or {})], n=1)
-    if not near:
+    matches = difflib.get_close_matches(name, [*names, *(elsewhere or {})], n=1)
+    if not matches:
         return ""
-    return f"Did you mean {near[0]}?" if near[0] in names else (elsewhere or {})[near[0]]
+    return f"Did you mean {matches[0]}?" if matches[0] in names else (elsewhere or {})[matches[0]]
 
 
 def _kind(value: object) -> str:

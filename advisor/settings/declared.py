@@ -28,11 +28,11 @@ def quality(text: str) -> Quality:
     Raises:
         ValueError: the text is not a metric with a target.
     """
-    found = _QUALITY.fullmatch(text)
-    value = _number(found[3]) if found else None
-    if not found or value is None:
+    match = _QUALITY.fullmatch(text)
+    target = _number(match[3]) if match else None
+    if not match or target is None:
         raise ValueError(f'{text!r} is not a metric with a target. Write "val_acc>=0.76" or "loss<2.1".')
-    return Quality(found[1], cast(Any, found[2]), value)
+    return Quality(match[1], cast(Any, match[2]), target)
 
 
 def _batch(text: str) -> int:
@@ -77,8 +77,8 @@ def goals(declared: Mapping[str, Any]) -> Goals:
     Raises:
         ProfilerError: the validation file cannot be read.
     """
-    read = {"validation": validation(declared["validation"])} if "validation" in declared else {}
-    return Goals(**{**declared, **read})
+    results = {"validation": validation(declared["validation"])} if "validation" in declared else {}
+    return Goals(**{**declared, **results})
 
 
 def validation(name: str) -> tuple[float, ...]:
@@ -94,25 +94,27 @@ def validation(name: str) -> tuple[float, ...]:
         with path.open(encoding="utf-8", newline="") as file:
             rows = [row for row in csv.reader(file) if any(cell.strip() for cell in row)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        why = getattr(error, "strerror", None) or error
-        raise ProfilerError(f"The validation file {path} cannot be read: {why}.", "Give a text or CSV file.") from error
-    empty = ProfilerError(f"The validation file {path} contains no numbers.", "Give one number per validation.")
+        reason = getattr(error, "strerror", None) or error
+        raise ProfilerError(
+            f"The validation file {path} cannot be read: {reason}.", "Give a text or CSV file."
+        ) from error
+    empty_error = ProfilerError(f"The validation file {path} contains no numbers.", "Give one number per validation.")
     if not rows:
-        raise empty
+        raise empty_error
     if column is None and max(map(len, rows)) == 1:
         index, header = 0, _number(rows[0][0]) is None
     else:
         names = [cell.strip() for cell in rows[0]]
         if column not in names:
-            asked = f"no column {column}" if column else "several columns"
+            problem = f"no column {column}" if column else "several columns"
             raise ProfilerError(
-                f"The validation file {path} has {asked}.",
+                f"The validation file {path} has {problem}.",
                 f"Name one: {path}:COLUMN. Its columns: {', '.join(names)}.",
             )
         index, header = names.index(column), True
     cells = [row[index] for row in rows[header:] if index < len(row) and row[index].strip()]
     if not cells:
-        raise empty
+        raise empty_error
     values = [_number(cell) for cell in cells]
     if None in values:
         raise ProfilerError(

@@ -41,21 +41,21 @@ def load(path: Path | None = None) -> RuleSet:
         ProfilerError: the path does not exist, or holds no rules.
     """
     rules = {rule.id: rule for rule in all_rules()}
-    broken = []
-    for origin, module in [*_installed(), *(_files(path) if path else ())]:
+    messages = []
+    for origin, module_name in [*_installed(), *(_files(path) if path else ())]:
         try:
-            found = importlib.import_module(module)
-            rule = replace(rule_of(found), origin=found.__file__ or origin)
+            module = importlib.import_module(module_name)
+            rule = replace(rule_of(module), origin=module.__file__ or origin)
             if rule.id in rules:
                 raise TypeError(f"a rule {rule.id} already exists")
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a broken rule must not affect the others
             reason = str(error) if type(error) is TypeError else f"{type(error).__name__}: {error}"
-            broken.append(
-                f"The rule {module.rpartition('.')[2]} from {origin} was skipped: {' '.join(reason.split())}."
+            messages.append(
+                f"The rule {module_name.rpartition('.')[2]} from {origin} was skipped: {' '.join(reason.split())}."
             )
         else:
             rules[rule.id] = rule
-    return RuleSet(in_order(rules.values()), tuple(broken))
+    return RuleSet(in_order(rules.values()), tuple(messages))
 
 
 def _installed() -> Iterator[tuple[str, str]]:
@@ -63,12 +63,12 @@ def _installed() -> Iterator[tuple[str, str]]:
     for entry in entry_points(group=GROUP):
         origin = f"the installed {entry.dist.name}" if entry.dist else "an installed package"
         try:
-            found = importlib.util.find_spec(entry.module)
+            spec = importlib.util.find_spec(entry.module)
         except Exception:  # noqa: BLE001 - from its parent package; importing it shows what is wrong
-            found = None
-        folders = found.submodule_search_locations if found else None
-        for module in [entry.module] if folders is None else _modules(entry.module, list(folders)):
-            yield origin, module
+            spec = None
+        folders = spec.submodule_search_locations if spec else None
+        for module_name in [entry.module] if folders is None else _modules(entry.module, list(folders)):
+            yield origin, module_name
 
 
 def _files(path: Path) -> Iterator[tuple[str, str]]:
@@ -83,13 +83,15 @@ def _files(path: Path) -> Iterator[tuple[str, str]]:
     folder = path if path.is_dir() else path.parent
     package = ModuleType(f"_own_rules_{hashlib.sha256(bytes(folder)).hexdigest()[:12]}")
     package.__path__ = [str(folder)]
-    modules = _modules(package.__name__, package.__path__)
+    module_names = _modules(package.__name__, package.__path__)
     if path.is_file():
-        modules = [module for module in modules if path.name == f"{module.rpartition('.')[2]}.py"]
-    if not modules:
+        module_names = [
+            module_name for module_name in module_names if path.name == f"{module_name.rpartition('.')[2]}.py"
+        ]
+    if not module_names:
         raise ProfilerError(f"There are no rules in {path}.", "Give a rule's file, or a folder of such files.")
     sys.modules[package.__name__] = package
-    yield from ((str(path), module) for module in modules)
+    yield from ((str(path), module_name) for module_name in module_names)
 
 
 def _modules(package: str, folders: list[str]) -> list[str]:

@@ -20,17 +20,17 @@ def doubt(path: Path, *, code: bool = False) -> str | None:
         OSError: it cannot be examined.
     """
     path = path.resolve()
-    inside = [Path(base) / name for base, folders, files in os.walk(path) for name in (*folders, *files)]
-    for each in (path.parent, path, *(inside if code else ())):
-        status = each.stat()
+    contents = [Path(base) / name for base, folders, files in os.walk(path) for name in (*folders, *files)]
+    for entry in (path.parent, path, *(contents if code else ())):
+        status = entry.stat()
         if status.st_uid not in (os.geteuid(), 0):
-            return f"{each} belongs to another user"
-        if each == path.parent and status.st_mode & stat.S_ISVTX:
+            return f"{entry} belongs to another user"
+        if entry == path.parent and status.st_mode & stat.S_ISVTX:
             continue  # others cannot replace our files in it
         if status.st_mode & stat.S_IWOTH:
-            return f"everybody can write into {each}"
+            return f"everybody can write into {entry}"
         if code and status.st_mode & stat.S_IWGRP and not _is_our_own(status.st_gid):
-            return f"the group of {each} can write into it"
+            return f"the group of {entry} can write into it"
     return None
 
 
@@ -42,7 +42,7 @@ def _is_our_own(group: int) -> bool:
     if group == 0:
         return True
     try:
-        us, found = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
+        user, group_entry = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
     except KeyError:
         return False
-    return us.pw_gid == group and found.gr_name == us.pw_name and set(found.gr_mem) <= {us.pw_name}
+    return user.pw_gid == group and group_entry.gr_name == user.pw_name and set(group_entry.gr_mem) <= {user.pw_name}

@@ -56,8 +56,8 @@ def steps_per_arm(cv: float, effect: float) -> int:
     """
     if cv < 0 or effect <= 0:
         raise ValueError(f"no number of steps can detect an effect of {effect} with a spread of {cv}")
-    needed = 2 * (DETECTION * cv / effect) ** 2
-    return max(1, math.ceil(needed))
+    steps = 2 * (DETECTION * cv / effect) ** 2
+    return max(1, math.ceil(steps))
 
 
 def trimmed_mean(values: Sequence[float]) -> float:
@@ -90,10 +90,10 @@ def mean_interval(
 ) -> tuple[float, float]:
     """Return the interval of the mean of a series; each value counts by its weight."""
     counts = np.ones(len(values)) if weights is None else np.array(weights, dtype=float)
-    sums = (np.concatenate(([0.0], np.cumsum(each))) for each in (counts * np.array(values), counts))
-    of_values, of_counts = (each[block:] - each[:-block] for each in sums)
+    sums = (np.concatenate(([0.0], np.cumsum(series))) for series in (counts * np.array(values), counts))
+    value_sums, count_sums = (series[block:] - series[:-block] for series in sums)
     starts = _starts(len(values), block, np.random.default_rng(0), draws)
-    means: list[float] = (of_values[starts].sum(axis=1) / of_counts[starts].sum(axis=1)).tolist()
+    means: list[float] = (value_sums[starts].sum(axis=1) / count_sums[starts].sum(axis=1)).tolist()
     return central(means, level)
 
 
@@ -135,9 +135,9 @@ def speedup(
 
 def central(values: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
     """Return the bounds of the middle `level` of these values."""
-    ordered = sorted(values)
-    outside = int((1 - level) / 2 * len(ordered) + 1e-9)
-    return ordered[outside], ordered[-1 - outside]
+    sorted_values = sorted(values)
+    tail = int((1 - level) / 2 * len(sorted_values) + 1e-9)
+    return sorted_values[tail], sorted_values[-1 - tail]
 
 
 def widened(measured: Interval, noise: float) -> Interval:
@@ -152,9 +152,9 @@ def widened(measured: Interval, noise: float) -> Interval:
     """
     if noise < 0 or measured.low <= 0:
         raise ValueError(f"cannot widen {measured} by {noise}")
-    least = math.exp(TWO_SIDED * noise)
+    factor = math.exp(TWO_SIDED * noise)
     return Interval(
-        min(measured.low, measured.estimate / least), measured.estimate, max(measured.high, measured.estimate * least)
+        min(measured.low, measured.estimate / factor), measured.estimate, max(measured.high, measured.estimate * factor)
     )
 
 

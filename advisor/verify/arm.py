@@ -65,30 +65,30 @@ def read(folder: Path, log: Path) -> Arm:
     try:
         profile = load(folder)
     except ProfilerError as error:
-        why = f"The program ended before it was recorded: {_last_line(log) or error.message}"
-        raise TrialFailed(why, by_chance=True) from None
+        reason = f"The program ended before it was recorded: {_last_line(log) or error.message}"
+        raise TrialFailed(reason, by_chance=True) from None
     for problem in profile.problems:
         if problem.source == "trial":
             raise TrialFailed(f"The change could not be made. {problem.message}")
     rank = profile.ranks[0] if profile.ranks else None
-    taken = rank.trial.steps if rank and rank.trial else 0
+    steps_taken = rank.trial.steps if rank and rank.trial else 0
     if Metrics(profile)[ran_out_of_memory]:
-        when = f"after {count(taken, 'step')}" if taken else "in its first step"
+        when = f"after {count(steps_taken, 'step')}" if steps_taken else "in its first step"
         raise TrialFailed(f"It ran out of memory {when}.")
     # False if the program completed: another attempt would end the same way.
     by_chance = profile.runs[0].outcome != "completed"
-    if rank is None or rank.trial is None or not taken:
+    if rank is None or rank.trial is None or not steps_taken:
         raise TrialFailed(f"The program ended before its first step: {_last_line(log)}", by_chance=by_chance)
     steps = [step for step in rank.steps if not step.tags & (TAG_FIRST | TAG_COMPILE | TAG_UNREACHED)]
-    counted = steps[_after_warm_up(steps) :]
-    if not counted:
-        why = f"The program ended after {count(taken, 'step')}, too few to measure: {_last_line(log)}"
-        raise TrialFailed(why, by_chance=by_chance)
-    times = [step.duration + time_between(step) for step in counted for _ in range(step.count)]
+    measured_steps = steps[_after_warm_up(steps) :]
+    if not measured_steps:
+        reason = f"The program ended after {count(steps_taken, 'step')}, too few to measure: {_last_line(log)}"
+        raise TrialFailed(reason, by_chance=by_chance)
+    times = [step.duration + time_between(step) for step in measured_steps for _ in range(step.count)]
     return Arm(
         times=tuple(times),
-        between=sum(step.count * time_between(step) for step in counted) / sum(times),
-        period=_period(counted),
+        between=sum(step.count * time_between(step) for step in measured_steps) / sum(times),
+        period=_period(measured_steps),
         losses=rank.trial.losses[: _first_epoch(rank.steps)],
         memory=_peak(profile),
     )
@@ -96,11 +96,11 @@ def read(folder: Path, log: Path) -> Arm:
 
 def _after_warm_up(steps: list[Step]) -> int:
     """Return the number of rows that contain the warm-up."""
-    passed = 0
+    steps_before = 0
     for row, step in enumerate(steps):
-        if passed >= WARM_UP:
+        if steps_before >= WARM_UP:
             return row
-        passed += step.count
+        steps_before += step.count
     return len(steps)
 
 
@@ -115,8 +115,8 @@ def _first_epoch(steps: Sequence[Step]) -> int | None:
 
 
 def _period(steps: Sequence[Step]) -> int:
-    passed = [0, *accumulate(step.count for step in steps)]
-    events = [before for before, step in zip(passed, steps, strict=False) if time_between(step)]
+    starts = [0, *accumulate(step.count for step in steps)]
+    events = [start for start, step in zip(starts, steps, strict=False) if time_between(step)]
     return round(median(later - earlier for earlier, later in pairwise(events))) if len(events) > 1 else 1
 
 
@@ -136,6 +136,6 @@ def _last_line(log: Path) -> str:
         return ""
     lines = text.strip().splitlines()
     if any(name in text for name in _OF_LAUNCHERS):
-        own = [line for line in lines if not any(name in line for name in _OF_LAUNCHERS)]
-        lines = [found[1] for line in own if (found := _ERROR.match(line))] or lines
+        own_lines = [line for line in lines if not any(name in line for name in _OF_LAUNCHERS)]
+        lines = [match[1] for line in own_lines if (match := _ERROR.match(line))] or lines
     return lines[-1][:300] if lines else ""

@@ -78,22 +78,24 @@ def fit(program: Program, folder: Path, how: TrialChoices, watcher: Watcher) -> 
         ProfilerError: it fails for another reason than lack of memory, or `folder` belongs to another program.
     """
     claim(folder, program)
-    steps, place = how.steps or STEPS, folder / "fitting"
+    steps, trials_folder = how.steps or STEPS, folder / "fitting"
     watcher.show(f"The unchanged program, for {steps} steps")
-    plain = place / "as-it-is"
-    before = _run(program, (), plain, steps)
+    plain_folder = trials_folder / "as-it-is"
+    before = _run(program, (), plain_folder, steps)
     if before.fits:
         watcher.show(f"  {steps} steps ran; memory is sufficient")
         return None
     if not before.of_memory:
-        raise ProfilerError(f"The program did not run out of memory: {before.why}", f"See {plain}.log.")
+        raise ProfilerError(f"The program did not run out of memory: {before.why}", f"See {plain_folder}.log.")
     watcher.show(f"  {before.why}")
-    metrics = Metrics(load(plain), how.goals)
-    known, left_out = _sorted_out(ladders(metrics, judge(metrics, how.rules).findings), (*how.allowed, Safety.MEMORY))
+    metrics = Metrics(load(plain_folder), how.goals)
+    allowed_ladders, left_out = _sorted_out(
+        ladders(metrics, judge(metrics, how.rules).findings), (*how.allowed, Safety.MEMORY)
+    )
     tried: dict[Path, tuple[Remedies, Ending]] = {}
 
     def out(chosen: Remedies) -> Path:
-        return place / "+".join(remedy_name(remedy).replace(" ", "-") for remedy in chosen)
+        return trials_folder / "+".join(remedy_name(remedy).replace(" ", "-") for remedy in chosen)
 
     def attempt(chosen: Remedies) -> Ending:
         if out(chosen) not in tried:
@@ -103,9 +105,9 @@ def fit(program: Program, folder: Path, how: TrialChoices, watcher: Watcher) -> 
             watcher.show(f"  it takes its {steps} steps" if ending.fits else f"  {ending.why}")
         return tried[out(chosen)][1]
 
-    working = [_that_can_be_made(ladder, attempt) for ladder in known]
-    found = smallest(working, lambda chosen: attempt(chosen).fits)
-    made = tuple(
+    working_ladders = [_that_can_be_made(ladder, attempt) for ladder in allowed_ladders]
+    remedies = smallest(working_ladders, lambda chosen: attempt(chosen).fits)
+    changes = tuple(
         KeptChange(
             remedy,
             Verified(
@@ -114,19 +116,19 @@ def fit(program: Program, folder: Path, how: TrialChoices, watcher: Watcher) -> 
                 predicted=None,
                 steps=steps,
                 processes=1,
-                why=f"With {'this change' if len(found) == 1 else 'these changes'}, the program completed {steps} "
+                why=f"With {'this change' if len(remedies) == 1 else 'these changes'}, the program completed {steps} "
                 f"steps; without, {inline(before.why)}",
                 applied=True,
             ),
         )
-        for remedy in found
+        for remedy in remedies
     )
-    profile = out(found) if found else plain
-    kept.write(profile, {each.verified.rule: each.verified for each in made})
+    profile = out(remedies) if remedies else plain_folder
+    kept.write(profile, {change.verified.rule: change.verified for change in changes})
     return Fitted(
         before=before,
-        kept=made,
-        after=attempt(found) if found else None,
+        kept=changes,
+        after=attempt(remedies) if remedies else None,
         tried=tuple(tried.values()),
         left_out=left_out,
         profile=profile,
@@ -142,12 +144,12 @@ def smallest(known: Sequence[Ladder], fits: Callable[[Remedies], bool]) -> Remed
         if number == 2 and not fits(tuple(ladder[-1] for ladder in known)):
             return ()
         best: Remedies = ()
-        for chosen in sorted(combinations(known, number), key=_least):
-            if best and _weight(best) <= _least(chosen):
+        for subset in sorted(combinations(known, number), key=_least):
+            if best and _weight(best) <= _least(subset):
                 break
-            if fits(tuple(ladder[-1] for ladder in chosen)):
-                eased = _eased(chosen, fits)
-                best = min((best, eased), key=_weight) if best else eased
+            if fits(tuple(ladder[-1] for ladder in subset)):
+                candidate = _eased(subset, fits)
+                best = min((best, candidate), key=_weight) if best else candidate
         if best:
             return best
     return ()
@@ -158,13 +160,13 @@ def _eased(chosen: Sequence[Ladder], fits: Callable[[Remedies], bool]) -> Remedi
 
     The most expensive change is replaced first.
     """
-    now = [ladder[-1] for ladder in chosen]
-    for place in sorted(range(len(now)), key=lambda each: weight(now[each]), reverse=True):
-        for cheaper in chosen[place][:-1]:
-            if fits((*now[:place], cheaper, *now[place + 1 :])):
-                now[place] = cheaper
+    remedies = [ladder[-1] for ladder in chosen]
+    for position in sorted(range(len(remedies)), key=lambda index: weight(remedies[index]), reverse=True):
+        for cheaper in chosen[position][:-1]:
+            if fits((*remedies[:position], cheaper, *remedies[position + 1 :])):
+                remedies[position] = cheaper
                 break
-    return tuple(now)
+    return tuple(remedies)
 
 
 def _least(chosen: Sequence[Ladder]) -> tuple[float, int]:
@@ -180,12 +182,14 @@ def _weight(chosen: Sequence[Finding]) -> tuple[float, int]:
 def _sorted_out(known: Sequence[Ladder], allowed: Sequence[Safety]) -> tuple[list[Ladder], tuple[str, ...]]:
     """Return the allowed changes of each ladder, and why the others are not allowed, one sentence per rule."""
     left_out: dict[str, str] = {}
-    found = []
+    allowed_ladders = []
     for ladder in known:
         reasons = [(remedy, why_not(remedy, allowed)) for remedy in ladder]
         left_out |= {remedy.rule.id: reason for remedy, reason in reasons if reason}
-        found.append(tuple(remedy for remedy, reason in reasons if not reason))
-    return [ladder for ladder in found if ladder], tuple(f"{rule}: {reason}" for rule, reason in left_out.items())
+        allowed_ladders.append(tuple(remedy for remedy, reason in reasons if not reason))
+    return [ladder for ladder in allowed_ladders if ladder], tuple(
+        f"{rule}: {reason}" for rule, reason in left_out.items()
+    )
 
 
 def _that_can_be_made(ladder: Ladder, attempt: Callable[[Remedies], Ending]) -> Ladder:
@@ -211,17 +215,17 @@ def _run(program: Program, changes: Sequence[Intervention], out: Path, steps: in
     except ProfilerError as error:
         return Ending(fits=False, steps=0, why=error.message)
     run = m.profile.runs[0]
-    taken = sum(step.count for step in rank.steps) if rank else 0
-    problems = [each.message for each in m.profile.problems if each.source == "trial"]
+    steps_taken = sum(step.count for step in rank.steps) if rank else 0
+    problems = [problem.message for problem in m.profile.problems if problem.source == "trial"]
     if problems:
-        return Ending(fits=False, steps=taken, why=f"The change could not be made. {problems[0]}")
+        return Ending(fits=False, steps=steps_taken, why=f"The change could not be made. {problems[0]}")
     if m[ran_out_of_memory]:
-        when = f"after {count(taken, 'step')}" if taken else "in its first step"
-        return Ending(fits=False, steps=taken, of_memory=True, why=f"It ran out of memory {when}.")
+        when = f"after {count(steps_taken, 'step')}" if steps_taken else "in its first step"
+        return Ending(fits=False, steps=steps_taken, of_memory=True, why=f"It ran out of memory {when}.")
     if run.signal == SIGKILL:
-        why = f"It was killed after {count(taken, 'step')}, as the system does if memory runs out."
-        return Ending(fits=False, steps=taken, of_memory=True, why=why)
+        reason = f"It was killed after {count(steps_taken, 'step')}, as the system does if memory runs out."
+        return Ending(fits=False, steps=steps_taken, of_memory=True, why=reason)
     if run.outcome != "completed":
-        ends = [each.message for each in m.profile.problems if each.source == "end"]
-        return Ending(fits=False, steps=taken, why=" ".join(ends) or "The program failed.")
-    return Ending(fits=True, steps=taken, step_time=m.get(step_time_mean))
+        messages = [problem.message for problem in m.profile.problems if problem.source == "end"]
+        return Ending(fits=False, steps=steps_taken, why=" ".join(messages) or "The program failed.")
+    return Ending(fits=True, steps=steps_taken, step_time=m.get(step_time_mean))

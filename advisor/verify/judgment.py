@@ -58,25 +58,25 @@ def judged(
     times = [[time for arm in arms for time in arm.times] for arms in (before, after)]
     # Draw blocks of a whole period, each with its epoch start: the number of epoch starts is not random.
     period = max(arm.period for arm in (*before, *after)) if spiky else 1
-    drawn = speedup(*times, mean=mean, together=min(period, min(map(len, times)) // 2))
-    process, freedom = _process_noise(before, after, mean)
-    measured = widened(drawn, _student(freedom) * process * math.sqrt(1 / len(before) + 1 / len(after)))
-    removed = (1 - 1 / measured.low, 1 - 1 / measured.estimate, 1 - 1 / measured.high)
-    more = _more_memory(before, after)
+    interval = speedup(*times, mean=mean, together=min(period, min(map(len, times)) // 2))
+    process_noise, freedom = _process_noise(before, after, mean)
+    wide_interval = widened(interval, _student(freedom) * process_noise * math.sqrt(1 / len(before) + 1 / len(after)))
+    removed = (1 - 1 / wide_interval.low, 1 - 1 / wide_interval.estimate, 1 - 1 / wide_interval.high)
+    extra_memory = _more_memory(before, after)
     losses_agree, difference = likeness(before, after)
     if same_losses and losses_agree is False:
-        verdict, why = Verdict.HARMFUL, f"The losses differ. {difference}"
+        verdict, reason = Verdict.HARMFUL, f"The losses differ. {difference}"
     elif memory is not None:
-        verdict, why = _of_memory(more, memory, removed, predicted)
+        verdict, reason = _of_memory(extra_memory, memory, removed, predicted)
     else:
-        verdict, why = _of_time(measured, predicted, 1.0 if spiky else _slower_tenth(before, after))
+        verdict, reason = _of_time(wide_interval, predicted, 1.0 if spiky else _slower_tenth(before, after))
         if verdict is Verdict.INCONCLUSIVE:
-            why = longer(
+            reason = longer(
                 _least(removed[1], predicted) / (2 if removed[0] > 0 else 1),
                 steps=min(map(len, times)) // len(before),
-                steps_noise=math.log(drawn.high / drawn.low) / (2 * TWO_SIDED),
+                steps_noise=math.log(interval.high / interval.low) / (2 * TWO_SIDED),
                 processes=len(before),
-                process_noise=process,
+                process_noise=process_noise,
             )
     return Verified(
         rule=rule,
@@ -84,11 +84,11 @@ def judged(
         predicted=predicted,
         removed=removed,
         seconds=(mean(times[0]), mean(times[1])),
-        memory=more,
+        memory=extra_memory,
         losses_agree=losses_agree,
         steps=min(map(len, times)),
         processes=min(len(before), len(after)),
-        why=why,
+        why=reason,
         leaves=leaves,
     )
 
@@ -97,13 +97,13 @@ def _of_time(measured: Interval, predicted: Triple | None, p90_ratio: float) -> 
     if measured.high < 1 / NO_SPEEDUP:
         return Verdict.HARMFUL, "A step takes longer."
     low, high = (0.01, 0.99) if predicted is None else (predicted[0], predicted[2])
-    found = verdict_of(measured, (1 / (1 - low), 1 / (1 - min(high, 0.999))), p90_ratio)
-    if found is Verdict.HARMFUL:
-        return found, f"The slowest 10% of the steps take at least {share(p90_ratio - 1)} longer."
+    verdict = verdict_of(measured, (1 / (1 - low), 1 / (1 - min(high, 0.999))), p90_ratio)
+    if verdict is Verdict.HARMFUL:
+        return verdict, f"The slowest 10% of the steps take at least {share(p90_ratio - 1)} longer."
     wide = 1 / measured.low - 1 / measured.high > WIDEST * (1 - 1 / measured.estimate)
-    if found is Verdict.CONFIRMED and predicted is not None and wide:
+    if verdict is Verdict.CONFIRMED and predicted is not None and wide:
         return Verdict.INCONCLUSIVE, ""
-    return found, ""
+    return verdict, ""
 
 
 def _slower_tenth(before: Sequence[Arm], after: Sequence[Arm]) -> float:
@@ -112,8 +112,8 @@ def _slower_tenth(before: Sequence[Arm], after: Sequence[Arm]) -> float:
     The low end allows for the differences between processes of one arm.
     """
     ratio = _p90([time for arm in after for time in arm.times]) / _p90([time for arm in before for time in arm.times])
-    process, freedom = _process_noise(before, after, _p90)
-    noise = _student(freedom) * process * math.sqrt(1 / len(before) + 1 / len(after))
+    process_noise, freedom = _process_noise(before, after, _p90)
+    noise = _student(freedom) * process_noise * math.sqrt(1 / len(before) + 1 / len(after))
     return ratio / math.exp(TWO_SIDED * noise)
 
 
@@ -128,13 +128,13 @@ def _of_memory(more: int | None, promised: int, removed: Triple, predicted: Trip
         return Verdict.INCONCLUSIVE, "GPU memory was not measured."
     if predicted is not None and removed[2] < predicted[0]:
         return Verdict.HARMFUL, f"A step takes {share(-removed[1])} longer, which is more than predicted."
-    nothing, less, beyond = FREED
-    part = more / promised
-    if part < nothing:
+    refuted_limit, partial_limit, better_limit = FREED
+    freed_share = more / promised
+    if freed_share < refuted_limit:
         return Verdict.REFUTED, ""
-    if part < less:
+    if freed_share < partial_limit:
         return Verdict.PARTIAL, ""
-    return (Verdict.BETTER if part > beyond else Verdict.CONFIRMED), ""
+    return (Verdict.BETTER if freed_share > better_limit else Verdict.CONFIRMED), ""
 
 
 def _process_noise(before: Sequence[Arm], after: Sequence[Arm], mean: Estimator) -> tuple[float, int]:
@@ -142,19 +142,19 @@ def _process_noise(before: Sequence[Arm], after: Sequence[Arm], mean: Estimator)
 
     It is derived from the differences of processes within an arm.
     """
-    arms = [[math.log(mean(arm.times)) for arm in each] for each in (before, after)]
-    freedom = sum(len(each) - 1 for each in arms)
+    logs = [[math.log(mean(arm.times)) for arm in group] for group in (before, after)]
+    freedom = sum(len(group) - 1 for group in logs)
     if freedom == 0:
         return 0.0, 0
-    return math.sqrt(sum((len(each) - 1) * stdev(each) ** 2 for each in arms if len(each) > 1) / freedom), freedom
+    return math.sqrt(sum((len(group) - 1) * stdev(group) ** 2 for group in logs if len(group) > 1) / freedom), freedom
 
 
 def _student(freedom: int) -> float:
-    return next((_T[known] for known in sorted(_T, reverse=True) if known <= freedom), 1.0)
+    return next((_T[degrees] for degrees in sorted(_T, reverse=True) if degrees <= freedom), 1.0)
 
 
 def _more_memory(before: Sequence[Arm], after: Sequence[Arm]) -> int | None:
-    peaks = [[arm.memory for arm in each if arm.memory is not None] for each in (before, after)]
+    peaks = [[arm.memory for arm in arms if arm.memory is not None] for arms in (before, after)]
     return max(peaks[1]) - max(peaks[0]) if all(peaks) else None
 
 

@@ -52,7 +52,7 @@ class _File:
 
 def tried(trials: Iterable[Verified]) -> dict[str, Verified]:
     """Return the trials by rule, without changes that the recording was made with: they are part of the step."""
-    return {each.rule: each for each in trials if not each.applied}
+    return {trial.rule: trial for trial in trials if not trial.applied}
 
 
 def read(folder: Path) -> dict[str, Verified]:
@@ -68,11 +68,13 @@ def read(folder: Path) -> dict[str, Verified]:
         return {}
     except (OSError, ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise ProfilerError(f"{path} cannot be read: {error}.", "Remove it, or verify again.") from None
-    return {each.rule: each for each in trials}
+    return {trial.rule: trial for trial in trials}
 
 
 def write(folder: Path, trials: dict[str, Verified]) -> None:
     """Write all trials in one atomic move; a later recording into the folder removes the file with its run."""
-    found = asdict(_File(SCHEMA, list(trials.values())))
-    atomic_write.write(folder / FILE, json.dumps(found, indent=2, allow_nan=False, default=lambda of: of.value) + "\n")
+    content = asdict(_File(SCHEMA, list(trials.values())))
+    atomic_write.write(
+        folder / FILE, json.dumps(content, indent=2, allow_nan=False, default=lambda member: member.value) + "\n"
+    )
     ours.add(folder / FILE)

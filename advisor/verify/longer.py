@@ -30,10 +30,10 @@ def longer(effect: float, *, steps: int, steps_noise: float, processes: int, pro
     goal = f"to find a gain of {share(effect)},"
     effect -= NO_SPEEDUP - 1  # speed-ups below NO_SPEEDUP count as none
     if process_noise * math.sqrt(2 / processes) <= BY_CHANCE * steps_noise:
-        needed = WARM_UP + math.ceil(steps * max(LEAST_MORE, (steps_noise * DETECTION / effect) ** 2))
-        return f"Step times vary: {goal} use --steps {needed}."
-    needed = max(processes + 1, steps_per_arm(process_noise, effect))
-    differ = f"Runs differ from one another by {share(process_noise)}: {goal}"
-    if needed > MOST_PROCESSES:
-        return f"{differ} {needed} runs of each kind are needed. An idle machine helps more."
-    return f"{differ} use --repeats {needed}."
+        number = WARM_UP + math.ceil(steps * max(LEAST_MORE, (steps_noise * DETECTION / effect) ** 2))
+        return f"Step times vary: {goal} use --steps {number}."
+    number = max(processes + 1, steps_per_arm(process_noise, effect))
+    message = f"Runs differ from one another by {share(process_noise)}: {goal}"
+    if number > MOST_PROCESSES:
+        return f"{message} {number} runs of each kind are needed. An idle machine helps more."
+    return f"{message} use --repeats {number}."

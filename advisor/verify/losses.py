@@ -18,16 +18,16 @@ def likeness(before: Sequence[Arm], after: Sequence[Arm]) -> tuple[bool | None, 
     and the last unchanged process is tolerated.
     """
     number = min(len(arm.losses) for arm in (*before, *after))
-    unchanged, changed = before[0].losses[:number], after[0].losses[:number]
-    if _lost(changed) > _lost(unchanged) + MAX_LOST:
-        return False, f"{share(_lost(changed))} of the losses are not finite."
+    old_losses, new_losses = before[0].losses[:number], after[0].losses[:number]
+    if _lost(new_losses) > _lost(old_losses) + MAX_LOST:
+        return False, f"{share(_lost(new_losses))} of the losses are not finite."
     try:
-        found = equivalence(unchanged, changed, spread=_spread(unchanged, before[-1].losses[:number]))
+        comparison = equivalence(old_losses, new_losses, spread=_spread(old_losses, before[-1].losses[:number]))
     except (ValueError, ArithmeticError):  # too few losses, or some of zero or less
         return None, ""
-    if found.losses_agree:
+    if comparison.losses_agree:
         return True, ""
-    return (False, _by_how_much(found)) if found.differs else (None, "")
+    return (False, _by_how_much(comparison)) if comparison.differs else (None, "")
 
 
 def _lost(losses: Losses) -> float:

@@ -85,12 +85,12 @@ def pace_of(m: Metrics) -> Pace:
 def steps_needed(pace: Pace, finding: Finding, processes: int) -> int:
     """Return the steps per process that find the low end of the prediction 8 times in 10."""
     effect = max(LEAST_EFFECT, finding.alone.low if finding.alone else 0.0)
-    measured = max(LEAST_STEPS, math.ceil(steps_per_arm(pace.cv, effect) / processes), TIMES * pace.period)
-    needed = WARM_UP + (measured if _is_between_steps(finding) else min(measured, MOST_STEPS))
-    return needed if pace.last is None else min(needed, pace.last)
+    measured_steps = max(LEAST_STEPS, math.ceil(steps_per_arm(pace.cv, effect) / processes), TIMES * pace.period)
+    total_steps = WARM_UP + (measured_steps if _is_between_steps(finding) else min(measured_steps, MOST_STEPS))
+    return total_steps if pace.last is None else min(total_steps, pace.last)
 
 
 def _is_between_steps(finding: Finding) -> bool:
     """Return whether the gain lies between steps alone: a trial without an epoch start would not show it."""
-    effect, steps = finding.advice.effect, State(phases={"forward": 1.0})
-    return effect is not None and removed(steps, effect(steps, Scenario.EXPECTED)) == 0.0
+    effect, state = finding.advice.effect, State(phases={"forward": 1.0})
+    return effect is not None and removed(state, effect(state, Scenario.EXPECTED)) == 0.0

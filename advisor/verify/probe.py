@@ -40,10 +40,10 @@ def probe(folder: Path, rules: Iterable[Rule], say: Callable[[str], None]) -> No
     Raises:
         ProfilerError: the recording cannot be read.
     """
-    asking = next((rule for rule in rules if rule.id == CPU_THREADS_MISSET and not rule.off), None)
-    if asking is None:
+    threads_rule = next((rule for rule in rules if rule.id == CPU_THREADS_MISSET and not rule.off), None)
+    if threads_rule is None:
         return
-    m = asking.view(Metrics(load(folder)))
+    m = threads_rule.view(Metrics(load(folder)))
     try:
         if is_shared(folder) or not _is_worth_it(m):
             return

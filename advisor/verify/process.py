@@ -47,7 +47,7 @@ def run_once(
         **asdict(program),
         out=str(out.absolute()),
         steps=steps,
-        changes=tuple({"name": each.name, "settings": dict(each.settings)} for each in changes),
+        changes=tuple({"name": change.name, "settings": dict(change.settings)} for change in changes),
         windows=windows,
         nudged=nudged,
     )
@@ -63,11 +63,11 @@ def forget(out: Path) -> None:
 
 def _forget(out: Path) -> None:
     """Remove the remains of an interrupted process, which may still be ending if its profile-train was killed."""
-    end = time.monotonic() + PARTING
+    deadline = time.monotonic() + PARTING
     if is_running(out):
         say("Waiting for an earlier trial to end ...")
     while is_running(out):
-        if time.monotonic() > end:
+        if time.monotonic() > deadline:
             raise ProfilerError(f"Another profile-train is recording into {out}.", "Wait for it, or end it.")
         time.sleep(0.1)
     shutil.rmtree(out, ignore_errors=True)

@@ -50,12 +50,12 @@ def remedy_name(remedy: Finding) -> str:
 
 def ladders(m: Metrics, findings: Sequence[Finding]) -> list[Ladder]:
     """Return the ladders, one per kind of change; `findings` are the rules' findings on the same run."""
-    found = [ladder for ladder in map(tuple, (_checkpointed(m), _in_pieces(m), _in_half(m), _sharded(m))) if ladder]
-    known = {remedy.rule.id for ladder in found for remedy in ladder}
+    result = [ladder for ladder in map(tuple, (_checkpointed(m), _in_pieces(m), _in_half(m), _sharded(m))) if ladder]
+    rule_ids = {remedy.rule.id for ladder in result for remedy in ladder}
     for finding in findings:
-        if (finding.advice.memory or 0) < 0 and finding.advice.intervention and finding.rule.id not in known:
-            found.append((finding,))
-    return found
+        if (finding.advice.memory or 0) < 0 and finding.advice.intervention and finding.rule.id not in rule_ids:
+            result.append((finding,))
+    return result
 
 
 def _checkpointed(m: Metrics) -> Iterator[Finding]:
@@ -65,16 +65,16 @@ def _checkpointed(m: Metrics) -> Iterator[Finding]:
     for every in (8, 4, 2, 1) if spelling(m).chooses_blocks else (1,):
         if every > fact.blocks // 2:
             continue
-        again = (RECOMPUTE - 1) / every
-        which = f"one in {every} of" if every > 1 else "each of"
+        extra = (RECOMPUTE - 1) / every
+        portion = f"one in {every} of" if every > 1 else "each of"
         yield _remedy(
             "ckpt-every-n",
-            f"Checkpoint {which} the {fact.blocks} {fact.block} blocks: their activations are recomputed in the "
+            f"Checkpoint {portion} the {fact.blocks} {fact.block} blocks: their activations are recomputed in the "
             "backward pass.",
             spelling(m).checkpoint(fact.block, every),
             Intervention(name="checkpointing", settings={"block": fact.block, "every": every}, safety=Safety.MEMORY),
             "No effect on results: the same numbers are recomputed.",
-            Estimate(*(-again * factor for factor in ckpt_every_n.RECOMPUTE)),
+            Estimate(*(-extra * factor for factor in ckpt_every_n.RECOMPUTE)),
         )
 
 
@@ -113,22 +113,22 @@ def _in_half(m: Metrics) -> Iterator[Finding]:
 
 def _sharded(m: Metrics) -> Iterator[Finding]:
     """Yield ZeRO stage 1 with DistributedDataParallel, and stage 3 as the alternative: never both at once."""
-    optimizer, everything = zero_1_2.in_one_optimizer(m), zero_3_fsdp.in_place_of_ddp(m)
-    if optimizer is not None:
+    sharded_optimizer, sharded_model = zero_1_2.in_one_optimizer(m), zero_3_fsdp.in_place_of_ddp(m)
+    if sharded_optimizer is not None:
         yield _remedy(
             "zero-1-2",
             "Shard the optimizer's state over the ranks: each keeps and updates a part.",
             redundancy_free(m),
-            optimizer,
+            sharded_optimizer,
             "Low: the same update. Before saving, gather the ranks' states with consolidate_state_dict().",
         )
-    if everything is not None:
+    if sharded_model is not None:
         yield _remedy(
             "zero-3-fsdp",
             "Shard weights, gradients and optimizer state over the ranks: each rank keeps a part, and gathers a "
             "block's weights while the block computes.",
             to_stage(m, 3),
-            everything,
+            sharded_model,
             "Low: the same update, rounded in another order. Checkpoints are sharded: save and load them with "
             "the framework's functions.",
             MORE_TRAFFIC,
@@ -145,7 +145,7 @@ def _remedy(
 ) -> Finding:
     advice = Advice(then=then, changes=changes, basis=_TRIED, risk=risk, fault=True, intervention=change)
     return Finding(
-        rule=next(each for each in all_rules() if each.id == rule),
+        rule=next(candidate for candidate in all_rules() if candidate.id == rule),
         severity=Severity.ACTION,
         evidence=Evidence(()),
         advice=advice,

@@ -48,20 +48,20 @@ class Session:
         Raises:
             ProfilerError: another recording replaced this one meanwhile. Nothing is stored next to that one.
         """
-        known = kept.read(self.folder)
+        results = kept.read(self.folder)
         for finding in self.candidates:
             self._check()
-            before = known.pop(finding.rule.id, None)
-            if before is not None and before.verdict is not Verdict.INCONCLUSIVE:
+            previous = results.pop(finding.rule.id, None)
+            if previous is not None and previous.verdict is not Verdict.INCONCLUSIVE:
                 self.trials.forget(finding)
-                kept.write(self.folder, known)
+                kept.write(self.folder, results)
             watcher.trying(self.trials, finding)
-            found = self.trials.attempt(finding, watcher.running)
+            result = self.trials.attempt(finding, watcher.running)
             self._check(finding)
-            watcher.tried(finding, found)
-            known[finding.rule.id] = found
-            kept.write(self.folder, known)
-            self.trials.remember(finding, found, watcher)
+            watcher.tried(finding, result)
+            results[finding.rule.id] = result
+            kept.write(self.folder, results)
+            self.trials.remember(finding, result, watcher)
 
     def _check(self, tried: Finding | None = None) -> None:
         """Raise ProfilerError if the folder holds another recording now, and delete what was `tried` meanwhile."""
@@ -84,14 +84,14 @@ def prepare(folder: Path, rules: Sequence[str], how: TrialChoices) -> Session:
     Raises:
         ProfilerError: the run cannot be run again, or a rule is unknown.
     """
-    runs = _ids(folder)  # first, to notice a recording that replaces this one from here on
+    run_ids = _ids(folder)  # first, to notice a recording that replaces this one from here on
     profile = load(folder)
     metrics = Metrics(profile, how.goals)
     judgment = judge(metrics, how.rules, past=how.past)
     _check_names(rules, judgment)
-    before = kept.read(folder).values()  # reports a foreign file before anything runs
+    earlier_trials = kept.read(folder).values()  # reports a foreign file before anything runs
     candidates, left_out, on_demand = list[Finding](), list[str](), list[str]()
-    after_trials = judge(metrics, how.rules, past=how.past, tried=kept.tried(before))
+    after_trials = judge(metrics, how.rules, past=how.past, tried=kept.tried(earlier_trials))
     findings = {finding.rule.id: finding for finding in judgment.findings}
     # Add advice that appears only after other advice was refuted. For the rest, trials replaced the predictions.
     for finding in after_trials.findings:
@@ -110,12 +110,12 @@ def prepare(folder: Path, rules: Sequence[str], how: TrialChoices) -> Session:
     ]
     return Session(
         folder=folder,
-        runs=runs,
+        runs=run_ids,
         trials=Trials(
             program=_program(profile, how),
             how=how,
             pace=pace_of(metrics),
-            folder=folder / FOLDER / _digest(runs),  # an unfinished trial continues only for its own recording
+            folder=folder / FOLDER / _digest(run_ids),  # an unfinished trial continues only for its own recording
             changes=tuned.changes(folder),
         ),
         candidates=tuple(candidates),
@@ -154,7 +154,7 @@ def announcement(session: Session) -> str:
 
 def promise_of_harmlessness(program: Program) -> str:
     """Return what happens to the files that the program writes."""
-    where = (
+    location = (
         "in your folder: files that the program writes stay."
         if program.in_place
         else "on a temporary copy-on-write view of your files: your files do not change."
@@ -164,15 +164,15 @@ def promise_of_harmlessness(program: Program) -> str:
         if program.in_place or program.network
         else "the program has no network access (allow it with --network)."
     )
-    return f"The program runs {where} Trackers are set to offline mode; {network}"
+    return f"The program runs {location} Trackers are set to offline mode; {network}"
 
 
 def _check_names(rules: Sequence[str], judgment: Judgment) -> None:
-    known = {verdict.rule.id for verdict in judgment.verdicts}
+    rule_ids = {verdict.rule.id for verdict in judgment.verdicts}
     for rule in rules:
-        if rule not in known:
-            near = difflib.get_close_matches(rule, known, n=1)
-            remedy = f"Did you mean {near[0]}?" if near else "See: profile-train rules"
+        if rule not in rule_ids:
+            matches = difflib.get_close_matches(rule, rule_ids, n=1)
+            remedy = f"Did you mean {matches[0]}?" if matches else "See: profile-train rules"
             raise ProfilerError(f"There is no rule {rule!r}.", remedy)
 
 

@@ -107,9 +107,9 @@ class Trials:
             return
         confidence = finding.advice.confidence or finding.rule.confidence
         # The program, with the changes that both arms have.
-        trained = (self.program.cwd, *self.program.words, *(change.name for change in self.changes))
+        program_key = (self.program.cwd, *self.program.words, *(change.name for change in self.changes))
         entry = {
-            "case": calibration_file.case(trained, finding.rule.id),
+            "case": calibration_file.case(program_key, finding.rule.id),
             "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "version": __version__,
             "rule": finding.rule.id,
@@ -145,7 +145,7 @@ class Trials:
             nudged = not treated and number == processes and change.safety is Safety.NUMERICS
             arms[treated].append(self._arm((*self.changes, change) if treated else self.changes, out, steps, nudged))
         running("done", 2 * processes, 2 * processes)
-        freed = finding.advice.memory or 0
+        memory_change = finding.advice.memory or 0
         try:
             return judged(
                 *arms,
@@ -153,7 +153,7 @@ class Trials:
                 # Loader workers draw other random numbers for augmentation than the process itself: this is harmless.
                 same_losses=change.safety is not Safety.TRAJECTORY and change.name != "loader",
                 # A fault that freed memory fixes is a lack of memory; other advice frees memory as a side effect.
-                memory=freed if finding.advice.fault and freed < 0 else None,
+                memory=memory_change if finding.advice.fault and memory_change < 0 else None,
                 rule=finding.rule.id,
                 leaves=change.leaves,
             )

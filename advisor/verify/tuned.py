@@ -36,7 +36,9 @@ def changes(folder: Path) -> tuple[Intervention, ...]:
     file = ours.where(folder, FILE)
     if not file.exists():
         return ()
-    return tuple(Intervention(name=each["name"], settings=each["settings"], safety=Safety.EXACT) for each in read(file))
+    return tuple(
+        Intervention(name=change["name"], settings=change["settings"], safety=Safety.EXACT) for change in read(file)
+    )
 
 
 def read(file: Path) -> tuple[dict[str, Any], ...]:
@@ -68,7 +70,7 @@ def _change(made: _Change) -> dict[str, Any]:
     settings = made.settings
     if made.name == "environment":
         # TOML has no null: an empty string means that the variable is unset.
-        if unknown := sorted(set(settings["variables"]) - VARIABLES):
-            raise ValueError(f"it must not set {', '.join(unknown)}")
+        if unknown_variables := sorted(set(settings["variables"]) - VARIABLES):
+            raise ValueError(f"it must not set {', '.join(unknown_variables)}")
         settings = {"variables": {key: str(value) or None for key, value in settings["variables"].items()}}
     return {"name": made.name, "settings": settings}

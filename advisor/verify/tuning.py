@@ -67,46 +67,49 @@ def tune(program: Program, folder: Path, how: TrialChoices, watcher: Watcher) ->
             MOST_ROUNDS rounds.
     """
     claim(folder, program)
-    done: list[KeptChange] = []
+    kept_changes: list[KeptChange] = []
     given_up: list[Verified] = []
     before = None
     for number in range(1, MOST_ROUNDS + 1):
-        watcher.profiling(number, [each.verified.rule for each in done])
-        changes = tuple(each.finding.change for each in done)
+        watcher.profiling(number, [kept_change.verified.rule for kept_change in kept_changes])
+        changes = tuple(kept_change.finding.change for kept_change in kept_changes)
         profile = folder / f"profile-{number}"
         metrics = _profile(program, changes, profile, how)
-        tries = Trials(
+        trials = Trials(
             program=program,
             how=how,
             pace=_pace(metrics, profile),
             folder=folder / f"trials-{number}",
             changes=changes,
         )
-        before = tries.pace.step_time if before is None else before
+        before = trials.pace.step_time if before is None else before
         while True:
             # Judge again after each change that was not worth it, because rules that it superseded may then fire.
             judgment = judge(metrics, how.rules, past=how.past, tried=kept.tried(given_up))
-            candidates, by_hand = _sorted_out(judgment.findings, how.allowed, done, given_up)
+            candidates, by_hand = _sorted_out(judgment.findings, how.allowed, kept_changes, given_up)
             if not candidates:
-                made = {each.verified.rule: replace(each.verified, applied=True) for each in done}
-                kept.write(profile, {**made, **{tried.rule: tried for tried in given_up}})
+                results = {
+                    kept_change.verified.rule: replace(kept_change.verified, applied=True)
+                    for kept_change in kept_changes
+                }
+                kept.write(profile, {**results, **{trial.rule: trial for trial in given_up}})
                 return Tuned(
                     before=before,
-                    after=tries.pace.step_time,
-                    kept=tuple(done),
+                    after=trials.pace.step_time,
+                    kept=tuple(kept_changes),
                     given_up=tuple(given_up),
                     by_hand=tuple(by_hand),
                     profile=profile,
                 )
             finding = candidates[0]
-            watcher.trying(tries, finding)
-            found = tries.attempt(finding, watcher.running)
-            watcher.tried(finding, found)
-            tries.remember(finding, found, watcher)
-            if found.verdict.is_kept:
-                done.append(KeptChange(finding, found))
+            watcher.trying(trials, finding)
+            result = trials.attempt(finding, watcher.running)
+            watcher.tried(finding, result)
+            trials.remember(finding, result, watcher)
+            if result.verdict.is_kept:
+                kept_changes.append(KeptChange(finding, result))
                 break
-            given_up.append(found)
+            given_up.append(result)
     raise ProfilerError(f"{MOST_ROUNDS} changes were kept and there is still new advice.", f"See {folder}.")
 
 
@@ -135,10 +138,10 @@ def _sorted_out(
     findings: Sequence[Finding], allowed: Sequence[Safety], done: Sequence[KeptChange], given_up: Sequence[Verified]
 ) -> tuple[list[Finding], list[Finding]]:
     """Return the advice to try, in the order of the plan, and the advice that cannot be tried."""
-    over = {each.finding.rule.id for each in done} | {each.rule for each in given_up}
+    rule_ids = {outcome.finding.rule.id for outcome in done} | {outcome.rule for outcome in given_up}
     candidates, by_hand = list[Finding](), list[Finding]()
     for finding in findings:
-        if finding.severity is Severity.INFO or finding.rule.id in over:
+        if finding.severity is Severity.INFO or finding.rule.id in rule_ids:
             continue
         (candidates if why_not(finding, allowed) is None else by_hand).append(finding)
     return candidates, by_hand
@@ -157,8 +160,8 @@ def claim(folder: Path, program: Program) -> None:
     """
     path = folder / NOTE
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        same = isinstance(found, dict) and {**found, **note(program)} == found
+        content = json.loads(path.read_text(encoding="utf-8"))
+        same = isinstance(content, dict) and {**content, **note(program)} == content
     except FileNotFoundError:
         if folder.exists() and any(folder.iterdir()):
             raise ProfilerError(

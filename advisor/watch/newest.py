@@ -31,18 +31,18 @@ def newest_steps(folder: Path, pid: int) -> Iterator[dict[str, Any]]:
 
     Empty if there are none, or if the run cannot be read at the moment.
     """
-    known: Path | None = None  # the file that holds the steps; other nodes' files are not read again
+    steps_path: Path | None = None  # the file that holds the steps; other nodes' files are not read again
     since = -1.0
     while True:
-        newest = {}
+        answer = {}
         with suppress(ProfilerError, Missing):
-            for path in [known] if known else find(folder):
+            for path in [steps_path] if steps_path else find(folder):
                 node = read(path, newest_rows(pid, since, ROWS))
                 if node.steps and node.runs and node.runs[-1].host == socket.gethostname():
-                    newest = figures(node, pid)
-                    known, since = path, node.steps[-1].start
+                    answer = figures(node, pid)
+                    steps_path, since = path, node.steps[-1].start
                     break
-        yield newest
+        yield answer
 
 
 def figures(node: Tables, pid: int) -> dict[str, Any]:
@@ -66,9 +66,9 @@ def figures(node: Tables, pid: int) -> dict[str, Any]:
 def main(arguments: list[str]) -> None:
     """Answer questions until stdin ends. Arguments: run folder, PID of the program."""
     folder, pid = arguments
-    reading = newest_steps(Path(folder), int(pid))
+    answers = newest_steps(Path(folder), int(pid))
     for _ in sys.stdin:
         begin = time.process_time()
-        newest = next(reading)
-        sys.stdout.write(json.dumps({**newest, "cost_s": time.process_time() - begin}) + "\n")
+        answer = next(answers)
+        sys.stdout.write(json.dumps({**answer, "cost_s": time.process_time() - begin}) + "\n")
         sys.stdout.flush()

@@ -122,14 +122,14 @@ def snapshot(
     rank = m.get(primary_rank)
     # A store is not trusted: steps without a finite end are dropped.
     steps = [step for step in rank.steps if math.isfinite(_end(step)) and step.count > 0] if rank else []
-    times = (*map(_end, steps[-1:]), *(one.time for one in profile.host_samples[-1:]))
+    times = (*map(_end, steps[-1:]), *(host_sample.time for host_sample in profile.host_samples[-1:]))
     now = max(filter(math.isfinite, times), default=0.0)
     samples = defaultdict[int, list[GpuSample]](list)
     for sample in profile.gpu_samples:
         samples[sample.gpu].append(sample)
-    looked_at = m
+    line_metrics = m
     if rank and stacks is not None:
-        looked_at = Metrics(replace(profile, ranks=(replace(rank, stacks=tuple(stacks)),)))
+        line_metrics = Metrics(replace(profile, ranks=(replace(rank, stacks=tuple(stacks)),)))
     return Snapshot(
         folder=folder,
         command=run.command,
@@ -148,14 +148,14 @@ def snapshot(
         ),
         cpu=_gauge(profile.host_samples, now, lambda sample: sample.cpu, run.cores),
         memory=_gauge(profile.host_samples, now, lambda sample: sample.rss, run.memory_total),
-        lines=_lines(looked_at),
+        lines=_lines(line_metrics),
         advice=advice,
     )
 
 
 def advised(judgment: Judgment) -> Advised | None:
     """Return the first advice above information; None if there is none."""
-    first = next((found for found in judgment.findings if found.severity.value != "info"), None)
+    first = next((finding for finding in judgment.findings if finding.severity.value != "info"), None)
     if first is None:
         return None
     return Advised(first.rule.id, first.advice.title or first.rule.title, first.advice.then, first.in_plan)
@@ -163,35 +163,35 @@ def advised(judgment: Judgment) -> Advised | None:
 
 def newest(stacks: Sequence[Stack], before: Sequence[Stack]) -> tuple[Stack, ...]:
     """Return what was added to the sums of stacks since they were `before`."""
-    old = {row.id: row for row in before}
-    added = []
+    old_rows = {row.id: row for row in before}
+    added_rows = []
     for row in stacks:
-        if (then := old.get(row.id)) is None:
-            added.append(row)
-        elif row.samples > then.samples:
-            added.append(replace(row, total=row.total - then.total, samples=row.samples - then.samples))
-    return tuple(added)
+        if (old_row := old_rows.get(row.id)) is None:
+            added_rows.append(row)
+        elif row.samples > old_row.samples:
+            added_rows.append(replace(row, total=row.total - old_row.total, samples=row.samples - old_row.samples))
+    return tuple(added_rows)
 
 
 def _lines(m: Metrics) -> tuple[HotPlace, ...]:
     if (m.get(stack_samples) or 0) < LEAST_SAMPLES:
         return ()
-    known = (place for place in m[hot_places] if place.phase not in ("backward", "optimizer"))
-    return tuple(place for place in known if place.low >= NAMED_LOW / 2)[:MOST_LINES]
+    places = (place for place in m[hot_places] if place.phase not in ("backward", "optimizer"))
+    return tuple(place for place in places if place.low >= NAMED_LOW / 2)[:MOST_LINES]
 
 
 def _steps(steps: Sequence[Step], now: float) -> StepsNow:
-    shown = [step for step in steps if _end(step) > now - RECENT and not step.tags & TAG_FIRST]
-    number = sum(step.count for step in shown)
-    first = _end(steps[0]) if steps[0].tags & TAG_FIRST else steps[0].start  # the first step has no defined start
-    since = max(now - RECENT, first)
-    done = sum(_share(step, since, now) * step.count for step in shown)
+    recent_steps = [step for step in steps if _end(step) > now - RECENT and not step.tags & TAG_FIRST]
+    step_count = sum(step.count for step in recent_steps)
+    first_start = _end(steps[0]) if steps[0].tags & TAG_FIRST else steps[0].start  # the first step has no defined start
+    since = max(now - RECENT, first_start)
+    steps_done = sum(_share(step, since, now) * step.count for step in recent_steps)
     return StepsNow(
         count=sum(step.count for step in steps),
-        rate=done / (now - since) if shown and now > since else None,
-        mean=_mean(shown, number, "duration"),
-        phases={phase: _mean(shown, number, phase) for phase in PHASES},
-        between=sum(_mean(shown, number, name) or 0.0 for name in BETWEEN) if shown else None,
+        rate=steps_done / (now - since) if recent_steps and now > since else None,
+        mean=_mean(recent_steps, step_count, "duration"),
+        phases={phase: _mean(recent_steps, step_count, phase) for phase in PHASES},
+        between=sum(_mean(recent_steps, step_count, name) or 0.0 for name in BETWEEN) if recent_steps else None,
         rates=_rates(steps, now),
         silent=max(0.0, now - _end(steps[-1])),
     )
@@ -208,22 +208,22 @@ def _end(step: Step) -> float:
 
 def _share(step: Step, begin: float, end: float) -> float:
     """Return the share of the step's time between these two moments."""
-    last = _end(step)
-    inside = min(last, end) - max(step.start, begin)
-    return max(0.0, inside) / (last - step.start) if last > step.start else float(begin <= last < end)
+    step_end = _end(step)
+    overlap = min(step_end, end) - max(step.start, begin)
+    return max(0.0, overlap) / (step_end - step.start) if step_end > step.start else float(begin <= step_end < end)
 
 
 def _rates(steps: Sequence[Step], now: float) -> Curve:
     """Return steps per second, one value per second; None before the first step."""
-    first, start = steps[0].start, now - SPAN
-    done = [0.0] * SPAN
+    first_start, start = steps[0].start, now - SPAN
+    counts = [0.0] * SPAN
     for step in reversed(steps):
-        last = _end(step)
-        if last <= start:
+        step_end = _end(step)
+        if step_end <= start:
             break
-        for second in range(max(0, int(step.start - start)), min(SPAN - 1, int(last - start)) + 1):
-            done[second] += step.count * _share(step, start + second, start + second + 1)
-    return tuple(value if start + second + 1 > first else None for second, value in enumerate(done))
+        for second in range(max(0, int(step.start - start)), min(SPAN - 1, int(step_end - start)) + 1):
+            counts[second] += step.count * _share(step, start + second, start + second + 1)
+    return tuple(value if start + second + 1 > first_start else None for second, value in enumerate(counts))
 
 
 def _gauge(samples: Iterable[Any], now: float, value: Callable[[Any], float | None], of: float | None) -> Gauge:
@@ -231,8 +231,8 @@ def _gauge(samples: Iterable[Any], now: float, value: Callable[[Any], float | No
     start = now - SPAN
     seconds: list[list[float]] = [[] for _ in range(SPAN)]
     for sample in samples:
-        measured = value(sample)
-        if measured is not None and start < sample.time < math.inf:
-            seconds[min(SPAN - 1, int(sample.time - start))].append(measured)
-    curve = tuple(math.fsum(each) / len(each) if each else None for each in seconds)
-    return Gauge(next((each for each in reversed(curve[-3:]) if each is not None), None), of, curve)
+        reading = value(sample)
+        if reading is not None and start < sample.time < math.inf:
+            seconds[min(SPAN - 1, int(sample.time - start))].append(reading)
+    curve = tuple(math.fsum(entry) / len(entry) if entry else None for entry in seconds)
+    return Gauge(next((entry for entry in reversed(curve[-3:]) if entry is not None), None), of, curve)

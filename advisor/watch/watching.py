@@ -32,10 +32,10 @@ def latest(runs: Path = Path(run_folder.DEFAULT)) -> Path:
     Raises:
         ProfilerError: there is no run.
     """
-    found = [folder for folder in runs.glob("*") if any(folder.glob("run-*.db"))] if runs.is_dir() else []
-    if not found:
+    folders = [folder for folder in runs.glob("*") if any(folder.glob("run-*.db"))] if runs.is_dir() else []
+    if not folders:
         raise ProfilerError(f"There is no run in {runs}.", "Start one, or name its folder: profile-train watch RUN")
-    return max(found, key=lambda folder: (run_folder.is_running(folder), _written(folder)))
+    return max(folders, key=lambda folder: (run_folder.is_running(folder), _written(folder)))
 
 
 def _written(folder: Path) -> float:
@@ -72,18 +72,18 @@ class LiveRun:
         profile = load(self.folder)
         if begin >= self._judge_at:
             self._advice = advised(judge(Metrics(profile, self._goals), self._rules.rules))
-            spent = time.perf_counter() - begin
-            self._judge_at = begin + max(JUDGED_EVERY, spent / SHARE)
+            seconds = time.perf_counter() - begin
+            self._judge_at = begin + max(JUDGED_EVERY, seconds / SHARE)
         self._note(profile)
-        seen = snapshot(profile, str(self.folder), self._advice, self._newest)
-        spent = time.perf_counter() - begin
-        self.pause = max(EVERY - spent, spent / SHARE - spent)
-        return seen
+        state = snapshot(profile, str(self.folder), self._advice, self._newest)
+        seconds = time.perf_counter() - begin
+        self.pause = max(EVERY - seconds, seconds / SHARE - seconds)
+        return state
 
     def _note(self, profile: Profile) -> None:
         """Separate the newest stacks from earlier ones, once there are enough of them."""
         rank = Metrics(profile).get(primary_rank)
         stacks = rank.stacks if rank else ()
-        added = newest(stacks, self._stacks)
-        if sum(row.samples for row in added) >= LEAST_SAMPLES:
-            self._newest, self._stacks = added, stacks
+        new_stacks = newest(stacks, self._stacks)
+        if sum(row.samples for row in new_stacks) >= LEAST_SAMPLES:
+            self._newest, self._stacks = new_stacks, stacks

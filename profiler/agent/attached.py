@@ -63,11 +63,11 @@ def _begin(settings: dict[str, Any]) -> dict[str, Any]:
     from . import start
 
     for module in (start, sys.modules.get("profiler.agent.start")):
-        other = getattr(module, "active", None)
-        if other is None:
+        agent = getattr(module, "active", None)
+        if agent is None:
             continue
-        if not is_abandoned(other.settings):
-            return {"state": "recorded", "recorder": other.settings.get("recorder")}
+        if not is_abandoned(agent.settings):
+            return {"state": "recorded", "recorder": agent.settings.get("recorder")}
     if _steps_are_compiled(sys.modules["torch"]):
         return {"state": "compiled"}
     if _is_busy():
@@ -97,9 +97,11 @@ def _steps_are_compiled(torch: Any) -> bool:
     compiled code would call none of them.
     """
     try:
-        parts = torch.optim.Optimizer.profile_hook_step.__code__.co_consts
-        made = torch._C._dynamo.eval_frame._debug_get_cache_entry_list
-        return any(made(part) for part in parts if getattr(part, "co_name", None) == "wrapper")
+        constants = torch.optim.Optimizer.profile_hook_step.__code__.co_consts
+        cache_entries_of = torch._C._dynamo.eval_frame._debug_get_cache_entry_list
+        return any(
+            cache_entries_of(constant) for constant in constants if getattr(constant, "co_name", None) == "wrapper"
+        )
     except (AttributeError, TypeError):  # another version of torch
         return False
 
@@ -117,26 +119,28 @@ def _is_busy() -> bool:
     would be taken for roots; in the middle of a backward pass; inside the agent's own code. Code within the fetch of a
     batch does not count, because transforms are modules, too.
     """
-    optimizer = _file("torch.optim.optimizer")
-    module = _file("torch.nn.modules.module")
-    loader = _file("torch.utils.data.dataloader")
-    engine = _file("torch.autograd.graph")
-    here = _program_frame()
+    optimizer_file = _file("torch.optim.optimizer")
+    module_file = _file("torch.nn.modules.module")
+    loader_file = _file("torch.utils.data.dataloader")
+    engine_file = _file("torch.autograd.graph")
+    program_frame = _program_frame()
     frames = sys._current_frames()
-    frames[threading.get_ident()] = here
-    for top in frames.values():
+    frames[threading.get_ident()] = program_frame
+    for innermost_frame in frames.values():
         busy = False
-        for frame in outwards(top):
+        for frame in outwards(innermost_frame):
             file, name = frame.f_code.co_filename, frame.f_code.co_name
-            if file == optimizer and name == "wrapper":
+            if file == optimizer_file and name == "wrapper":
                 return True
-            if is_ours(frame.f_code) and (frame is top or name not in _WRAPPERS):
+            if is_ours(frame.f_code) and (frame is innermost_frame or name not in _WRAPPERS):
                 return True
             # This thread runs Python: if its innermost frame is the function that calls the engine, that call is not
             # running.
-            if (file == module and name in _CALLS) or (file == engine and name == _BACKWARD and frame is not here):
+            if (file == module_file and name in _CALLS) or (
+                file == engine_file and name == _BACKWARD and frame is not program_frame
+            ):
                 busy = True
-            elif file == loader and name in ("__next__", "__iter__"):
+            elif file == loader_file and name in ("__next__", "__iter__"):
                 busy = False
         if busy:
             return True
@@ -148,8 +152,8 @@ def _program_frame() -> Any:
 
     It lies below the two frames of the injected lines that call the agent.
     """
-    lines = (frame for frame in outwards(sys._getframe()) if frame.f_code.co_filename == "<profile-train>")
-    frame = next(lines, None)
+    injected_frames = (frame for frame in outwards(sys._getframe()) if frame.f_code.co_filename == "<profile-train>")
+    frame = next(injected_frames, None)
     return frame and frame.f_back and frame.f_back.f_back
 
 

@@ -31,13 +31,13 @@ def not_for_dynamo(torch: Any, *functions: Any, callees: bool = False) -> None:
     """
     for function in functions:
         try:
-            frames = torch._C._dynamo.eval_frame
-            if hasattr(frames, "set_code_exec_strategy"):
-                below = frames._FrameAction.SKIP if callees else frames._FrameAction.DEFAULT
-                skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, below)
-                frames.set_code_exec_strategy(function.__code__, skip)
+            eval_frame = torch._C._dynamo.eval_frame
+            if hasattr(eval_frame, "set_code_exec_strategy"):
+                callee_action = eval_frame._FrameAction.SKIP if callees else eval_frame._FrameAction.DEFAULT
+                strategy = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, callee_action)
+                eval_frame.set_code_exec_strategy(function.__code__, strategy)
             else:  # before torch 2.7
-                frames.skip_code(function.__code__)
+                eval_frame.skip_code(function.__code__)
         except AttributeError:  # another version of torch: one more graph break in a loop compiled as a whole
             continue
 

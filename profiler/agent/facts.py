@@ -29,29 +29,29 @@ def model(module: Any, number: int) -> dict[str, Any]:
             wrappers.append(look.name_of(look.bases_of(type(inner))[0]))
         if look.dict_of(inner).get("_compiled_call_impl") is not None and name != "OptimizedModule":
             wrappers.append("Module.compile")
-        following = next((each for key in WRAPPERS if (each := look.child(inner, key)) is not None), None)
-        if following is None or len(look.children(inner)) != 1:
+        wrapped_module = next((part for key in WRAPPERS if (part := look.child(inner, key)) is not None), None)
+        if wrapped_module is None or len(look.children(inner)) != 1:
             break
         wrappers.append(name)
-        inner = following
+        inner = wrapped_module
     dtypes: Counter[str] = Counter()
     devices: Counter[str] = Counter()
     parameters = look.parameters(module)
-    known = _tensors(parameters)
-    trained = [each for each in known if each.trainable]
-    for each in known:
-        dtypes[each.dtype] += each.elements
-        devices[str(each.device)] += each.elements
+    tensors = _tensors(parameters)
+    trainable = [facts for facts in tensors if facts.trainable]
+    for facts in tensors:
+        dtypes[facts.dtype] += facts.elements
+        devices[str(facts.device)] += facts.elements
     classes = Counter(look.name_of(written(child)) for child in look.modules(inner))
     return {
         "id": number,
         "name": look.qualified_name_of(written(inner)),
         "wrappers": wrappers,
-        "parameters": sum(each.elements for each in known),
-        "trainable": sum(each.elements for each in trained),
-        "tensors": len(trained),
-        "bytes": sum(each.bytes for each in known),
-        "sized": len(known) == len(parameters),
+        "parameters": sum(facts.elements for facts in tensors),
+        "trainable": sum(facts.elements for facts in trainable),
+        "tensors": len(trainable),
+        "bytes": sum(facts.bytes for facts in tensors),
+        "sized": len(tensors) == len(parameters),
         "dtypes": dtypes,
         "devices": devices,
         "modules": dict(sorted(classes.items(), key=lambda item: -item[1])[:40]),
@@ -86,7 +86,7 @@ def _block(module: Any) -> dict[str, Any]:
         for cls, children in by_class.items():
             if len(children) < 2 or look.module_of(cls) == "torch.nn.modules.container":
                 continue  # the stages of a ResNet are Sequentials: the blocks are in them
-            sizes = [sum(each.bytes for each in _tensors(look.parameters(child))) for child in children]
+            sizes = [sum(tensor.bytes for tensor in _tensors(look.parameters(child))) for child in children]
             if sum(sizes) > best[0] and look.children(children[0]):
                 block = {"block": look.name_of(cls), "blocks": len(children), "block_bytes": max(sizes)}
                 best = sum(sizes), block
@@ -95,7 +95,7 @@ def _block(module: Any) -> dict[str, Any]:
 
 def _updated(instance: Any) -> list[Any]:
     """Return the parameters that an optimizer updates, if it stores its groups as torch's own optimizers do."""
-    return [each for group in _groups(instance) for each in look.values(group.get("params"))]
+    return [parameter for group in _groups(instance) for parameter in look.values(group.get("params"))]
 
 
 def _groups(instance: Any) -> list[dict[str, Any]]:
@@ -109,13 +109,15 @@ def gradients(instance: Any) -> list[look.TensorFacts]:
 
 def states(instance: Any) -> list[look.TensorFacts]:
     """Return the existing tensors of an optimizer's state; ZeroRedundancyOptimizer keeps it in an inner optimizer."""
-    held = look.dict_of(instance)
-    kept = look.values(held.get("state")) or look.values(look.dict_of(held.get("optim")).get("state"))
-    return _tensors(value for state in kept for value in look.values(state))
+    attributes = look.dict_of(instance)
+    parameter_states = look.values(attributes.get("state")) or look.values(
+        look.dict_of(attributes.get("optim")).get("state")
+    )
+    return _tensors(value for state in parameter_states for value in look.values(state))
 
 
 def _tensors(values: Iterable[Any]) -> list[look.TensorFacts]:
-    return [each for each in map(look.tensor, values) if each is not None]
+    return [tensor for tensor in map(look.tensor, values) if tensor is not None]
 
 
 def held_on_gpus(tensors: list[look.TensorFacts]) -> dict[int, int]:
@@ -132,27 +134,27 @@ def held_on_gpus(tensors: list[look.TensorFacts]) -> dict[int, int]:
 
 def optimizer(instance: Any, number: int, where: Any) -> dict[str, Any]:
     """Return the OptimizerFact, with the bytes of the state that exists so far, on any device."""
-    groups, updated = _groups(instance), _updated(instance)
-    known = _tensors(updated)
-    first = groups[0] if groups else {}
+    groups, parameters = _groups(instance), _updated(instance)
+    tensors = _tensors(parameters)
+    first_group = groups[0] if groups else {}
     defaults = look.dict_of(instance).get("defaults")
     defaults = defaults if type(defaults) is dict else {}
     switches = {name: value if type(value := defaults.get(name)) is bool else None for name in ("fused", "foreach")}
-    lr = first.get("lr")
+    lr = first_group.get("lr")
     return {
         "id": number,
         "place": where,
         "name": look.name_of(type(instance)),
         "module": look.module_of(type(instance)),
-        "tensors": len(updated),
-        "parameters": sum(each.elements for each in known),
-        "sized": bool(groups) and len(known) == len(updated),
+        "tensors": len(parameters),
+        "parameters": sum(tensor.elements for tensor in tensors),
+        "sized": bool(groups) and len(tensors) == len(parameters),
         **switches,
         "lr": lr if type(lr) in (int, float) else None,
-        "state_bytes": sum(each.held for each in states(instance)),
-        "gradient_bytes": sum(each.held for each in gradients(instance)),
-        "device": str(known[0].device) if known else None,
-        "floating": all(each.floating for each in known),
+        "state_bytes": sum(tensor.held for tensor in states(instance)),
+        "gradient_bytes": sum(tensor.held for tensor in gradients(instance)),
+        "device": str(tensors[0].device) if tensors else None,
+        "floating": all(tensor.floating for tensor in tensors),
     }
 
 
@@ -190,7 +192,7 @@ def sharding(module: Any) -> Any:
     3 if part of its weights is freed after the forward pass and gathered again, 2 if they are kept until the backward
     pass is done, None if nothing shards the module or its stage cannot be read.
     """
-    stages = [_stage(each) for each in look.modules(module)]
+    stages = [_stage(submodule) for submodule in look.modules(module)]
     return max((stage for stage in stages if stage is not None), default=None)
 
 
@@ -201,11 +203,11 @@ def _stage(module: Any) -> Any:
     follows.
     """
     names = [look.name_of(cls) for cls in look.mro_of(type(module))]
-    held = look.dict_of(module)
+    attributes = look.dict_of(module)
     try:
         if "FullyShardedDataParallel" in names:
-            stage = STAGES[held["sharding_strategy"].name]
-            return min(stage, 2) if held.get("_is_root") is True else stage
+            stage = STAGES[attributes["sharding_strategy"].name]
+            return min(stage, 2) if attributes.get("_is_root") is True else stage
         if names[1] == "FSDPModule":  # not `replicate`'s class, which derives from it
             groups = ranks.sharded_groups(module)
             freed = [group.post_forward_mesh_info is not None for group in groups]
@@ -265,10 +267,10 @@ def devices(torch: Any) -> list[dict[str, Any]]:
     cuda = torch.cuda
     if not cuda.is_initialized():
         return []
-    found = []
+    facts = []
     for index in range(cuda.device_count()):
         properties = cuda.get_device_properties(index)
-        found.append(
+        facts.append(
             {
                 "id": index,
                 "name": properties.name,
@@ -279,4 +281,4 @@ def devices(torch: Any) -> list[dict[str, Any]]:
                 "architectures": cuda.get_arch_list(),
             }
         )
-    return found
+    return facts

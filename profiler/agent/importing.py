@@ -34,8 +34,8 @@ class _Watch:
             return None
         try:
             finders = list(sys.meta_path)
-            mine = [place for place, finder in enumerate(finders) if finder is self]
-            for finder in finders[mine[0] + 1 if mine else 0 :]:  # the earlier finders were called before this one
+            places = [place for place, finder in enumerate(finders) if finder is self]
+            for finder in finders[places[0] + 1 if places else 0 :]:  # the earlier finders were called before this one
                 if not hasattr(finder, "find_spec"):
                     continue
                 spec = finder.find_spec(name, path, target)

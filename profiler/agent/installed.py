@@ -14,16 +14,16 @@ from typing import Any
 
 def about() -> dict[str, Any]:
     """Return facts about this Python and its torch, under the field names of the doctor's `Torch`."""
-    found: dict[str, Any] = {"python": platform.python_version(), "interpreter": sys.executable}
+    facts: dict[str, Any] = {"python": platform.python_version(), "interpreter": sys.executable}
     try:
         import torch
     except ModuleNotFoundError as error:
         if error.name == "torch":
-            return found
-        return {**found, "error": str(error)}
+            return facts
+        return {**facts, "error": str(error)}
     except Exception as error:
-        return {**found, "error": str(error)}
-    found.update(
+        return {**facts, "error": str(error)}
+    facts.update(
         version=str(torch.__version__),
         cuda=torch.version.cuda,
         hip=torch.version.hip,
@@ -31,36 +31,36 @@ def about() -> dict[str, Any]:
     )
     try:
         if torch.version.cuda or torch.version.hip:
-            found.update(_gpus(torch))
+            facts.update(_gpus(torch))
     except Exception as error:
-        found["error"] = str(error)
-    return found
+        facts["error"] = str(error)
+    return facts
 
 
 def _gpus(torch: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {"architectures": list(torch.cuda.get_arch_list()), "devices": []}
+    facts: dict[str, Any] = {"architectures": list(torch.cuda.get_arch_list()), "devices": []}
     if not torch.cuda.is_available():
         try:
             torch.cuda.init()  # raises an error with the reason
         except Exception as error:
-            found["error"] = str(error)
-        return found
+            facts["error"] = str(error)
+        return facts
     for number in range(torch.cuda.device_count()):
         device = torch.cuda.get_device_properties(number)
-        found["devices"].append(
+        facts["devices"].append(
             {
                 "id": number,
                 "name": device.name,
                 "capability": [device.major, device.minor],
                 "memory_total": device.total_memory,
-                "architectures": found["architectures"],
+                "architectures": facts["architectures"],
             }
         )
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
         ones = torch.ones(64, 64, device="cuda")
         (ones @ ones).sum().item()
-    found["kernels"] = sum(1 for event in profiler.events() if "CUDA" in str(event.device_type).upper())
-    return found
+    facts["kernels"] = sum(1 for event in profiler.events() if "CUDA" in str(event.device_type).upper())
+    return facts
 
 
 if __name__ == "__main__":

@@ -24,12 +24,12 @@ def quiet() -> Iterator[None]:
     if level is None:
         yield
         return
-    before, level.value = level.value, NOTHING
+    previous_level, level.value = level.value, NOTHING
     try:
         yield
     finally:
         if level.value == NOTHING:  # else Kineto has read its settings meanwhile
-            level.value = before
+            level.value = previous_level
 
 
 @contextlib.contextmanager
@@ -39,15 +39,15 @@ def kept_subscribed() -> Iterator[None]:
     With TEARDOWN_CUPTI=1, a thread of Kineto waits until the program's next CUDA call ends. At the end of a program
     there may be no such call, and the process cannot exit while that thread waits.
     """
-    wanted = os.environ.get(TEARDOWN)
-    if wanted is None:
+    setting = os.environ.get(TEARDOWN)
+    if setting is None:
         yield
         return
     posix.putenv(TEARDOWN, "0")  # Kineto reads the C environment; the program's `os.environ` stays unchanged
     try:
         yield
     finally:
-        posix.putenv(TEARDOWN, wanted)
+        posix.putenv(TEARDOWN, setting)
 
 
 def _level() -> Any:

@@ -37,8 +37,8 @@ def dict_of(instance: Any) -> dict[str, Any]:
     for cls in mro_of(type(instance)):
         descriptor = class_dict_of(cls).get("__dict__")
         if descriptor is not None:
-            held = descriptor.__get__(instance) if type(descriptor) in _DESCRIPTORS_IN_C else None
-            return held if type(held) is dict else {}
+            attributes = descriptor.__get__(instance) if type(descriptor) in _DESCRIPTORS_IN_C else None
+            return attributes if type(attributes) is dict else {}
     return {}
 
 
@@ -92,15 +92,15 @@ def inside(value: Any) -> list[tuple[Any, Any]]:
     Derived classes count, and so does UserDict, the base class of transformers' batches. For anything else, the list is
     empty.
     """
-    kinds = mro_of(type(value))
-    if dict in kinds:
+    classes = mro_of(type(value))
+    if dict in classes:
         return list(dict.items(value))
-    if tuple in kinds:
+    if tuple in classes:
         return list(enumerate(tuple.__iter__(value)))
-    if list in kinds:
+    if list in classes:
         return list(enumerate(list.__iter__(value)))
     collections = sys.modules.get("collections")
-    if collections is not None and collections.UserDict in kinds:
+    if collections is not None and collections.UserDict in classes:
         data = dict_of(value).get("data")
         return list(data.items()) if type(data) is dict else []
     return []
@@ -133,15 +133,15 @@ def tensor(value: Any) -> TensorFacts | None:
     base = torch._C.TensorBase
     with torch._C.DisableTorchFunction():
         elements = base.numel(value)
-        size = held = elements * base.element_size(value)
-        local = class_dict_of(type(value)).get("_local_tensor")
-        if type(local) is types.MemberDescriptorType:
-            shard = tensor(local.__get__(value))
-            held = size if shard is None else shard.held
+        total_bytes = held_bytes = elements * base.element_size(value)
+        descriptor = class_dict_of(type(value)).get("_local_tensor")
+        if type(descriptor) is types.MemberDescriptorType:
+            shard = tensor(descriptor.__get__(value))
+            held_bytes = total_bytes if shard is None else shard.held
         return TensorFacts(
             elements,
-            size,
-            held,
+            total_bytes,
+            held_bytes,
             str(base.dtype.__get__(value)).replace("torch.", ""),
             base.device.__get__(value),
             base.requires_grad.__get__(value),
@@ -177,18 +177,18 @@ def values(held: Any) -> list[Any]:
 
 def _held(module: Any, kind: str) -> list[tuple[str, Any]]:
     """Return a module's `_modules`, `_parameters` or `_buffers` with their names, without those that are None."""
-    held: Any = dict_of(module).get(kind)
+    members: Any = dict_of(module).get(kind)
     items: list[tuple[str, Any]] = []
-    if is_a(held, dict):
-        items = list(dict.items(held))
-    elif module_of(type(held)) == "torch.jit._script":  # torch's view of data held in C++
-        items = list(held.items())
-    return [(name, each) for name, each in items if each is not None]
+    if is_a(members, dict):
+        items = list(dict.items(members))
+    elif module_of(type(members)) == "torch.jit._script":  # torch's view of data held in C++
+        items = list(members.items())
+    return [(name, member) for name, member in items if member is not None]
 
 
 def children(module: Any) -> list[Any]:
     """Return the modules directly inside a module."""
-    return [each for _, each in _held(module, "_modules")]
+    return [child for _, child in _held(module, "_modules")]
 
 
 def child(module: Any, name: str) -> Any:
@@ -198,20 +198,20 @@ def child(module: Any, name: str) -> Any:
 
 def modules(module: Any) -> list[Any]:
     """Return the modules that `Module.modules` yields, without one stack frame per level."""
-    found: list[Any] = []
+    submodules: list[Any] = []
     seen: set[int] = set()
-    left = [module]
-    while left:
-        each = left.pop()
-        if id(each) in seen:
+    pending = [module]
+    while pending:
+        submodule = pending.pop()
+        if id(submodule) in seen:
             continue
-        seen.add(id(each))
-        found.append(each)
-        left += [inner for _, inner in reversed(_held(each, "_modules"))]
-    return found
+        seen.add(id(submodule))
+        submodules.append(submodule)
+        pending += [inner for _, inner in reversed(_held(submodule, "_modules"))]
+    return submodules
 
 
 def parameters(module: Any, kind: str = "_parameters") -> list[Any]:
     """Return the parameters (or "_buffers") of a module and of the modules inside it, without duplicates."""
-    found = {id(value): value for each in modules(module) for _, value in _held(each, kind)}
-    return list(found.values())
+    by_id = {id(value): value for submodule in modules(module) for _, value in _held(submodule, kind)}
+    return list(by_id.values())

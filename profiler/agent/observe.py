@@ -20,8 +20,8 @@ def observe(
 ) -> None:
     """Replace the function `name` of each owner with its `observer`, until the hook `source` is removed."""
     plain = getattr(owners[0], name)
-    ours = in_place_of(plain, observer(agent, source, plain, before, after))
-    agent.uninstall.append((source, patch(name, plain, ours, *owners, undone=in_script(plain, ours))))
+    wrapper = in_place_of(plain, observer(agent, source, plain, before, after))
+    agent.uninstall.append((source, patch(name, plain, wrapper, *owners, undone=in_script(plain, wrapper))))
 
 
 @not_counted

@@ -57,11 +57,11 @@ class Outlet:
 
     def _calibrate(self) -> int:
         """Return the cost of one hooked call in ns: a frame, two clock reads, and a record of kind 0."""
-        waiting: list[tuple[int, ...]] = []
+        records: list[tuple[int, ...]] = []
 
         def hook() -> None:
-            waiting.append((0, 0, clock(), clock(), 0, 0))
-            self.write(*waiting.pop())
+            records.append((0, 0, clock(), clock(), 0, 0))
+            self.write(*records.pop())
 
         def spent() -> int:
             begin = clock()
@@ -83,7 +83,7 @@ class Outlet:
             return
         self._last[kind, body.get("id")] = text
         # Keep the field names: one may equal the value of an option taken for a secret, such as `--sort-key`.
-        text = _dumps({name: self._redact(each, self._secrets) for name, each in body.items()})
+        text = _dumps({name: self._redact(value, self._secrets) for name, value in body.items()})
         line = _dumps({"kind": kind, "t": clock()})[:-1] + (", " + text[1:] if body else "}") + "\n"
         try:
             append(self._facts, line.encode())

@@ -27,10 +27,10 @@ def undoing(
     """
 
     def undo() -> None:
-        held = [owner for owner in owners if getattr(owner, name) is ours]
-        for owner in held:
+        patched_owners = [owner for owner in owners if getattr(owner, name) is ours]
+        for owner in patched_owners:
             setattr(owner, name, plain)
-        if len(held) == len(owners):
+        if len(patched_owners) == len(owners):
             undone()
 
     return undo
@@ -50,8 +50,8 @@ def each_of(undo: Iterable[Callable[[], None]]) -> Callable[[], None]:
     """Return a function that calls every function in `undo`, including those added before that call."""
 
     def undo_all() -> None:
-        for one in undo:
-            one()
+        for function in undo:
+            function()
 
     return undo_all
 

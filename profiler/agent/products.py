@@ -33,7 +33,7 @@ def seconds(torch: Any, rows: int, inputs: int, outputs: int, numbers: list[int]
     times: dict[int, list[float]] = {number: [] for number in numbers}
     end = time.perf_counter() + LONGEST
     for _ in range(MOST_ROUNDS):
-        undisturbed = True
+        is_undisturbed = True
         for number in numbers:
             torch.set_num_threads(number)
             for _ in range(WARM_UP):
@@ -41,22 +41,22 @@ def seconds(torch: Any, rows: int, inputs: int, outputs: int, numbers: list[int]
             begin, cpu = time.perf_counter(), time.thread_time()
             for _ in range(IN_A_ROW):
                 torch.mm(left, right)
-            spent, used = time.perf_counter() - begin, time.thread_time() - cpu
+            wall_seconds, cpu_seconds = time.perf_counter() - begin, time.thread_time() - cpu
             if number == 1:
-                undisturbed = used >= UNDISTURBED * spent
-            if undisturbed:
-                times[number].append(spent / IN_A_ROW)
+                is_undisturbed = cpu_seconds >= UNDISTURBED * wall_seconds
+            if is_undisturbed:
+                times[number].append(wall_seconds / IN_A_ROW)
         if time.perf_counter() > end:
             break
     if len(times[1]) < FEWEST:
         return {}
-    return {number: sorted(each)[len(each) // 2] for number, each in times.items()}
+    return {number: sorted(durations)[len(durations) // 2] for number, durations in times.items()}
 
 
 def main(arguments: list[str]) -> None:
     """Measure with the arguments of the command line, and print."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != here]  # our modules shadow others
+    own_folder = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != own_folder]  # our modules shadow others
     import torch
 
     rows, inputs, outputs = map(int, arguments[:3])

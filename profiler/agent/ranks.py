@@ -42,9 +42,9 @@ def numbers() -> dict[str, int]:
                 continue
         return 0
 
-    alone = is_batch_script(environment)
-    rank, world = _joined() or (number(RANK), 1 if alone else max(1, number(WORLD_SIZE)))
-    return {"rank": rank, "local_rank": number(LOCAL_RANK), "world_size": world, "node_rank": number(NODE_RANK)}
+    is_alone = is_batch_script(environment)
+    rank, world_size = _joined() or (number(RANK), 1 if is_alone else max(1, number(WORLD_SIZE)))
+    return {"rank": rank, "local_rank": number(LOCAL_RANK), "world_size": world_size, "node_rank": number(NODE_RANK)}
 
 
 def worker_info() -> Any:
@@ -57,8 +57,8 @@ def is_batch_script(environment: Any) -> bool:
 
     Slurm gives a batch script the number of tasks that srun will start, but the script itself is not one of them.
     """
-    given = {name for name in RANK if name in environment}
-    return given == {"SLURM_PROCID"} and environment["SLURM_PROCID"] == "0" and "SLURM_STEP_ID" not in environment
+    variables = {name for name in RANK if name in environment}
+    return variables == {"SLURM_PROCID"} and environment["SLURM_PROCID"] == "0" and "SLURM_STEP_ID" not in environment
 
 
 def _joined() -> Any:
@@ -78,7 +78,7 @@ def sharing(module: Any) -> dict[str, Any]:
     They hold the number of ranks that train the module on different data, and how many of those share one copy of its
     weights.
     """
-    sizes = [each for each in map(_reduced_among, look.modules(module)) if each]
+    sizes = [pair for pair in map(_reduced_among, look.modules(module)) if pair]
     data_parallel, shards = max(sizes, default=(None, None))
     return {"data_parallel": data_parallel, "shards": shards}
 
@@ -99,16 +99,16 @@ def _reduced_among(module: Any) -> Any:
     Returns None if that is unknown.
     """
     names = [look.name_of(cls) for cls in look.mro_of(type(module))]
-    held = look.dict_of(module)
+    attributes = look.dict_of(module)
     try:
         if "DistributedDataParallel" in names:
-            return int(held["process_group"].size()), 1
+            return int(attributes["process_group"].size()), 1
         if names[1:2] == ["FSDPModule"]:
             return max(_of_mesh(group.mesh_info) for group in sharded_groups(module))
         if "FullyShardedDataParallel" in names:
-            among = held.get("_inter_node_pg")  # only where shards are replicated, too
-            shards = int(held["process_group"].size())
-            return shards * (int(among.size()) if among is not None else 1), shards
+            inter_node_group = attributes.get("_inter_node_pg")  # only where shards are replicated, too
+            shards = int(attributes["process_group"].size())
+            return shards * (int(inter_node_group.size()) if inter_node_group is not None else 1), shards
     except Exception:  # these attributes are private, and known only for the versions we have read
         pass
     return None

@@ -40,8 +40,8 @@ def redact_text(text: str, known: Iterable[str] = ()) -> str:
         text = _PRIVATE_KEY.sub(HIDDEN, text)
         text = _USER_IN_URL.sub(f"://{HIDDEN}@", text)
         text = _LOGIN.sub(rf"\1{HIDDEN}", text)
-        for before in (_PLACED, *((_USER, _ORACLE) if "@" in text else ())):
-            text = before.sub(rf"\1{HIDDEN}", text)
+        for pattern in (_PLACED, *((_USER, _ORACLE) if "@" in text else ())):
+            text = pattern.sub(rf"\1{HIDDEN}", text)
         text = _hide_values(text, _HEADER, _LINE)
         text = _hide_values(text, _PAIR, _VALUE)
         text = _hide_values(text, _OPTION, _VALUE)
@@ -51,28 +51,28 @@ def redact_text(text: str, known: Iterable[str] = ()) -> str:
 def redact_command(words: Sequence[str], known: Iterable[str] = ()) -> tuple[str, ...]:
     """Return the words of a command line without secrets: `--token X`, `--token=X`, `env TOKEN=X`, ..."""
     known = tuple(known)
-    shown = []
+    shown_words = []
     option = None
     """The option whose values are being hidden."""
     for position, word in enumerate(words):
         if position and words[position - 1] in ("-u", "--user") and _A_LOGIN.fullmatch(word):
-            shown.append(f"{word.partition(':')[0]}:{HIDDEN}")
+            shown_words.append(f"{word.partition(':')[0]}:{HIDDEN}")
             continue
         if position and _may_precede_one(words[position - 1]) and _A_RANDOM_WORD.fullmatch(word):
-            shown.append(HIDDEN)
+            shown_words.append(HIDDEN)
             continue
         if option is not None and (not _AN_OPTION.fullmatch(word) or _RANDOM.match(word)):
-            shown.append(redact_text(word, known) if _tells_nothing(option, word) else HIDDEN)
-            if shown[-1] != HIDDEN or not option.endswith("s"):  # an option in the plural takes several values
+            shown_words.append(redact_text(word, known) if _tells_nothing(option, word) else HIDDEN)
+            if shown_words[-1] != HIDDEN or not option.endswith("s"):  # an option in the plural takes several values
                 option = None
             continue
         name, equals, value = word.partition("=")
         option = word if word.startswith("-") and not equals and is_secret(word) else None
         if equals and _A_NAME.fullmatch(name) and is_secret(name) and not _tells_nothing(name, value):
-            shown.append(f"{name}={HIDDEN}")
+            shown_words.append(f"{name}={HIDDEN}")
         else:
-            shown.append(redact_text(word, known))
-    return tuple(shown)
+            shown_words.append(redact_text(word, known))
+    return tuple(shown_words)
 
 
 def _may_precede_one(word: str) -> bool:
@@ -93,16 +93,17 @@ def redact_values(value: Any, known: Iterable[str] = ()) -> Any:
 
 def known_secrets(environ: Mapping[str, str], words: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the values of variables and arguments that have the name of a secret, longest first."""
-    found = {value for name, value in environ.items() if is_secret(name) and not _tells_nothing(name, value)}
+    candidates = {value for name, value in environ.items() if is_secret(name) and not _tells_nothing(name, value)}
     for position, word in enumerate(words):
         name, equals, value = word.partition("=")
         if not equals and word.startswith("-"):
-            following = words[position + 1] if position + 1 < len(words) else ""
-            value = "" if _AN_OPTION.fullmatch(following) and not _RANDOM.match(following) else following
+            next_word = words[position + 1] if position + 1 < len(words) else ""
+            value = "" if _AN_OPTION.fullmatch(next_word) and not _RANDOM.match(next_word) else next_word
         if _A_NAME.fullmatch(name) and is_secret(name) and not _tells_nothing(name, value):
-            found.add(value)
-    kept = (each for each in found if len(each) >= SHORTEST_KNOWN and not is_folder(each))  # such as SSH_KEY_DIR
-    return tuple(sorted(kept, key=len, reverse=True))
+            candidates.add(value)
+    # The value of SSH_KEY_DIR, for example, is a folder.
+    secrets = (secret for secret in candidates if len(secret) >= SHORTEST_KNOWN and not is_folder(secret))
+    return tuple(sorted(secrets, key=len, reverse=True))
 
 
 @lru_cache(1024)
@@ -129,15 +130,15 @@ def _tells_nothing(name: str, value: str) -> bool:
 
 
 def _hide_values(text: str, named: re.Pattern[str], values: re.Pattern[str]) -> str:
-    shown = []
-    done = searched = 0
-    while match := named.search(text, searched):
-        searched = match.end()
-        value = values.match(text, searched) if is_secret(match["name"]) else None
+    pieces = []
+    copied_end = search_start = 0
+    while match := named.search(text, search_start):
+        search_start = match.end()
+        value = values.match(text, search_start) if is_secret(match["name"]) else None
         if value is not None and not _tells_nothing(match["name"], value[0].strip("\\\"'`,;)]}")):
-            shown += [text[done:searched], HIDDEN]
-            done = searched = value.end()
-    return "".join(shown) + text[done:]
+            pieces += [text[copied_end:search_start], HIDDEN]
+            copied_end = search_start = value.end()
+    return "".join(pieces) + text[copied_end:]
 
 
 # ---- names ----

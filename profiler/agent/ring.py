@@ -107,16 +107,16 @@ class RingWriter:
         if capacity < 1 or capacity & (capacity - 1):
             raise ValueError("capacity must be a power of two")
         size = HEADER_SIZE + capacity * RECORD.size
-        unfinished = path + ".new"  # a reader of the folder must not find a ring without its header
-        descriptor = posix.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        unfinished_path = path + ".new"  # a reader of the folder must not find a ring without its header
+        descriptor = posix.open(unfinished_path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             _reserve(descriptor, size)
             self._map = _mapped(descriptor, size)
             moments = time.perf_counter_ns(), time.time_ns()
             _HEADER.pack_into(self._map, 0, MAGIC, RECORD.size, capacity, posix.getpid(), posix.getppid(), *moments)
-            posix.rename(unfinished, path)
+            posix.rename(unfinished_path, path)
         except BaseException:
-            posix.unlink(unfinished)
+            posix.unlink(unfinished_path)
             raise
         finally:
             posix.close(descriptor)
@@ -139,9 +139,9 @@ def _mapped(descriptor: int, size: int) -> Any:
     address = libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, descriptor, 0)
     if address == ctypes.c_void_p(-1).value:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    held = (ctypes.c_char * size).from_address(address)
-    weakref.finalize(held, libc.munmap, address, size).atexit = False  # hooks may write until the process ends
-    return memoryview(held).cast("B")
+    array = (ctypes.c_char * size).from_address(address)
+    weakref.finalize(array, libc.munmap, address, size).atexit = False  # hooks may write until the process ends
+    return memoryview(array).cast("B")
 
 
 def _reserve(descriptor: int, size: int) -> None:
@@ -165,16 +165,16 @@ def _file_size_limit() -> float:
 
 def _writer(buffer: Any, capacity: int, sequence: Any) -> Write:
     pack = RECORD.pack_into
-    following = sequence.__next__  # atomic under the interpreter lock, so threads need no lock of ours
+    next_number = sequence.__next__  # atomic under the interpreter lock, so threads need no lock of ours
     mask = capacity - 1
     size = RECORD.size
-    main = threading.main_thread().ident
+    main_ident = threading.main_thread().ident
 
     def write(
         thread: int, kind: int, start: int, end: int, id: int = 0, a: int = 0, b: int = 0, c: int = 0, d: int = 0
     ) -> None:
-        number = following()
-        lane = 0 if thread == main else (thread >> 8) % 0xFFFF + 1
+        number = next_number()
+        lane = 0 if thread == main_ident else (thread >> 8) % 0xFFFF + 1
         pack(buffer, HEADER_SIZE + (number & mask) * size, start, end, a, b, c, d, kind, lane, id & 0xFFFFFFFF, number)
 
     return write
@@ -208,10 +208,12 @@ class Reader:
             header = file.read(HEADER_SIZE)
             if len(header) < HEADER_SIZE or header[: len(MAGIC)] != MAGIC:
                 raise ValueError(f"{path} is not a ring")
-            _, record, self.capacity, self.pid, self.parent, self.clock_ns, self.unix_ns = _HEADER.unpack_from(header)
-            size = HEADER_SIZE + self.capacity * record
-            whole = record == RECORD.size and self.capacity > 0 and not self.capacity & (self.capacity - 1)
-            if not whole or os.fstat(file.fileno()).st_size < size:
+            _, record_size, self.capacity, self.pid, self.parent, self.clock_ns, self.unix_ns = _HEADER.unpack_from(
+                header
+            )
+            size = HEADER_SIZE + self.capacity * record_size
+            is_whole = record_size == RECORD.size and self.capacity > 0 and not self.capacity & (self.capacity - 1)
+            if not is_whole or os.fstat(file.fileno()).st_size < size:
                 raise ValueError(f"{path} is damaged, or was written by another version of profile-train")
             self._map = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
         self.cursor = cursor
@@ -228,8 +230,8 @@ class Reader:
         """Return every whole record written since the last call, in order, up to about one ring of them."""
         events: list[Event] = []
         while len(events) < self.capacity:
-            following = self.cursor + 1
-            if self._number(following) == following:
+            next_number = self.cursor + 1
+            if self._number(next_number) == next_number:
                 self._take(self._last_of_run(), events)
             elif not self._skip():
                 break
@@ -243,20 +245,20 @@ class Reader:
 
     def _last_of_run(self) -> int:
         """Return the last record of the unbroken run after the cursor, in O(log capacity) look-ups."""
-        ahead = range(self.cursor + 1, self.cursor + self.capacity + 1)
-        return self.cursor + bisect_left(ahead, True, key=lambda number: self._number(number) != number)
+        numbers = range(self.cursor + 1, self.cursor + self.capacity + 1)
+        return self.cursor + bisect_left(numbers, True, key=lambda number: self._number(number) != number)
 
     def _take(self, last: int, events: list[Event]) -> None:
         """Copy the records after the cursor up to `last`; those that a writer may have touched meanwhile are lost."""
         first = self.cursor + 1
         data = self._copy(first, last)
-        if all(self._number(first - back) < first for back in range(1, GUARD + 1)):
-            void = self.cursor
+        if all(self._number(first - offset) < first for offset in range(1, GUARD + 1)):
+            last_void = self.cursor
         else:
-            void = self._newest() - self.capacity + GUARD
+            last_void = self._newest() - self.capacity + GUARD
         for event in map(_as_event, RECORD.iter_unpack(data)):
             number = self.cursor + 1
-            if number > void:
+            if number > last_void:
                 if event.sequence != number:
                     return
                 events.append(event)
@@ -266,10 +268,10 @@ class Reader:
 
     def _copy(self, first: int, last: int) -> bytes:
         begin, end = first & (self.capacity - 1), (last & (self.capacity - 1)) + 1
-        at, size = HEADER_SIZE, RECORD.size
+        base, size = HEADER_SIZE, RECORD.size
         if begin < end:
-            return self._map[at + begin * size : at + end * size]
-        return self._map[at + begin * size :] + self._map[at : at + end * size]
+            return self._map[base + begin * size : base + end * size]
+        return self._map[base + begin * size :] + self._map[base : base + end * size]
 
     def _newest(self) -> int:
         """Return the highest number in the ring, looking at all of them."""
@@ -277,19 +279,19 @@ class Reader:
 
     def _skip(self) -> bool:
         """Skip a lap or a hole that will never be read. Return False if the next record is just not written yet."""
-        following = self.cursor + 1
-        ahead = max(self._number(following + forward) for forward in range(GUARD))
-        if ahead <= following:
-            return ahead == following
-        if ahead < self.cursor + self.capacity:
+        next_number = self.cursor + 1
+        highest = max(self._number(next_number + offset) for offset in range(GUARD))
+        if highest <= next_number:
+            return highest == next_number
+        if highest < self.cursor + self.capacity:
             # A thread may be about to write this record: it is a hole only if it is still missing at the next read.
-            target = following
-            if self._hole != following:
-                self._hole = following
+            target = next_number
+            if self._hole != next_number:
+                self._hole = next_number
                 return False
         else:
             # A margin of an eighth, so that the writer does not lap the reader again during the read.
-            target = max(following, self._newest() - self.capacity + self.capacity // 8)
+            target = max(next_number, self._newest() - self.capacity + self.capacity // 8)
         self.lost += target - self.cursor
         self.cursor = target
         return True

@@ -180,14 +180,14 @@ class Agent:
         if util is not None:  # a forked worker runs only its finalizers when it ends
             self._finalizer = util.Finalize(None, self.finish, exitpriority=0)
         self._call(self.on_open)
-        for source, trouble in self._unreported:
-            self.problem(source, trouble)
+        for source, problem in self._unreported:
+            self.problem(source, problem)
         self._unreported.clear()
         return outlet
 
     def _no_room(self, error: Exception) -> None:
-        what = error if isinstance(error, OSError) else type(error).__name__  # other messages may be private
-        report = f"{posix.getpid()} {clock()} {what}"
+        reason = error if isinstance(error, OSError) else type(error).__name__  # other messages may be private
+        report = f"{posix.getpid()} {clock()} {reason}"
         try:
             append(f"{self.folder}/problems", report.encode(errors="replace") + b"\n", os.O_CREAT)
         except Exception:
@@ -203,8 +203,8 @@ class Agent:
 
     def is_recomputing(self) -> bool:
         """Return whether this thread is in a backward pass, as the thread that started it or as one of autograd's."""
-        inside = self.in_backward
-        return bool(inside) and (ident() in inside or ident() not in threading._active)  # type: ignore[attr-defined]
+        threads = self.in_backward
+        return bool(threads) and (ident() in threads or ident() not in threading._active)  # type: ignore[attr-defined]
 
     def fail(self, error: dict[str, Any]) -> None:
         """Record an uncaught exception.
@@ -245,9 +245,9 @@ class Agent:
 
     def change(self, changes: list[Callable[[Any], None]], module: Any) -> None:
         """Make the changes of a trial to a root module."""
-        for act in changes:
+        for change in changes:
             try:
-                act(module)
+                change(module)
             except Exception as error:
                 self.problem("trial", error)
 
@@ -385,8 +385,8 @@ class Agent:
         """Reset the state in a forked child, whose first event opens an outlet of its own."""
         windows = self.windows
         # Facts the parent has written are in the parent's file.
-        for held in (self._events, self._unreported, self._regions, self.capturing):
-            held.clear()
+        for container in (self._events, self._unreported, self._regions, self.capturing):
+            container.clear()
         for threads in (self.in_backward, self.in_forward, self.in_save):
             threads.clear()
         self._turn[:] = [None]

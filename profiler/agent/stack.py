@@ -52,8 +52,8 @@ def place() -> dict[str, Any] | None:
 
 def callers() -> list[dict[str, Any]]:
     """Return up to MOST_CALLERS of the user's own lines on the stack, innermost first."""
-    users = (frame for frame in outwards(sys._getframe(1)) if is_users(frame.f_code.co_filename))
-    return [_line(frame) for frame in islice(users, MOST_CALLERS)]
+    user_frames = (frame for frame in outwards(sys._getframe(1)) if is_users(frame.f_code.co_filename))
+    return [_line(frame) for frame in islice(user_frames, MOST_CALLERS)]
 
 
 class Places(ByIdentity):
@@ -70,10 +70,10 @@ class Places(ByIdentity):
 
 def frameworks() -> list[str]:
     """Return the frameworks on the stack, outermost first; the first one drives the loop."""
-    found: list[str] = []
+    names: list[str] = []
     for frame in outwards(sys._getframe(1)):
-        _note(found, frame)
-    return found
+        _note(names, frame)
+    return names
 
 
 def outwards(frame: Any) -> Iterator[Any]:
@@ -117,8 +117,8 @@ def _is_a_file(file: str) -> bool:
 
 def is_users(file: str) -> bool:
     """Return whether code of that file is the program's own."""
-    packages = "site-packages" in file or "dist-packages" in file
-    return _is_a_file(file) and not packages and not file.startswith(_STDLIB)
+    is_package = "site-packages" in file or "dist-packages" in file
+    return _is_a_file(file) and not is_package and not file.startswith(_STDLIB)
 
 
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep

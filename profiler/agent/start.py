@@ -56,33 +56,33 @@ def begin(settings: dict[str, Any]) -> Agent | None:
     when_imported("torch._dynamo", lambda: agent.dynamo.append(True))
     if torch.version.cuda or torch.version.hip:
         agent.mark = cuda_events.Marks(agent)
-    called = agent.flush, agent.end_step, agent.after_step, agent.give_up, cuda_events.Marks.__call__
-    not_for_dynamo(torch, *called, callees=True)
+    functions = agent.flush, agent.end_step, agent.after_step, agent.give_up, cuda_events.Marks.__call__
+    not_for_dynamo(torch, *functions, callees=True)
     if settings.get("tracer"):
         yama.allow(settings["tracer"])
     if settings.get("trial"):
         from . import trial
 
         trial.begin(agent, **settings["trial"])
-    used = usage.Usage(agent)
-    seen = _Reported(agent, used)
-    parallel = ddp.Ddp(agent)
-    roots = forward.Roots(agent, seen.model, parallel.counting)
-    put_in = agent.install
-    put_in("optimizer", lambda: optimizer.install(agent, seen.optimizer, roots.watch))
-    put_in("backward", lambda: backward.install(agent))
-    put_in("forward", roots.install)
+    features = usage.Usage(agent)
+    reported = _Reported(agent, features)
+    ddp_modules = ddp.Ddp(agent)
+    roots = forward.Roots(agent, reported.model, ddp_modules.counting)
+    install = agent.install
+    install("optimizer", lambda: optimizer.install(agent, reported.optimizer, roots.watch))
+    install("backward", lambda: backward.install(agent))
+    install("forward", roots.install)
     if agent.mark is not None:
-        put_in("cuda_graphs", lambda: cuda_graphs.install(agent))
-    put_in("ddp", parallel.install)
-    put_in("save", lambda: save.install(agent))
-    put_in("gc", lambda: gc.install(agent))
-    put_in("usage", used.install)
-    put_in("output", output.Output(agent).install)
-    put_in("tracebacks", lambda: tracebacks.install(agent))
-    put_in("anomaly", lambda: anomaly.install(agent))
-    when_imported("torch.utils.data.dataloader", lambda: put_in("dataloader", lambda: dataloader.install(agent)))
-    when_imported(ray_data.MODULE, lambda: put_in("ray_data", lambda: ray_data.install(agent)))
+        install("cuda_graphs", lambda: cuda_graphs.install(agent))
+    install("ddp", ddp_modules.install)
+    install("save", lambda: save.install(agent))
+    install("gc", lambda: gc.install(agent))
+    install("usage", features.install)
+    install("output", output.Output(agent).install)
+    install("tracebacks", lambda: tracebacks.install(agent))
+    install("anomaly", lambda: anomaly.install(agent))
+    when_imported("torch.utils.data.dataloader", lambda: install("dataloader", lambda: dataloader.install(agent)))
+    when_imported(ray_data.MODULE, lambda: install("ray_data", lambda: ray_data.install(agent)))
 
     def opened() -> None:
         agent.fact("process", facts.process(torch))
@@ -96,11 +96,11 @@ def begin(settings: dict[str, Any]) -> Agent | None:
     def open_windows() -> None:
         from .window import Windows
 
-        agent.windows = Windows(agent, seen.are_sized)
+        agent.windows = Windows(agent, reported.are_sized)
 
     agent.on_open.append(opened)
     # Separate callbacks: a failure loses only one fact.
-    agent.on_tick += [seen.flags, seen.scaler, seen.windows, seen.devices, seen.memory]
+    agent.on_tick += [reported.flags, reported.scaler, reported.windows, reported.devices, reported.memory]
     atexit.register(agent.finish)
     return agent
 
@@ -128,9 +128,11 @@ class _Reported:
 
     def model(self, module: Any, number: int) -> None:
         def look() -> dict[str, Any]:
-            read = {id(each): tensor(each) for each in parameters(module)}
+            by_id = {id(parameter): tensor(parameter) for parameter in parameters(module)}
             sizes = {
-                key: (each.device.index, each.held) for key, each in read.items() if each and each.device.type == "cuda"
+                key: (parameter.device.index, parameter.held)
+                for key, parameter in by_id.items()
+                if parameter and parameter.device.type == "cuda"
             }
             self._parameters.put(module, sizes)
             self._stages[number] = facts.sharding(module)
@@ -142,8 +144,8 @@ class _Reported:
     def optimizer(self, instance: Any, number: int, made: Any) -> None:
         def look() -> dict[str, Any]:
             origin = made or {"place": None}  # None: created before the agent started
-            held = facts.gradients(instance), facts.states(instance)
-            self._updated.put(instance, tuple(map(facts.held_on_gpus, held)))
+            tensors = facts.gradients(instance), facts.states(instance)
+            self._updated.put(instance, tuple(map(facts.held_on_gpus, tensors)))
             fact = facts.optimizer(instance, number, origin["place"])
             return {**fact, "callers": origin.get("callers", []), "driven_by": stack.frameworks()}
 
@@ -170,7 +172,7 @@ class _Reported:
         models = self._models.values()
         wrappers = {name for fact in models for name in fact["wrappers"]}
         classes = {name for fact in models for name in fact["modules"]}
-        seen = {
+        features = {
             **self._used.flags,
             "anomaly": self._used.anomaly,
             "compile": any(fact["compiled"] for fact in models) or compiled_graphs() > 0,
@@ -181,7 +183,7 @@ class _Reported:
             "program_profiler": bool(getattr(self._agent.windows, "program_profiler", False)),
             "profiled_throughout": self._used.profiled_throughout(),
         }
-        self._agent.fact("flags", facts.flags(self._agent.torch, seen))
+        self._agent.fact("flags", facts.flags(self._agent.torch, features))
 
     def scaler(self) -> None:
         steps = self._used.scaler_steps
@@ -206,18 +208,18 @@ class _Reported:
             statistics = cuda.memory_stats(device)  # from the allocator: queries no device, creates no context
             if not statistics.get("reserved_bytes.all.peak"):
                 continue
-            now = {
+            current_sizes = {
                 "allocated_peak": statistics.get("allocated_bytes.all.peak", 0),
                 "reserved_peak": statistics["reserved_bytes.all.peak"],
                 **self._held_on(device),
             }
-            most = self._peaks.setdefault(device, now)
-            most.update({name: max(size, most[name]) for name, size in now.items()})
+            peaks = self._peaks.setdefault(device, current_sizes)
+            peaks.update({name: max(size, peaks[name]) for name, size in current_sizes.items()})
             sizes = {
                 "id": device,
                 "allocated": statistics.get("allocated_bytes.all.current", 0),
                 "reserved": statistics.get("reserved_bytes.all.current", 0),
-                **most,
+                **peaks,
             }
             counts = {"retries": statistics.get("num_alloc_retries", 0), "ooms": statistics.get("num_ooms", 0)}
             agent.fact("allocator", {"device": device, **sizes, **counts})
@@ -229,12 +231,12 @@ class _Reported:
 
         A parameter counts once: DDP shares its parameters with the module inside it.
         """
-        parameters = {key: each for _, sizes in self._parameters.items() for key, each in sizes.items()}
-        updated = [held for _, held in self._updated.items()]
+        parameters = {key: entry for _, sizes in self._parameters.items() for key, entry in sizes.items()}
+        optimizers = [held_bytes for _, held_bytes in self._updated.items()]
         return {
-            "parameters": sum(size for where, size in parameters.values() if where == device),
-            "gradients": sum(gradients.get(device, 0) for gradients, _ in updated),
-            "optimizer": sum(state.get(device, 0) for _, state in updated),
+            "parameters": sum(size for index, size in parameters.values() if index == device),
+            "gradients": sum(gradients.get(device, 0) for gradients, _ in optimizers),
+            "optimizer": sum(state.get(device, 0) for _, state in optimizers),
         }
 
 

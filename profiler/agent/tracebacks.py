@@ -40,8 +40,10 @@ def not_counted(function: Any) -> Any:
 
 
 def _renamed(code: types.CodeType) -> types.CodeType:
-    inner = tuple(_renamed(each) if isinstance(each, types.CodeType) else each for each in code.co_consts)
-    return code.replace(co_filename=f"<{code.co_filename} (importlib, _bootstrap)>", co_consts=inner)
+    constants = tuple(
+        _renamed(constant) if isinstance(constant, types.CodeType) else constant for constant in code.co_consts
+    )
+    return code.replace(co_filename=f"<{code.co_filename} (importlib, _bootstrap)>", co_consts=constants)
 
 
 def install(agent: Any) -> None:
@@ -71,8 +73,8 @@ def _tell(agent: Any, error: BaseException) -> None:
     message = None
     module, name = module_of(kind), qualified_name_of(kind)
     if module in ("builtins", "torch"):  # reading these messages runs no code of the program
-        words = _held["args"].__get__(error)
-        text = words[0] if words and type(words[0]) is str else ""
+        arguments = _held["args"].__get__(error)
+        text = arguments[0] if arguments and type(arguments[0]) is str else ""
         if (
             name == "OutOfMemoryError"
             or text.startswith("DataLoader worker")
@@ -86,8 +88,8 @@ def _whole_sentences(text: str) -> str:
     """Return the first MOST_WORDS characters, up to the end of a sentence."""
     if len(text) <= MOST_WORDS:
         return text
-    cut = text[:MOST_WORDS]
-    return cut[: max(cut.rfind(". "), cut.rfind(".\n")) + 1] or cut
+    prefix = text[:MOST_WORDS]
+    return prefix[: max(prefix.rfind(". "), prefix.rfind(".\n")) + 1] or prefix
 
 
 def _straighten(module_call: types.CodeType, module_run: types.CodeType, error: Any) -> None:
@@ -98,8 +100,10 @@ def _straighten(module_call: types.CodeType, module_run: types.CodeType, error: 
     """
     import dis
 
-    at = max(each.offset for each in dis.get_instructions(module_call) if each.opname.startswith("CALL"))
-    line = [line for start, line in dis.findlinestarts(module_call) if start <= at][-1]
+    offset = max(
+        instruction.offset for instruction in dis.get_instructions(module_call) if instruction.opname.startswith("CALL")
+    )
+    line = [line for start, line in dis.findlinestarts(module_call) if start <= offset][-1]
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -108,18 +112,18 @@ def _straighten(module_call: types.CodeType, module_run: types.CodeType, error: 
         while entry is not None:
             entries.append(entry)
             entry = entry.tb_next
-        following = None
+        next_entry = None
         for entry in reversed(entries):
             frame = entry.tb_frame
             if is_ours(frame.f_code):  # before Python 3.11, `raise` brings it back
                 continue
             # A module that the program has compiled continues elsewhere.
-            if frame.f_code is module_call and following is not None and following.tb_frame.f_code is module_run:
-                entry = types.TracebackType(following, frame, at, line or entry.tb_lineno)
+            if frame.f_code is module_call and next_entry is not None and next_entry.tb_frame.f_code is module_run:
+                entry = types.TracebackType(next_entry, frame, offset, line or entry.tb_lineno)
             else:
-                entry.tb_next = following
-            following = entry
-        _traceback.__set__(error, following)
+                entry.tb_next = next_entry
+            next_entry = entry
+        _traceback.__set__(error, next_entry)
         cause = _cause.__get__(error)
         error = _context.__get__(error) if cause is None else cause
 

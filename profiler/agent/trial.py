@@ -68,7 +68,7 @@ def _nudge(torch: Any, model: Any) -> None:
 def _watch(agent: Agent, steps: int) -> None:
     """Keep the losses, and end the process after its last step."""
     losses = agent.losses
-    taken = [0]
+    steps_taken = [0]
 
     def backward(plain: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
         if len(losses) < MOST_LOSSES and loss.numel() == 1:
@@ -76,7 +76,7 @@ def _watch(agent: Agent, steps: int) -> None:
         return plain(loss, *args, **kwargs)
 
     def tell() -> None:
-        agent.fact("trial", {"steps": taken[0], "losses": [_number(loss) for loss in losses]})
+        agent.fact("trial", {"steps": steps_taken[0], "losses": [_number(loss) for loss in losses]})
 
     def opened() -> None:
         if not agent.is_worker:
@@ -85,12 +85,12 @@ def _watch(agent: Agent, steps: int) -> None:
 
     def at_step() -> None:
         # Called before the step's own event is put, so the surplus step is not recorded.
-        taken[0] += 1
-        if taken[0] == steps + 1:
+        steps_taken[0] += 1
+        if steps_taken[0] == steps + 1:
             tell()
             agent.finish()
         # One step later if there are other ranks: all of them have then reported before any exits.
-        if taken[0] > steps + _has_peers(agent.torch.distributed):
+        if steps_taken[0] > steps + _has_peers(agent.torch.distributed):
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(ENDED)  # skips the program's atexit handlers, such as uploads, summaries and last checkpoints

@@ -167,9 +167,11 @@ class Windows:
     @property
     def state(self) -> dict[str, Any]:
         """Return the WindowsFact of this process."""
-        before = GRAPH_TIMES_WRONG
-        wrong = self._count > 0 and self._agent.uses_graphs and _version(self._torch.version.cuda, before) < before
-        return {"reason": self.reason, "graph_times_wrong": wrong}
+        fixed_in = GRAPH_TIMES_WRONG
+        are_wrong = (
+            self._count > 0 and self._agent.uses_graphs and _version(self._torch.version.cuda, fixed_in) < fixed_in
+        )
+        return {"reason": self.reason, "graph_times_wrong": are_wrong}
 
     def close(self) -> None:
         """End the windows with the program; a window still open keeps the whole steps it has recorded."""
@@ -216,26 +218,26 @@ class Windows:
         steps = self._plan(step, 1 if shapes else STEPS, lead_in)
         if is_long:
             steps = max(steps, 1) if step <= MOST_LONG else 0
-        first = not self._count
-        granted = ALLOWANCE if device == "cuda" else (now - self._born) / 1e9 * self._budget - FIRST_COST[device]
-        if first and (is_long or steps * step * FIRST_SLOWER[device] > granted):
+        is_first = not self._count
+        allowance = ALLOWANCE if device == "cuda" else (now - self._born) / 1e9 * self._budget - FIRST_COST[device]
+        if is_first and (is_long or steps * step * FIRST_SLOWER[device] > allowance):
             steps = min(steps, self._plan(step, 1, lead_in) or 1) if steps else 0
         if steps <= lead_in:
             self._retire(f"steps of {step:.1f} s have more events than one window may record.", "steps_too_long")
             return
-        self.due = now if first and device == "cuda" else self._affordable(device, steps, step, shapes)
+        self.due = now if is_first and device == "cuda" else self._affordable(device, steps, step, shapes)
         if now < self.due:
             self.reason = "budget"
             return
-        waited = 0
+        wait_ns = 0
         if is_long:
-            began = clock()
+            begin = clock()
             is_drained = _is_drained(self._torch, step)
-            waited = clock() - began
+            wait_ns = clock() - begin
             if not is_drained:
-                self._end(waited / 1e9)
+                self._end(wait_ns / 1e9)
                 return
-        self._window = _Window(self._torch, device, steps, lead_in, self._steps, step, shapes, waited)
+        self._window = _Window(self._torch, device, steps, lead_in, self._steps, step, shapes, wait_ns)
         self.due = 0
 
     def _finish(self, window: _Window, now: int) -> None:
@@ -267,12 +269,12 @@ class Windows:
     def _affordable(self, device: str, steps: int, step: float, shapes: bool) -> int:
         """Return the clock time (ns) from which the budget covers a window of `steps` steps of `step` s."""
         if not self._count:
-            predicted = FIRST_COST[device] + steps * step * FIRST_SLOWER[device]
+            predicted_cost = FIRST_COST[device] + steps * step * FIRST_SLOWER[device]
         elif shapes not in self._cost_per_step:
-            predicted = steps * self._cost_per_step[not shapes] * SHAPES_SLOWER
+            predicted_cost = steps * self._cost_per_step[not shapes] * SHAPES_SLOWER
         else:
-            predicted = steps * self._cost_per_step[shapes]
-        return self._born + int((self.cost - self._granted + predicted) / self._budget * 1e9)
+            predicted_cost = steps * self._cost_per_step[shapes]
+        return self._born + int((self.cost - self._granted + predicted_cost) / self._budget * 1e9)
 
     def _settled(self, durations: list[float], device: str, now: int) -> bool:
         if len(durations) <= FEW:
@@ -280,14 +282,14 @@ class Windows:
         before, after = median(durations[:HALF]), median(durations[HALF:])
         if abs(after - before) < SETTLED * before or self._steps >= UNSETTLED_AFTER:
             return True
-        waiting = self._steps < PATIENT_STEPS and now - self._born < PATIENT_SECONDS * 1e9
-        return device == "cuda" and not self._count and not waiting
+        is_waiting = self._steps < PATIENT_STEPS and now - self._born < PATIENT_SECONDS * 1e9
+        return device == "cuda" and not self._count and not is_waiting
 
     def _plan(self, step: float, least: int, lead_in: int) -> int:
         """Return how many steps of `step` seconds to record, lead-in included; 0 if even one is too many."""
-        wanted = min(MOST_STEPS, max(least, math.ceil(LEAST_SECONDS / step)) + lead_in)
-        most = min(MOST_SECONDS / step, MOST_EVENTS / max(self._events_per_step, 1.0))
-        return min(wanted, int(most))
+        steps = min(MOST_STEPS, max(least, math.ceil(LEAST_SECONDS / step)) + lead_in)
+        limit = min(MOST_SECONDS / step, MOST_EVENTS / max(self._events_per_step, 1.0))
+        return min(steps, int(limit))
 
     def _profiled(self) -> bool:
         """Return whether another profiler is recording; a window would silently end it.
@@ -295,11 +297,11 @@ class Windows:
         This finds profilers that the program made before the watch began or in ways that are not watched.
         """
         profiler = self._torch.autograd.profiler
-        recording = self._torch._C._autograd._profiler_enabled() or getattr(profiler, "_is_profiler_enabled", False)
-        self.program_profiler = self.program_profiler or bool(recording)
-        if recording:
+        is_recording = self._torch._C._autograd._profiler_enabled() or getattr(profiler, "_is_profiler_enabled", False)
+        self.program_profiler = self.program_profiler or bool(is_recording)
+        if is_recording:
             self.reason = "program_profiler"
-        return bool(recording)
+        return bool(is_recording)
 
     # ---- ending ----
 
@@ -409,7 +411,7 @@ class _Window:
         waited: int,
     ) -> None:
         """Start the recording; before it, the program waited `waited` ns for the GPU."""
-        began = clock()
+        begin = clock()
         self.lead_in = lead_in
         self.share = 1.0
         """Fraction of a step that was recorded, 0 to 1."""
@@ -430,7 +432,7 @@ class _Window:
             activities.add(autograd.ProfilerActivity.CUDA)
         missing = activities - autograd._supported_activities()
         if missing:
-            raise RuntimeError(f"this build of torch cannot record {', '.join(str(each) for each in missing)}")
+            raise RuntimeError(f"this build of torch cannot record {', '.join(str(activity) for activity in missing)}")
         # Memory, stacks, FLOPs and modules are all off: each one costs more than everything recorded.
         config = autograd.ProfilerConfig(
             autograd.ProfilerState.KINETO, shapes, False, False, False, False, torch._C._profiler._ExperimentalConfig()
@@ -440,11 +442,11 @@ class _Window:
         with quiet():  # again: the call above makes Kineto read its settings
             autograd._enable_profiler(config, activities)
         self.mark(clock())
-        self.opening = (self.marks[0] - began) / 1e9
+        self.opening = (self.marks[0] - begin) / 1e9
         """Seconds the profiler took to start; the first time on CUDA it loads CUPTI."""
         self.deadline = self.marks[0] + int(2 * max(MOST_SECONDS, step) * 1e9)
         """The clock time (ns) after which the window must end."""
-        self._spent = self.marks[0] - began + waited
+        self._spent = self.marks[0] - begin + waited
         """Nanoseconds for starting the profiler and waiting for the GPU."""
 
     @property
@@ -484,9 +486,9 @@ class _Window:
         """
         if self.is_idle():
             return True
-        began = clock()
+        begin = clock()
         is_drained = _is_drained(self._torch, self.steps * self._usual)
-        self._spent += clock() - began
+        self._spent += clock() - begin
         return is_drained
 
     def save(self, path: str) -> float:
@@ -494,24 +496,24 @@ class _Window:
 
         The cost includes slower steps and a slow file server.
         """
-        began = clock()
+        begin = clock()
         # If this fails, it raises an error; Kineto would write to the program's stderr. Kineto writes the second file
         # and replaces the first with it: both exist beforehand, so that nobody else can ever read them.
-        for each in (path, path + ".tmp"):
-            posix.close(posix.open(each, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        for file_path in (path, path + ".tmp"):
+            posix.close(posix.open(file_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         with quiet():
             self._torch.autograd._disable_profiler().save(path)
         with contextlib.suppress(OSError):  # a Kineto version that does not use it
             posix.unlink(path + ".tmp")
-        slower = (self.marks[-1] - self.marks[0]) / 1e9 - self.steps * self.share * self._usual
-        return (self._spent + clock() - began) / 1e9 + max(0.0, slower)
+        slowdown = (self.marks[-1] - self.marks[0]) / 1e9 - self.steps * self.share * self._usual
+        return (self._spent + clock() - begin) / 1e9 + max(0.0, slowdown)
 
     def abandon(self) -> float:
         """End the recording and discard it; return the seconds that starting and ending cost."""
-        began = clock()
+        begin = clock()
         with quiet():
             self._torch.autograd._disable_profiler()
-        return (self._spent + clock() - began) / 1e9
+        return (self._spent + clock() - begin) / 1e9
 
     def silence(self) -> None:
         """Stop recording in a forked child without ending the profiler, which might touch the parent's GPU."""
@@ -535,8 +537,8 @@ def _is_drained(torch: Any, seconds: float) -> bool:
 
 def _few_will_do(durations: list[float], waited: int) -> bool:
     """Return whether the last FEW steps are long and alike, and `waited` nanoseconds are too long to wait for more."""
-    last = durations[-FEW:]
-    return len(last) == FEW and waited >= PATIENT_SECONDS * 1e9 and LONG < max(last) <= ALIKE * min(last)
+    tail = durations[-FEW:]
+    return len(tail) == FEW and waited >= PATIENT_SECONDS * 1e9 and LONG < max(tail) <= ALIKE * min(tail)
 
 
 def median(values: list[float]) -> float:
@@ -545,8 +547,8 @@ def median(values: list[float]) -> float:
     `statistics` is not imported: if torch has not imported it, that name may be a script of the program.
     """
     ordered = sorted(values)
-    half = len(ordered) // 2
-    return (ordered[half] + ordered[~half]) / 2
+    middle = len(ordered) // 2
+    return (ordered[middle] + ordered[~middle]) / 2
 
 
 def _version(text: str | None, unknown: tuple[int, int]) -> tuple[int, int]:

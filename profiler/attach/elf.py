@@ -26,10 +26,10 @@ def addresses(pid: int) -> dict[str, int]:
     Raises:
         ProfilerError: the process runs no CPython whose functions can be found.
     """
-    mapped = dict(_first_mappings(pid))
-    libraries = [path for path in mapped if re.search(r"/libpython3[.\d]*[a-z]*\.so", path)]
-    python = _found(pid, mapped, [*libraries, _executable(pid)], PYTHON)
-    libc = _found(pid, mapped, [path for path in mapped if re.search(r"/(libc[.-]|ld-musl)[^/]*so", path)], LIBC)
+    mappings = dict(_first_mappings(pid))
+    libraries = [path for path in mappings if re.search(r"/libpython3[.\d]*[a-z]*\.so", path)]
+    python = _found(pid, mappings, [*libraries, _executable(pid)], PYTHON)
+    libc = _found(pid, mappings, [path for path in mappings if re.search(r"/(libc[.-]|ld-musl)[^/]*so", path)], LIBC)
     if python is None or libc is None:
         raise ProfilerError(
             f"Process {pid} is not a Python program that can be attached to.", "Give the PID of a Python program."
@@ -75,8 +75,8 @@ def _symbols(data: bytes, names: tuple[str, ...]) -> dict[str, int]:
     loads = [_SEGMENT.unpack_from(data, segments + number * segment_size) for number in range(segment_count)]
     base = next(load[3] - load[2] for load in loads if load[0] == _LOAD)
     tables = [_SECTION.unpack_from(data, sections + number * size) for number in range(count)]
-    wanted = {name.encode(): name for name in names}
-    found = {}
+    names_by_bytes = {name.encode(): name for name in names}
+    offsets = {}
     for table in tables:
         if table[1] != _DYNSYM:
             continue
@@ -85,6 +85,6 @@ def _symbols(data: bytes, names: tuple[str, ...]) -> dict[str, int]:
             if section == 0:  # defined in another file
                 continue
             text = data[strings + name : data.index(b"\0", strings + name)]
-            if text in wanted:
-                found[wanted[text]] = value - base
-    return found
+            if text in names_by_bytes:
+                offsets[names_by_bytes[text]] = value - base
+    return offsets

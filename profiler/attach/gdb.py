@@ -35,13 +35,13 @@ def call(pid: int, function: int, *arguments: int, write: tuple[Path, int] | Non
     for step in steps:
         command += ["-ex", step]
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False
         )
     except subprocess.TimeoutExpired:
         raise TimeoutError("gdb did not finish") from None
-    match = re.search(r"returned (-?\d+)\.", done.stdout)
+    match = re.search(r"returned (-?\d+)\.", result.stdout)
     if match is None:
-        said = (done.stderr.strip().splitlines() or ["gdb printed nothing"])[-1]
-        raise PermissionError(said) if "not permitted" in done.stderr else OSError(said)
+        message = (result.stderr.strip().splitlines() or ["gdb printed nothing"])[-1]
+        raise PermissionError(message) if "not permitted" in result.stderr else OSError(message)
     return int(match[1])

@@ -142,7 +142,7 @@ class Injector:
             raise
 
     def ask(
-        self, order: Mapping[str, Any], patience: float = PATIENCE, waits: Callable[[str], None] = lambda why: None
+        self, order: Mapping[str, Any], patience: float = PATIENCE, waits: Callable[[str], None] = lambda reason: None
     ) -> dict[str, Any]:
         """Return the program's answer to an order.
 
@@ -154,12 +154,12 @@ class Injector:
             PermissionError: the process may not be accessed.
         """
         deadline = time.monotonic() + patience
-        why = REASONS["native"]
+        reason = REASONS["native"]
 
         def pause(seconds: float) -> None:
             if time.monotonic() > deadline:
-                raise TimeoutError(why)
-            waits(why)
+                raise TimeoutError(reason)
+            waits(reason)
             time.sleep(seconds)
 
         while True:
@@ -174,7 +174,7 @@ class Injector:
             state = reply.get("state")
             if state not in PAUSES:
                 return reply
-            why = REASONS[state]
+            reason = REASONS[state]
             pause(random.uniform(*PAUSES[state]))
 
     def _post(self, order: Mapping[str, Any]) -> Path:
@@ -214,8 +214,8 @@ class Injector:
                 self._take(way(self.pid))
         first = not self._page
         if first:
-            rights, kind = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-            page = self._call(self._at["mmap"], 0, _PAGE, rights, kind, -1, 0)
+            protection, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+            page = self._call(self._at["mmap"], 0, _PAGE, protection, flags, -1, 0)
             if page in (-1, (1 << 64) - 1):
                 raise OSError("The program has no memory left")
             self._page = page

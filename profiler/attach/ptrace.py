@@ -178,11 +178,11 @@ class Thread:
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
     """Delay Ctrl-C and similar signals: a thread left in the middle of a call would end the program."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _requested(_number: int, event: int) -> bool:

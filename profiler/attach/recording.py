@@ -74,10 +74,10 @@ def _hook(pid: int, settings: dict[str, object], hooked: list[Injector], asked: 
             f"Process {pid} is being interrupted.", "Nothing was recorded. Check whether the process continues."
         )
     if state == "recorded":
-        other = answer.get("recorder")
-        by = f"by process {other}" if other else "by profile-train"
+        recorder = answer.get("recorder")
+        phrase = f"by process {recorder}" if recorder else "by profile-train"
         raise ProfilerError(
-            f"Process {pid} is being recorded already, {by}.", "Wait until that recording ends, or end it."
+            f"Process {pid} is being recorded already, {phrase}.", "Wait until that recording ends, or end it."
         )
     if state == "compiled":
         raise ProfilerError(
@@ -133,27 +133,27 @@ def record(wanted: Wanted) -> tuple[Path, tuple[str, ...]]:
         wanted = replace(wanted, windows=False)
     seat, rings, settings = launch.begin(wanted.out, launch.run_name(words), None, wanted, recorder=os.getpid())
     notes = [seat.notice] if seat.notice else []
-    hooked: list[Injector] = []
-    with _stop_signals() as asked:
+    injectors: list[Injector] = []
+    with _stop_signals() as signals:
         try:
-            notes += _begin(wanted, settings, hooked, asked)
+            notes += _begin(wanted, settings, injectors, signals)
             origin = time.perf_counter_ns()
             run = new_run(redact_command(words), origin, wanted.budget, cwd=target.folder(pid))
             run = replace(run, user=None, commit=None)  # the user is ours, and the commit may have changed
             recorder = Recorder(seat.folder, rings, run, pid, wanted, origin=origin)
         except BaseException:
-            _unhook(hooked)
+            _unhook(injectors)
             run_folder.leave(seat, rings)
             raise
-        ended = False
+        has_ended = False
         try:
             if wanted.outside:
                 recorder.problem("attach", OUTSIDE)
             say(f"recording process {pid}" + _until(wanted) + "; Ctrl-C ends the recording, not the program.")
-            ended = _watch(recorder, wanted, asked)
+            has_ended = _watch(recorder, wanted, signals)
         finally:
-            notes += _unhook(hooked)
-        recorder.finish(None if ended and not wanted.outside else "attached")
+            notes += _unhook(injectors)
+        recorder.finish(None if has_ended and not wanted.outside else "attached")
         run_folder.settle(seat.earlier, completed=True)
     return seat.folder, tuple(notes)
 
@@ -166,19 +166,19 @@ def _begin(wanted: Wanted, settings: dict[str, object], hooked: list[Injector], 
     for pid in candidates:
         try:
             # One rank's windows represent all. Ranks wait for each other, so windows in every rank would slow all.
-            why = _hook(pid, {**settings, "windows": None} if hooked else settings, hooked, asked)
+            reason = _hook(pid, {**settings, "windows": None} if hooked else settings, hooked, asked)
         except PermissionError:
             raise rights.refusal(pid) from None
         except ProcessLookupError:
-            why = "has ended"
+            reason = "has ended"
         except OSError as error:
-            why = f"could not be attached to ({error})"
+            reason = f"could not be attached to ({error})"
         except ProfilerError as error:
             if pid == wanted.pid or len(candidates) == 1:
                 raise
-            why = f"is left out: {error}"
-        if why is not None:
-            notes.append(f"Process {pid} {why}.")
+            reason = f"is left out: {error}"
+        if reason is not None:
+            notes.append(f"Process {pid} {reason}.")
     if not hooked:
         raise ProfilerError(" ".join(notes) or f"There is no rank below process {wanted.pid}.", "Nothing was recorded.")
     return notes if not wanted.tree else [note for note in notes if "left out" in note or "could not" in note]
@@ -186,35 +186,35 @@ def _begin(wanted: Wanted, settings: dict[str, object], hooked: list[Injector], 
 
 def _watch(recorder: Recorder, wanted: Wanted, asked: list[int]) -> bool:
     """Record until an end condition is met; return True if the program ended before."""
-    since = run_folder.started(wanted.pid)
-    while run_folder.is_alive(wanted.pid, since):
-        due = recorder.poll()
-        enough = wanted.steps is not None and recorder.steps >= wanted.steps
-        left = float("inf") if wanted.seconds is None else wanted.seconds - recorder.now
-        if asked or enough or left <= 0:
+    start = run_folder.started(wanted.pid)
+    while run_folder.is_alive(wanted.pid, start):
+        delay = recorder.poll()
+        is_enough = wanted.steps is not None and recorder.steps >= wanted.steps
+        seconds_left = float("inf") if wanted.seconds is None else wanted.seconds - recorder.now
+        if asked or is_enough or seconds_left <= 0:
             return False
-        time.sleep(min(due, max(0.0, left)))
+        time.sleep(min(delay, max(0.0, seconds_left)))
     return True
 
 
 def _until(wanted: Wanted) -> str:
-    ends = []
+    limits = []
     if wanted.seconds is not None:
-        ends.append(f"for {wanted.seconds:g} s")
+        limits.append(f"for {wanted.seconds:g} s")
     if wanted.steps is not None:
-        ends.append("for 1 step" if wanted.steps == 1 else f"for {wanted.steps} steps")
-    return " " + " or ".join(ends) if ends else ""
+        limits.append("for 1 step" if wanted.steps == 1 else f"for {wanted.steps} steps")
+    return " " + " or ".join(limits) if limits else ""
 
 
 def _waits(pid: int, asked: list[int]) -> Callable[[str], None]:
     """Return a callback that reports the reason once if a wait takes longer than LONG seconds."""
-    since, reported = time.monotonic(), False
+    start, reported = time.monotonic(), False
 
     def wait(why: str) -> None:
         nonlocal reported
         if asked:
             raise KeyboardInterrupt
-        if not reported and time.monotonic() - since > LONG:
+        if not reported and time.monotonic() - start > LONG:
             reported = True
             say(f"waiting for process {pid}: {why}.")
 
@@ -224,11 +224,11 @@ def _waits(pid: int, asked: list[int]) -> Callable[[str], None]:
 @contextlib.contextmanager
 def _stop_signals() -> Iterator[list[int]]:
     """Make Ctrl-C and similar signals end the recording, not this command; yield the list of received ones."""
-    asked: list[int] = []
+    signals: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, lambda number, _: asked.append(number)) for number in numbers}
+    handlers = {number: signal.signal(number, lambda number, _: signals.append(number)) for number in numbers}
     try:
-        yield asked
+        yield signals
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -64,11 +64,11 @@ def ranks(pid: int) -> list[int]:
         children = [child.pid for child in psutil.Process(pid).children(recursive=True)]
     except psutil.Error:
         children = []
-    found = [child for child in children if has_torch(child) and not is_worker(child)]
+    torch_pids = [child for child in children if has_torch(child) and not is_worker(child)]
     # A child with the command line of its parent was forked by a rank, and is not a rank.
-    lines = {each: command(each) for each in [pid, *found]}
-    own = [each for each in found if lines.get(_parent(each)) != lines[each]]
-    return own or [pid]
+    commands = {candidate: command(candidate) for candidate in [pid, *torch_pids]}
+    rank_pids = [candidate for candidate in torch_pids if commands.get(_parent(candidate)) != commands[candidate]]
+    return rank_pids or [pid]
 
 
 def has_torch(pid: int) -> bool:

@@ -62,33 +62,33 @@ def analyze(path: Path) -> Analysis:
             f"{path.name} contains work from {devices} GPUs of one process. The report covers only the GPU with "
             "the most kernels."
         )
-    inside = work.where(steps.asked_in(work))
+    step_work = work.where(steps.asked_in(work))
     on_gpu, typical = len(work) > 0, steps.typical
-    time = parts_of(work, host, steps.begin, steps.end)
-    parts = shares(trace, work, host, time, steps.begin, steps.end)
+    spans_by_part = parts_of(work, host, steps.begin, steps.end)
+    parts = shares(trace, work, host, spans_by_part, steps.begin, steps.end)
     if on_gpu:
-        calling = operators.callers(trace, inside)
-        in_steps = steps_on_gpu(trace, work, host, parts, steps)
-        by_name = tables.kernels(trace, inside, host, calling.operator)
-        by_place = operators.on_gpu(trace, inside, host, calling, parts, steps)
+        callers = operators.callers(trace, step_work)
+        step_rows = steps_on_gpu(trace, work, host, parts, steps)
+        kernel_rows = tables.kernels(trace, step_work, host, callers.operator)
+        operator_rows = operators.on_gpu(trace, step_work, host, callers, parts, steps)
     else:
-        in_steps = steps_on_host(trace, host, steps)
-        by_name, by_place = tables.operators_by_name(trace, host, steps), operators.on_host(trace, steps)
-    sent = collectives(trace, inside)
-    row = tables.window(trace, work, inside, parts, steps, in_steps)
+        step_rows = steps_on_host(trace, host, steps)
+        kernel_rows, operator_rows = tables.operators_by_name(trace, host, steps), operators.on_host(trace, steps)
+    collective_rows = collectives(trace, step_work)
+    window = tables.window(trace, work, step_work, parts, steps, step_rows)
     fact = TraceFact(
         id=0,
         file=path.name,
         events=trace.events,
-        shapes=row.shapes,
-        steps=round(row.steps) if steps.marked else None,
-        seconds=row.duration,
-        **(breakdown(work, time, steps.begin, steps.end) if on_gpu else {}),
-        **tables.settings(trace, inside, host),
+        shapes=window.shapes,
+        steps=round(window.steps) if steps.marked else None,
+        seconds=window.duration,
+        **(breakdown(work, spans_by_part, steps.begin, steps.end) if on_gpu else {}),
+        **tables.settings(trace, step_work, host),
         queue=queue(work, steps.begin, steps.end),
-        launches=launches(inside),
+        launches=launches(step_work),
         critical=seconds(critical_path(work, host, *steps.reached[typical : typical + 2].tolist())) if on_gpu else {},
-        exchanges=exchanges([sent])[0],
+        exchanges=exchanges([collective_rows])[0],
         looks=looks(trace, work, host, steps),
     )
     return Analysis(
@@ -98,12 +98,12 @@ def analyze(path: Path) -> Analysis:
         marked=steps.marked,
         first=steps.first * 1e-9,
         cut_off=trace.cut_off,
-        window=row,
-        steps=in_steps,
-        kernels=by_name,
-        operators=by_place,
+        window=window,
+        steps=step_rows,
+        kernels=kernel_rows,
+        operators=operator_rows,
         syncs=syncs(trace, work, host, parts) if on_gpu else (),
-        collectives=sent,
+        collectives=collective_rows,
         fact=fact,
         problems=tuple(problems),
     )

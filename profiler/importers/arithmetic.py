@@ -21,7 +21,7 @@ _FLOATING = {
     "float": (4, "fp32"),
     "c10::Half": (2, "fp16"),
     "c10::BFloat16": (2, "bf16"),
-    **dict.fromkeys((f"c10::Float8_{each}" for each in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz")), (1, "fp8")),
+    **dict.fromkeys((f"c10::Float8_{variant}" for variant in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz")), (1, "fp8")),
 }
 """Bytes of an element and dtype, by Kineto's name for its type."""
 SIZES = {
@@ -75,7 +75,7 @@ class Call(NamedTuple):
 
     def given(self, *positions: int) -> list[Operand]:
         """Return the tensors that were given at these positions."""
-        arguments = (self.tensors[at] for at in positions if at < len(self.tensors))
+        arguments = (self.tensors[position] for position in positions if position < len(self.tensors))
         return [tensors[0] for tensors in arguments if len(tensors) == 1]
 
     def value(self, at: int) -> str:
@@ -106,10 +106,12 @@ It raises LookupError or ValueError if an argument was not recorded, or does not
 
 def parse(dims: bytes, types: bytes, values: bytes = b"") -> Call:
     """Return a call from Kineto's JSON of its arguments; if one is malformed, none of them has a shape."""
-    shapes, names, texts = (_decoded(each) for each in (dims, types, values))
+    shapes, names, texts = (_decoded(argument) for argument in (dims, types, values))
     kinds = tuple(name if isinstance(name, str) else "" for name in names)
-    found = [_tensors(shape, kinds[at] if at < len(kinds) else "") for at, shape in enumerate(shapes)]
-    tensors = tuple(() if None in found or each is None else each for each in found)
+    operands = [
+        _tensors(shape, kinds[position] if position < len(kinds) else "") for position, shape in enumerate(shapes)
+    ]
+    tensors = tuple(() if None in operands or argument is None else argument for argument in operands)
     return Call(tensors, kinds, tuple(text if isinstance(text, str) else "" for text in texts))
 
 
@@ -127,10 +129,10 @@ def work_of_call(name: str, call: Call) -> Work:
 
 def _decoded(text: bytes) -> list[object]:
     try:
-        found = msgspec.json.decode(text) if text else []
+        values = msgspec.json.decode(text) if text else []
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return []
-    return found if isinstance(found, list) else []
+    return values if isinstance(values, list) else []
 
 
 def _tensors(given: object, kind: str) -> tuple[Operand, ...] | None:
@@ -138,8 +140,8 @@ def _tensors(given: object, kind: str) -> tuple[Operand, ...] | None:
     if shape is not None:
         # A 0-dimensional tensor and a number look alike, but only a tensor has an element type.
         return (Operand(shape, SIZES.get(kind)),) if shape or kind in SIZES else ()
-    shapes = [_shape(each) for each in given] if isinstance(given, list) else [None]
-    return None if None in shapes else tuple(Operand(each, SIZES.get(kind)) for each in shapes if each is not None)
+    shapes = [_shape(dims) for dims in given] if isinstance(given, list) else [None]
+    return None if None in shapes else tuple(Operand(dims, SIZES.get(kind)) for dims in shapes if dims is not None)
 
 
 def _shape(given: object) -> Shape | None:
@@ -169,9 +171,11 @@ def _matmul(first: int) -> Count:
         left, right = call.tensor(first), call.tensor(first + 1)
         a, b = left.shape, right.shape
         _check(len(a) <= 2 or len(b) != len(a) or a[:-2] == b[:-2])
-        wide = left.size is not None and left.size < 2
-        out = 4 if name.endswith("_int_mm") else 2 if wide else left.size
-        return _product(left, right, *((b[-2], b[-1:]) if len(b) > 1 else (b[0], ())), out, call.given(*range(first)))
+        is_widened = left.size is not None and left.size < 2
+        output_size = 4 if name.endswith("_int_mm") else 2 if is_widened else left.size
+        return _product(
+            left, right, *((b[-2], b[-1:]) if len(b) > 1 else (b[0], ())), output_size, call.given(*range(first))
+        )
 
     return count
 
@@ -194,8 +198,8 @@ def _product(
 ) -> tuple[float, float]:
     """Count the product of the rows of `left` with `columns` of `right`, with elements of `size` bytes."""
     _check(left.shape[-1:] == (inner,))
-    out = Operand((*left.shape[:-1], *columns), size)
-    return 2.0 * out.number * inner, _moved(left, right, out, *added)
+    output = Operand((*left.shape[:-1], *columns), size)
+    return 2.0 * output.number * inner, _moved(left, right, output, *added)
 
 
 # ---- convolutions ----
@@ -229,26 +233,26 @@ _CONVOLUTIONS: Mapping[str, _ConvolutionSettings] = {
 
 
 def _convolution(name: str, call: Call) -> tuple[float, float]:
-    given, weight = call.tensor(0), call.tensor(1)
+    inputs, weight = call.tensor(0), call.tensor(1)
     places, dimensions = _CONVOLUTIONS[name.removeprefix("aten::")], len(weight.shape) - 2
-    _check(dimensions > 0 and len(given.shape) == len(weight.shape))
+    _check(dimensions > 0 and len(inputs.shape) == len(weight.shape))
     if places.transposed is not None and call.value(places.transposed) != "False":
         _check(call.value(places.transposed) == "True")
         return _convolution_transposed(name, call)
     stride, padding, dilation = (
-        [1] * dimensions if at is None else _numbers(call.value(at), dimensions)
-        for at in (places.stride, places.padding, places.dilation)
+        [1] * dimensions if position is None else _numbers(call.value(position), dimensions)
+        for position in (places.stride, places.padding, places.dilation)
     )
     _check(min(stride) > 0)
-    spatial = tuple(
-        (length + 2 * pad - dilated * (kernel - 1) - 1) // step + 1
-        for length, kernel, step, pad, dilated in zip(
-            given.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True
+    spatial_shape = tuple(
+        (length + 2 * pad - spacing * (kernel - 1) - 1) // step + 1
+        for length, kernel, step, pad, spacing in zip(
+            inputs.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True
         )
     )
-    _check(min(spatial) >= 0)
-    out = Operand((given.shape[0], weight.shape[0], *spatial), given.size)
-    return 2.0 * given.shape[0] * prod(spatial) * weight.number, _moved(given, weight, out)
+    _check(min(spatial_shape) >= 0)
+    output = Operand((inputs.shape[0], weight.shape[0], *spatial_shape), inputs.size)
+    return 2.0 * inputs.shape[0] * prod(spatial_shape) * weight.number, _moved(inputs, weight, output)
 
 
 def _convolution_transposed(_: str, call: Call) -> tuple[float, float]:
@@ -257,12 +261,12 @@ def _convolution_transposed(_: str, call: Call) -> tuple[float, float]:
 
 def _convolution_backward(_: str, call: Call) -> tuple[float, float]:
     """Count the gradients of the input and of the weight, each as many operations as the forward pass."""
-    gradient, given, weight = (call.tensor(at) for at in range(3))
-    wanted = re.findall("True|False", call.value(10))
-    _check(len(wanted) == 3 and len(gradient.shape) > 2)
-    number = wanted[:2].count("True")
-    once = _meetings(given if call.value(7) == "True" else gradient, weight)
-    return once * number, _moved(gradient, *[given, weight] * number)
+    gradient, inputs, weight = (call.tensor(position) for position in range(3))
+    mask = re.findall("True|False", call.value(10))
+    _check(len(mask) == 3 and len(gradient.shape) > 2)
+    number = mask[:2].count("True")
+    operations = _meetings(inputs if call.value(7) == "True" else gradient, weight)
+    return operations * number, _moved(gradient, *[inputs, weight] * number)
 
 
 def _meetings(places: Operand, weight: Operand) -> float:
@@ -273,9 +277,9 @@ def _meetings(places: Operand, weight: Operand) -> float:
 
 def _numbers(text: str, number: int) -> list[int]:
     """Return the numbers in Kineto's text for a list; a single number applies to all dimensions."""
-    found = [int(each) for each in re.findall(r"-?\d{1,9}", text)] if re.fullmatch(r"\[[\d, -]*\]", text) else []
-    _check(len(found) in (1, number))
-    return found * number if len(found) == 1 else found
+    numbers = [int(digits) for digits in re.findall(r"-?\d{1,9}", text)] if re.fullmatch(r"\[[\d, -]*\]", text) else []
+    _check(len(numbers) in (1, number))
+    return numbers * number if len(numbers) == 1 else numbers
 
 
 # ---- attention ----
@@ -318,21 +322,21 @@ def _attention(name: str, call: Call) -> tuple[float, float]:
     With a causal mask, only the pairs on and below the diagonal count. A key head that several query heads share (GQA)
     is moved once.
     """
-    known = _ATTENTIONS[name]
-    query, key, value = (call.tensor(known.query + at) for at in range(3))
-    said = call.value(known.causal)
-    _check(all(len(each.shape) == 4 for each in (query, key, value)) and said in ("True", "False", "0", "1", "2"))
-    sequence, heads = (2, 1) if known.by_head else (1, 2)
+    layout = _ATTENTIONS[name]
+    query, key, value = (call.tensor(layout.query + offset) for offset in range(3))
+    causal = call.value(layout.causal)
+    _check(all(len(tensor.shape) == 4 for tensor in (query, key, value)) and causal in ("True", "False", "0", "1", "2"))
+    sequence, heads = (2, 1) if layout.by_head else (1, 2)
     queries, keys = query.shape[sequence], key.shape[sequence]
     pairs = float(queries * keys)
-    if said in ("True", "1", "2"):
-        seen = min(queries, keys)
-        pairs = seen * (seen + 1) / 2 + float((queries - seen) * keys)
+    if causal in ("True", "1", "2"):
+        diagonal = min(queries, keys)
+        pairs = diagonal * (diagonal + 1) / 2 + float((queries - diagonal) * keys)
     number = query.shape[0] * query.shape[heads] * pairs
-    moved = _moved(query, key, value, Operand((*query.shape[:3], value.shape[3]), query.size))
-    if known.query:
-        return 2 * number * (3 * query.shape[3] + 2 * value.shape[3]), 2 * moved
-    return 2 * number * (query.shape[3] + value.shape[3]), moved
+    moved_bytes = _moved(query, key, value, Operand((*query.shape[:3], value.shape[3]), query.size))
+    if layout.query:
+        return 2 * number * (3 * query.shape[3] + 2 * value.shape[3]), 2 * moved_bytes
+    return 2 * number * (query.shape[3] + value.shape[3]), moved_bytes
 
 
 # ---- memory-bound operators ----
@@ -342,26 +346,26 @@ def _normalization(operations: int, reads: tuple[int, ...], weights: tuple[int, 
     """Return the model of a normalization or softmax that reads the tensors at `reads`, all as large as its result."""
 
     def count(_: str, call: Call) -> tuple[float, float]:
-        given = [call.tensor(at) for at in reads]
-        return float(operations * given[0].number), _moved(*given, *call.given(*weights), given[0])
+        tensors = [call.tensor(position) for position in reads]
+        return float(operations * tensors[0].number), _moved(*tensors, *call.given(*weights), tensors[0])
 
     return count
 
 
 def _reduction(_: str, call: Call) -> tuple[float, float]:
-    given = call.tensor(0)
-    return float(given.number), given.bytes
+    tensor = call.tensor(0)
+    return float(tensor.number), tensor.bytes
 
 
 def _elementwise(name: str, call: Call) -> tuple[float, float]:
     """Count an elementwise function; the result has the broadcast shape of the arguments."""
     # The third tensor of some operators is out=, the result.
-    given = call.given(*range(2 if _TWO_OPERANDS.match(name) else len(call.tensors)))
-    _check(len(given) > 0)
-    shape = np.broadcast_shapes(*(each.shape for each in given))
-    sizes = [each.size or 0 for each in given if each.shape] or [each.size or 0 for each in given]
-    out = Operand(shape, 1 if _COMPARISON.search(name) else max(sizes))
-    return float(out.number), _moved(*given, out)
+    tensors = call.given(*range(2 if _TWO_OPERANDS.match(name) else len(call.tensors)))
+    _check(len(tensors) > 0)
+    shape = np.broadcast_shapes(*(tensor.shape for tensor in tensors))
+    sizes = [tensor.size or 0 for tensor in tensors if tensor.shape] or [tensor.size or 0 for tensor in tensors]
+    output = Operand(shape, 1 if _COMPARISON.search(name) else max(sizes))
+    return float(output.number), _moved(*tensors, output)
 
 
 def _copy(_: str, call: Call) -> tuple[float, float]:
@@ -380,20 +384,20 @@ def _concatenation(_: str, call: Call) -> tuple[float, float]:
 
 def _lookup(name: str, call: Call) -> tuple[float, float]:
     """Count the table rows that the indices select: each is read and written."""
-    embedding = name == "aten::embedding"
-    table, indices = call.tensor(0), call.tensor(1 if embedding else 2)
-    _check(len(table.shape) > 0 and (embedding or call.value(1) == "0"))
+    is_embedding = name == "aten::embedding"
+    table, indices = call.tensor(0), call.tensor(1 if is_embedding else 2)
+    _check(len(table.shape) > 0 and (is_embedding or call.value(1) == "0"))
     rows = Operand((indices.number, *table.shape[1:]), table.size)
     return nan, _moved(rows, rows, indices)
 
 
 def _lists(name: str, call: Call) -> tuple[float, float]:
     """Count an update of many tensors at once: each list is read; the first and an optimizer's state are written."""
-    lists = [tensors for tensors in call.tensors if tensors and sum(each.number for each in tensors) > len(tensors)]
+    lists = [tensors for tensors in call.tensors if tensors and sum(item.number for item in tensors) > len(tensors)]
     _check(len(lists) > 0)
     # A fused optimizer writes parameters and state; gradients, the second list, are only read.
-    written = lists[:1] + lists[2:] if "_fused_" in name else lists[:1]
-    return nan, _moved(*(tensor for each in (*lists, *written) for tensor in each))
+    written_lists = lists[:1] + lists[2:] if "_fused_" in name else lists[:1]
+    return nan, _moved(*(tensor for item in (*lists, *written_lists) for tensor in item))
 
 
 _TWO_OPERANDS = re.compile(r"^aten::(add|sub|mul|div)_?$")

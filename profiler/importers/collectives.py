@@ -79,13 +79,15 @@ def collectives(trace: Trace, work: GpuWork) -> tuple[Collectives, ...]:
     """Return the collectives in this work, by key; most time first."""
     communication = np.flatnonzero(work.kind == COMMUNICATION).tolist()
     by_key = grouped(communication, lambda row: _key(trace, int(work.collective[row]), int(work.name[row])))
-    computing = work.spans(work.kind == COMPUTE)
-    found = []
+    compute = work.spans(work.kind == COMPUTE)
+    entries = []
     for key, rows in by_key.items():
-        mine = work.where(np.array(rows))
-        exposed = (mine.spans() - computing).total
-        found.append(Collectives(key, tuple(mine.length.tolist()), exposed, _bytes(trace, mine.collective)))
-    return tuple(sorted(found, key=lambda each: (-each.total, each.key)))
+        collective_work = work.where(np.array(rows))
+        exposed = (collective_work.spans() - compute).total
+        entries.append(
+            Collectives(key, tuple(collective_work.length.tolist()), exposed, _bytes(trace, collective_work.collective))
+        )
+    return tuple(sorted(entries, key=lambda entry: (-entry.total, entry.key)))
 
 
 def exchanges(ranks: Sequence[Sequence[Collectives]]) -> list[tuple[Exchange, ...]]:
@@ -94,38 +96,40 @@ def exchanges(ranks: Sequence[Sequence[Collectives]]) -> list[tuple[Exchange, ..
     A collective ends on all ranks at the same time, and only the last rank to arrive does not wait, so the shortest
     duration is the transfer time.
     """
-    everywhere = grouped(chain.from_iterable(ranks), lambda each: each.key)
-    shortest = {
-        key: sum(map(min, zip(*(each.durations for each in those), strict=True)))
-        for key, those in everywhere.items()
-        if len(those) > 1 and len(those) == key.ranks and len({len(each.durations) for each in those}) == 1
+    by_key = grouped(chain.from_iterable(ranks), lambda collective: collective.key)
+    transfer_times = {
+        key: sum(map(min, zip(*(collective.durations for collective in members), strict=True)))
+        for key, members in by_key.items()
+        if len(members) > 1
+        and len(members) == key.ranks
+        and len({len(collective.durations) for collective in members}) == 1
     }
-    return [tuple(each.exchange(shortest.get(each.key)) for each in rank) for rank in ranks]
+    return [tuple(collective.exchange(transfer_times.get(collective.key)) for collective in rank) for rank in ranks]
 
 
 def _key(trace: Trace, collective: int, name: int) -> Key:
     if collective < 0:
-        found = _IN_NAME.search(trace.names[name])
-        return Key(_plain(found[0]) if found else "other", "", trace.world_size, "")
-    said = trace.collectives[collective]
-    return Key(_plain(said.collective), said.group_about or said.group_name, said.group_size or None, said.dtype)
+        match = _IN_NAME.search(trace.names[name])
+        return Key(_plain(match[0]) if match else "other", "", trace.world_size, "")
+    entry = trace.collectives[collective]
+    return Key(_plain(entry.collective), entry.group_about or entry.group_name, entry.group_size or None, entry.dtype)
 
 
 def _plain(name: str) -> str:
     """Return the kind of a collective: torch writes allreduce, _allgather_base, all_to_allv, ..."""
     bare = name.lower().replace("_", "")
-    found = _IN_NAME.search(bare)
-    return found[0] if found else bare[:40]
+    match = _IN_NAME.search(bare)
+    return match[0] if match else bare[:40]
 
 
 def _bytes(trace: Trace, numbers: npt.NDArray[np.int32]) -> int | None:
     total = 0
-    for number, count in zip(*(each.tolist() for each in np.unique(numbers, return_counts=True)), strict=True):
+    for number, count in zip(*(column.tolist() for column in np.unique(numbers, return_counts=True)), strict=True):
         if number < 0:
             return None
-        said = trace.collectives[number]
-        size = SIZES.get(said.dtype.lower(), SIZES.get(f"c10::{said.dtype}"))  # torch's own names for types
+        entry = trace.collectives[number]
+        size = SIZES.get(entry.dtype.lower(), SIZES.get(f"c10::{entry.dtype}"))  # torch's own names for types
         if size is None:
             return None
-        total += count * size * max(said.elements_in, said.elements_out)
+        total += count * size * max(entry.elements_in, entry.elements_out)
     return total

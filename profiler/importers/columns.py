@@ -124,30 +124,30 @@ class Builder:
         """Add the events of kept categories that have an end."""
         self.seen += len(events)
         # C functions in `map`: a Python loop over every value would take longer than the parser.
-        known = map(CATEGORIES.get, map(attrgetter("cat"), events), repeat(-1))
-        category = np.fromiter(known, np.int8, len(events))
+        categories = map(CATEGORIES.get, map(attrgetter("cat"), events), repeat(-1))
+        category = np.fromiter(categories, np.int8, len(events))
         self.delaying += int(((category >= 0) & (category <= CALL)).sum())
         functions = np.flatnonzero(category == MODULE)
         category[[row for row in functions.tolist() if not events[row].name.startswith(MODULE_PREFIX)]] = -1
-        chosen = category >= 0
-        kept: list[Range] = list(compress(events, chosen.tobytes()))
-        category = category[chosen]
-        lasts = np.fromiter(map(attrgetter("dur"), kept), np.float64, len(kept))
-        if not (ended := lasts >= 0).all():
-            kept, category, lasts = list(compress(kept, ended.tobytes())), category[ended], lasts[ended]
-        if not kept:
+        mask = category >= 0
+        ranges: list[Range] = list(compress(events, mask.tobytes()))
+        category = category[mask]
+        durations = np.fromiter(map(attrgetter("dur"), ranges), np.float64, len(ranges))
+        if not (ended := durations >= 0).all():
+            ranges, category, durations = list(compress(ranges, ended.tobytes())), category[ended], durations[ended]
+        if not ranges:
             return
-        number = len(kept)
-        start = np.fromiter(map(attrgetter("ts"), kept), np.float64, number)
+        number = len(ranges)
+        start = np.fromiter(map(attrgetter("ts"), ranges), np.float64, number)
         if self._origin is None:
             self._origin = float(np.floor(start[0]))
         begin = _nanoseconds(start - self._origin)
         piece = EventColumns(
             start=begin,
-            end=begin + _nanoseconds(lasts),
+            end=begin + _nanoseconds(durations),
             category=category,
-            name=np.fromiter(map(self.names.__getitem__, map(attrgetter("name"), kept)), np.int32, number),
-            thread=np.fromiter(map(self.threads.__getitem__, map(attrgetter("pid", "tid"), kept)), np.int32, number),
+            name=np.fromiter(map(self.names.__getitem__, map(attrgetter("name"), ranges)), np.int32, number),
+            thread=np.fromiter(map(self.threads.__getitem__, map(attrgetter("pid", "tid"), ranges)), np.int32, number),
             stream=np.full(number, -1, np.int32),
             correlation=np.full(number, -1, np.int64),
             collective=np.full(number, -1, np.int32),
@@ -155,52 +155,52 @@ class Builder:
             sequence=np.full(number, -1, np.int64),
             blocks=np.full(number, np.nan, np.float32),
         )
-        calls, args = self._arguments(kept, category >= CALL)
-        piece.correlation[calls] = [each.correlation if each.correlation < LARGEST else -1 for each in args]
-        work, args = self._arguments(kept, category >= KERNEL)
+        calls, args = self._arguments(ranges, category >= CALL)
+        piece.correlation[calls] = [arg.correlation if arg.correlation < LARGEST else -1 for arg in args]
+        work, args = self._arguments(ranges, category >= KERNEL)
         piece.stream[work] = [
-            self.streams[kept[row].pid, kept[row].tid if each.stream == -1 else each.stream]
-            for row, each in zip(work.tolist(), args, strict=True)
+            self.streams[ranges[row].pid, ranges[row].tid if arg.stream == -1 else arg.stream]
+            for row, arg in zip(work.tolist(), args, strict=True)
         ]
-        piece.blocks[work] = [each.blocks if type(each.blocks) in (int, float) else np.nan for each in args]
+        piece.blocks[work] = [arg.blocks if type(arg.blocks) in (int, float) else np.nan for arg in args]
         piece.collective[work] = [
-            self.collectives[Collective(*_DESCRIPTION(each))] if each.collective else -1 for each in args
+            self.collectives[Collective(*_DESCRIPTION(arg))] if arg.collective else -1 for arg in args
         ]
-        operators, args = self._arguments(kept, category == OPERATOR)
+        operators, args = self._arguments(ranges, category == OPERATOR)
         piece.sequence[operators] = [
-            each.sequence if type(each.sequence) is int and 0 <= each.sequence < LARGEST else -1 for each in args
+            arg.sequence if type(arg.sequence) is int and 0 <= arg.sequence < LARGEST else -1 for arg in args
         ]
         piece.inputs[operators] = [
             self.inputs[
-                bytes(each.dims), bytes(each.types), bytes(each.values) if _has_settings(kept[row].name) else b""
+                bytes(arg.dims), bytes(arg.types), bytes(arg.values) if _has_settings(ranges[row].name) else b""
             ]
-            if each.dims
+            if arg.dims
             else -1
-            for row, each in zip(operators.tolist(), args, strict=True)
+            for row, arg in zip(operators.tolist(), args, strict=True)
         ]
-        if open_ones := [row for row, each in zip(operators.tolist(), args, strict=True) if each.finished is False]:
-            piece = piece.where(np.delete(np.arange(number), open_ones))
+        if open_rows := [row for row, arg in zip(operators.tolist(), args, strict=True) if arg.finished is False]:
+            piece = piece.where(np.delete(np.arange(number), open_rows))
         self._pieces.append(piece)
 
     @staticmethod
     def _arguments(kept: list[Range], chosen: Mask) -> tuple[Integers, list[Arguments]]:
         """Return the positions of the chosen ranges, and their arguments."""
-        return np.flatnonzero(chosen), [each.args or _NOTHING for each in compress(kept, chosen.tobytes())]
+        return np.flatnonzero(chosen), [event.args or _NOTHING for event in compress(kept, chosen.tobytes())]
 
     def columns(self) -> EventColumns:
         """Return everything added, sorted by start; if ranges have the same start, the longer comes first."""
         if not self._pieces:
-            nothing: Any = np.empty(0, np.int64)
-            return EventColumns(*(nothing for _ in fields(EventColumns)))
+            empty: Any = np.empty(0, np.int64)
+            return EventColumns(*(empty for _ in fields(EventColumns)))
         pieces = (piece.columns().values() for piece in self._pieces)
-        whole = EventColumns(*map(np.concatenate, zip(*pieces, strict=True)))
+        columns = EventColumns(*map(np.concatenate, zip(*pieces, strict=True)))
         self._pieces.clear()
-        annotated = np.fromiter((_ANNOTATED.match(name) is not None for name in self.names), bool, len(self.names))
-        whole.category[(whole.category == OPERATOR) & annotated[whole.name]] = ANNOTATION
-        first = whole.start.min()
-        whole.start[:] -= first
-        whole.end[:] -= first
-        return whole.where(np.lexsort((-whole.end, whole.start)))
+        is_annotation = np.fromiter((_ANNOTATED.match(name) is not None for name in self.names), bool, len(self.names))
+        columns.category[(columns.category == OPERATOR) & is_annotation[columns.name]] = ANNOTATION
+        origin = columns.start.min()
+        columns.start[:] -= origin
+        columns.end[:] -= origin
+        return columns.where(np.lexsort((-columns.end, columns.start)))
 
 
 _NOTHING = Arguments()

@@ -62,28 +62,28 @@ def seconds(path: Iterable[Link]) -> dict[str, float]:
 
 def _back(work: GpuWork, host: HostActivity, begin: int, end: int) -> Iterator[tuple[Part, int]]:
     """Yield each link's part and start, the last link first; a link ends where the one yielded before it starts."""
-    done = work.where(np.argsort(work.end, kind="stable"))
+    by_end = work.where(np.argsort(work.end, kind="stable"))
     # The step ends with the GPU work that ends last; if none ends at `end`, it ends on the host.
-    moment, place = end, _last_ended(done, end)
-    on_gpu = place >= 0 and done.end[place] == end
+    moment, place = end, _last_ended(by_end, end)
+    on_gpu = place >= 0 and by_end.end[place] == end
     while moment > begin:
         if on_gpu:
-            start = int(done.start[place])
-            yield _ON_GPU[int(done.kind[place])], start
-            before, known = min(_last_ended(done, start), place - 1), done.call[place] >= 0
-            ready = int(done.end[before]) if before >= 0 else begin
-            called = int(done.call_start[place]) if known else ready
-            on_gpu = called <= ready and (before >= 0 or not known)
-            moment, place = min(ready if on_gpu else called, start), before
+            start = int(by_end.start[place])
+            yield _ON_GPU[int(by_end.kind[place])], start
+            previous, has_call = min(_last_ended(by_end, start), place - 1), by_end.call[place] >= 0
+            ready_at = int(by_end.end[previous]) if previous >= 0 else begin
+            called_at = int(by_end.call_start[place]) if has_call else ready_at
+            on_gpu = called_at <= ready_at and (previous >= 0 or not has_call)
+            moment, place = min(ready_at if on_gpu else called_at, start), previous
             yield "gpu_gap" if on_gpu else "launch", moment
         else:
-            back, place = _awaited(done, host.waits, begin, moment, place)
-            fetches = host.fetches & span(back, moment)
-            for first, last in zip(fetches.start[::-1].tolist(), fetches.end[::-1].tolist(), strict=True):
-                yield "host", last
-                yield "data", first
-            yield "host", back
-            moment, on_gpu = int(done.end[place]) if place >= 0 else begin, True
+            wait_end, place = _awaited(by_end, host.waits, begin, moment, place)
+            fetches = host.fetches & span(wait_end, moment)
+            for fetch_start, fetch_end in zip(fetches.start[::-1].tolist(), fetches.end[::-1].tolist(), strict=True):
+                yield "host", fetch_end
+                yield "data", fetch_start
+            yield "host", wait_end
+            moment, on_gpu = int(by_end.end[place]) if place >= 0 else begin, True
             yield "sync", moment
 
 
@@ -92,13 +92,13 @@ def _awaited(done: GpuWork, waits: Spans, begin: int, moment: int, place: int) -
 
     The place is at most `place`. If there is no such wait, return `begin` and -1.
     """
-    for at in range(int(np.searchsorted(waits.end, moment, "right")) - 1, -1, -1):
-        back = int(waits.end[at])
-        awaited = min(_last_ended(done, back), place)
-        if back <= begin:
+    for index in range(int(np.searchsorted(waits.end, moment, "right")) - 1, -1, -1):
+        wait_end = int(waits.end[index])
+        work_place = min(_last_ended(done, wait_end), place)
+        if wait_end <= begin:
             break
-        if awaited >= 0 and done.end[awaited] > waits.start[at]:
-            return back, awaited
+        if work_place >= 0 and done.end[work_place] > waits.start[index]:
+            return wait_end, work_place
     return begin, -1
 
 

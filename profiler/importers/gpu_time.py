@@ -51,10 +51,10 @@ class Shares(NamedTuple):
 
 def parts_of(work: GpuWork, host: HostActivity, begin: int, end: int) -> dict[str, Spans]:
     """Return the time of each part from `begin` to `end`."""
-    compute, collective, memory = (
+    compute, communication, memory = (
         work.spans(work.kind == kind).within(begin, end) for kind in (COMPUTE, COMMUNICATION, MEMORY)
     )
-    exposed = collective - compute
+    exposed = communication - compute
     active = work.spans()
     idle = span(begin, end) - active
     sync, launch, queued = _why_idle(idle - host.fetches, active, work, host, begin)
@@ -71,35 +71,35 @@ def parts_of(work: GpuWork, host: HostActivity, begin: int, end: int) -> dict[st
 
 def _why_idle(gaps: Spans, active: Spans, work: GpuWork, host: HostActivity, begin: int) -> tuple[Spans, Spans, Spans]:
     """Split `gaps` into those due to synchronization, those due to late launches, and the rest."""
-    before = np.searchsorted(active.end, gaps.start, "right") - 1
-    dry = np.where(before >= 0, np.append(active.end, 0)[before], begin)
-    following = np.searchsorted(work.start, gaps.end, "left")
-    call_end = np.append(work.call_end, NOWHERE)[following]
+    previous = np.searchsorted(active.end, gaps.start, "right") - 1
+    busy_end = np.where(previous >= 0, np.append(active.end, 0)[previous], begin)
+    next_work = np.searchsorted(work.start, gaps.end, "left")
+    call_end = np.append(work.call_end, NOWHERE)[next_work]
     # A call that returned before the GPU ran out of work was in time; a call missing from the trace counts as in time.
-    queued = (following < len(work)) & (call_end <= dry)
-    wait = np.searchsorted(host.waits.start, dry, "right") - 1
-    waited = (wait >= 0) & (np.append(host.waits.end, 0)[wait] >= dry)
-    return gaps.where(~queued & waited), gaps.where(~queued & ~waited), gaps.where(queued)
+    is_queued = (next_work < len(work)) & (call_end <= busy_end)
+    wait = np.searchsorted(host.waits.start, busy_end, "right") - 1
+    is_waited = (wait >= 0) & (np.append(host.waits.end, 0)[wait] >= busy_end)
+    return gaps.where(~is_queued & is_waited), gaps.where(~is_queued & ~is_waited), gaps.where(is_queued)
 
 
 def shares(trace: Trace, work: GpuWork, host: HostActivity, parts: Mapping[str, Spans], begin: int, end: int) -> Shares:
     """Split the time from `begin` to `end`, given its parts."""
-    incoming, outgoing = is_copy(trace, work, "HtoD"), is_copy(trace, work, "DtoH")
-    collective = work.kind == COMMUNICATION
-    running = work.spans(~incoming & ~outgoing & ~collective).within(begin, end)
-    sent = work.spans(collective).within(begin, end) - running
-    idle = span(begin, end) - running - sent
+    is_incoming, is_outgoing = is_copy(trace, work, "HtoD"), is_copy(trace, work, "DtoH")
+    is_collective = work.kind == COMMUNICATION
+    running = work.spans(~is_incoming & ~is_outgoing & ~is_collective).within(begin, end)
+    communication = work.spans(is_collective).within(begin, end) - running
+    idle = span(begin, end) - running - communication
     data = idle & host.fetches
-    h2d = (idle - data) & work.spans(incoming)
-    reading = (idle - data - h2d) & work.spans(outgoing)
+    h2d = (idle - data) & work.spans(is_incoming)
+    d2h = (idle - data - h2d) & work.spans(is_outgoing)
     return Shares(
         running=running,
-        communication=sent,
+        communication=communication,
         data=data,
         h2d=h2d,
-        sync=parts["idle_sync"] | (reading & host.waits),
+        sync=parts["idle_sync"] | (d2h & host.waits),
         launch=parts["idle_launch"],
-        other=parts["idle_queued"] | (reading - host.waits),
+        other=parts["idle_queued"] | (d2h - host.waits),
     )
 
 
@@ -124,26 +124,26 @@ def account(trace: Trace, work: GpuWork, shared: Shares, begin: int, end: int) -
     `scatter` assumes independent pieces: the square root of the sum of their squares, divided by the whole.
     """
     copies, pageable = is_copy(trace, work, "HtoD"), is_copy(trace, work, "Pageable")
-    known = bool((pageable | is_copy(trace, work, "Pinned"))[copies].all())
+    is_pinning_known = bool((pageable | is_copy(trace, work, "Pinned"))[copies].all())
     gaps = shared.launch.length
     calls = trace.ranges.category == CALL
-    allocating = trace.ranges.spans(calls & trace.named(lambda name: _ALLOCATION.match(name) is not None))
+    allocations = trace.ranges.spans(calls & trace.named(lambda name: _ALLOCATION.match(name) is not None))
     pieces: list[Intervals] = [work.within(begin, end), shared.data, shared.sync, shared.launch, shared.other]
-    lengths = np.concatenate([each.length for each in pieces]).astype(np.float64)
-    spent = {
+    lengths = np.concatenate([piece.length for piece in pieces]).astype(np.float64)
+    nanoseconds = {
         "busy": shared.running.total + shared.communication.total,
         "h2d": shared.h2d.total,
         "idle_data": shared.data.total,
         "idle_sync": shared.sync.total,
         "idle_launch": shared.launch.total,
         "idle_stalled": int(gaps[gaps > STALL].sum()),
-        "idle_allocating": (shared.launch & allocating).total,
+        "idle_allocating": (shared.launch & allocations).total,
         "idle_other": shared.other.total,
         "communication": work.spans(work.kind == COMMUNICATION).within(begin, end).total,
         "communication_exposed": shared.communication.total,
     }
     return {
-        **{name: time * 1e-9 for name, time in spent.items()},
-        "h2d_pageable": (shared.h2d & work.spans(copies & pageable)).total * 1e-9 if known else None,
+        **{name: time * 1e-9 for name, time in nanoseconds.items()},
+        "h2d_pageable": (shared.h2d & work.spans(copies & pageable)).total * 1e-9 if is_pinning_known else None,
         "scatter": float(np.sqrt(np.square(lengths).sum())) / (end - begin),
     }

@@ -33,7 +33,7 @@ class Intervals:
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """Return all columns by name."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return {column.name: getattr(self, column.name) for column in fields(self)}
 
     def where(self: Columns, chosen: Mask | Integers) -> Columns:
         """Return all columns of the chosen rows."""
@@ -62,44 +62,44 @@ class Spans(Intervals):
         return union(np.concatenate((self.start, other.start)), np.concatenate((self.end, other.end)))
 
     def __and__(self, other: Spans) -> Spans:
-        return self._swept(other, lambda mine, theirs: mine & theirs)
+        return self._swept(other, lambda left, right: left & right)
 
     def __sub__(self, other: Spans) -> Spans:
-        return self._swept(other, lambda mine, theirs: mine & ~theirs)
+        return self._swept(other, lambda left, right: left & ~right)
 
     def _swept(self, other: Spans, kept: Callable[[Mask, Mask], Mask]) -> Spans:
         """Return the time to keep, given whether each of the two sets covers it."""
         times = np.concatenate((self.start, self.end, other.start, other.end))
         order = np.argsort(times, kind="stable")
         sizes = (len(self), len(self), len(other), len(other))
-        changes = (np.repeat(each, sizes)[order][:-1] for each in ((1, -1, 0, 0), (0, 0, 1, -1)))
-        some = kept(*(np.cumsum(each) > 0 for each in changes))
-        return union(times[order][:-1][some], times[order][1:][some])
+        changes = (np.repeat(change, sizes)[order][:-1] for change in ((1, -1, 0, 0), (0, 0, 1, -1)))
+        mask = kept(*(np.cumsum(change) > 0 for change in changes))
+        return union(times[order][:-1][mask], times[order][1:][mask])
 
     def covers(self, moments: Integers) -> Mask:
         """Return whether each moment lies in a span; the end of a span does not belong to it."""
-        at = np.searchsorted(self.start, moments, "right") - 1
-        return np.asarray((at >= 0) & (moments < np.append(self.end, 0)[at]))
+        index = np.searchsorted(self.start, moments, "right") - 1
+        return np.asarray((index >= 0) & (moments < np.append(self.end, 0)[index]))
 
     def covered(self, moments: Integers) -> Integers:
         """Return how many nanoseconds of the spans lie before each moment."""
-        before = np.concatenate(([0], np.cumsum(self.length)))
-        begun = np.searchsorted(self.start, moments, "right")
-        reach = np.concatenate((moments[:1], self.end))[begun]
-        return np.asarray(before[begun] - np.where(begun > 0, np.maximum(reach - moments, 0), 0))
+        cumulative = np.concatenate(([0], np.cumsum(self.length)))
+        counts = np.searchsorted(self.start, moments, "right")
+        reach = np.concatenate((moments[:1], self.end))[counts]
+        return np.asarray(cumulative[counts] - np.where(counts > 0, np.maximum(reach - moments, 0), 0))
 
 
 def union(start: Integers, end: Integers) -> Spans:
     """Return the time that any of these ranges covers; they may be unsorted and overlap."""
-    some = end > start
-    start, end = start[some], end[some]
+    mask = end > start
+    start, end = start[mask], end[mask]
     if not len(start):
         return Spans(start, end)
     order = np.argsort(start, kind="stable")
     start, reach = start[order], np.maximum.accumulate(end[order])
-    first = np.concatenate(([True], start[1:] > reach[:-1]))
-    last = np.concatenate((first[1:], [True]))
-    return Spans(start[first], reach[last])
+    is_first = np.concatenate(([True], start[1:] > reach[:-1]))
+    is_last = np.concatenate((is_first[1:], [True]))
+    return Spans(start[is_first], reach[is_last])
 
 
 def span(begin: int, end: int) -> Spans:
@@ -138,12 +138,12 @@ def around(thread: npt.NDArray[np.int32], start: Integers, end: Integers) -> Int
 
     If ranges have the same start, the longer contains the shorter; if they are equal, the earlier contains the later.
     """
-    found = np.full(len(start), -1)
+    parents = np.full(len(start), -1)
     for number in np.unique(thread).tolist():
         rows = np.flatnonzero(thread == number)
         rows = rows[np.lexsort((-end[rows], start[rows]))]
-        found[rows] = _of_a_thread(rows, start[rows], end[rows])
-    return found
+        parents[rows] = _of_a_thread(rows, start[rows], end[rows])
+    return parents
 
 
 def _of_a_thread(rows: Integers, start: Integers, end: Integers) -> Integers:
@@ -152,19 +152,19 @@ def _of_a_thread(rows: Integers, start: Integers, end: Integers) -> Integers:
     The depth of a range is the number of ranges before it that have not ended, because ranges of a thread never overlap
     partially.
     """
-    ended = np.searchsorted(np.sort(end), start, "right")
-    # `ended` includes zero-length ranges at the same start: subtract the range itself and those after it.
+    ended_count = np.searchsorted(np.sort(end), start, "right")
+    # `ended_count` includes zero-length ranges at the same start: subtract the range itself and those after it.
     instant = np.cumsum(end == start)
-    behind = np.searchsorted(start, start, "right") - 1
-    ended -= instant[behind] - instant + (end == start)
+    last_index = np.searchsorted(start, start, "right") - 1
+    ended_count -= instant[last_index] - instant + (end == start)
     # Clock ticks can make a range appear to outlast the one around it, or to end when the next begins.
-    depth = np.maximum(np.arange(len(rows)) - ended, 0)
-    found = np.full(len(rows), -1)
+    depth = np.maximum(np.arange(len(rows)) - ended_count, 0)
+    parents = np.full(len(rows), -1)
     outer = np.flatnonzero(depth == 0)
     for level in range(1, int(depth.max(initial=0)) + 1):
         inner = np.flatnonzero(depth == level)
         if len(outer):
-            at = np.searchsorted(outer, inner) - 1
-            found[inner[at >= 0]] = rows[outer[at[at >= 0]]]
+            index = np.searchsorted(outer, inner) - 1
+            parents[inner[index >= 0]] = rows[outer[index[index >= 0]]]
         outer = inner
-    return found
+    return parents

@@ -126,8 +126,8 @@ def operator_kind(name: str) -> str:
 
 
 def _kernel(lower: str) -> str:
-    found = _FUNCTION.match(lower)
-    function = found[1] if found else ""
+    match = _FUNCTION.match(lower)
+    function = match[1] if match else ""
     if "elementwise" in function and _ATEN_COPY.search(lower):
         return "copy"
     if "softmax" in function and _LOG_SOFTMAX.search(lower):

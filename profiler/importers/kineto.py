@@ -40,8 +40,8 @@ class Trace:
 
     def named(self, wanted: Callable[[str], bool]) -> Mask:
         """Return which ranges have a wanted name."""
-        chosen = np.fromiter(map(wanted, self.names), bool, len(self.names))
-        return np.asarray(chosen[self.ranges.name])
+        mask = np.fromiter(map(wanted, self.names), bool, len(self.names))
+        return np.asarray(mask[self.ranges.name])
 
     def annotated(self, prefix: str | tuple[str, ...]) -> Mask:
         """Return which ranges are annotations whose name starts with `prefix`."""
@@ -60,8 +60,8 @@ def read(path: Path) -> Trace:
     ranges = builder.columns()
     if not len(ranges):
         raise stream.nothing() or ProfilerError(f"{path} contains no ranges of a torch.profiler trace.", NO_TRACE)
-    about = stream.about
-    distributed = _mapping(about.get("distributedInfo"))
+    metadata = stream.about
+    distributed = _mapping(metadata.get("distributedInfo"))
     return Trace(
         ranges=ranges,
         names=tuple(builder.names),
@@ -72,7 +72,7 @@ def read(path: Path) -> Trace:
         delaying=builder.delaying,
         rank=_rank(distributed, path),
         world_size=_number_of_ranks(distributed.get("world_size")),
-        devices=tuple(_devices(about.get("deviceProperties"))),
+        devices=tuple(_devices(metadata.get("deviceProperties"))),
         cut_off=bool(stream.cut_off),
         problems=tuple(_problems(stream, len(ranges))),
     )
@@ -98,21 +98,21 @@ def _rank(distributed: Mapping[str, Any], path: Path) -> int | None:
     rank = _whole(distributed.get("rank"))
     if rank is not None:
         return rank
-    named = _IN_NAME.findall(path.name)
-    return int(named[-1][:9]) if named else None
+    numbers = _IN_NAME.findall(path.name)
+    return int(numbers[-1][:9]) if numbers else None
 
 
 def _devices(properties: object) -> list[DeviceFact]:
-    found = []
-    for each in properties if isinstance(properties, list) else []:
-        device = _mapping(each)
+    devices = []
+    for entry in properties if isinstance(properties, list) else []:
+        device = _mapping(entry)
         number, memory = _whole(device.get("id")), _whole(device.get("totalGlobalMem"))
         major, minor = _whole(device.get("computeMajor")), _whole(device.get("computeMinor"))
         name = _text(device.get("name"))
         if number is not None and memory and name:
             capability = (major, minor) if major is not None and minor is not None else None
-            found.append(DeviceFact(id=number, name=name, capability=capability, memory_total=memory))
-    return found
+            devices.append(DeviceFact(id=number, name=name, capability=capability, memory_total=memory))
+    return devices
 
 
 def _mapping(found: object) -> Mapping[str, Any]:

@@ -28,24 +28,24 @@ def costs(work: GpuWork) -> tuple[Integers, Integers, Integers]:
     The delay is the time from the end of the call to the start of the work, not below zero. A call that replays a CUDA
     graph launches several pieces of work.
     """
-    known = work.where(work.launched)
-    first = known.where(np.unique(known.call, return_index=True)[1])
-    return (first.call_end - first.call_start, np.maximum(first.start - first.call_end, 0), first.length)
+    launched_work = work.where(work.launched)
+    pieces = launched_work.where(np.unique(launched_work.call, return_index=True)[1])
+    return (pieces.call_end - pieces.call_start, np.maximum(pieces.start - pieces.call_end, 0), pieces.length)
 
 
 def queue(work: GpuWork, begin: int, end: int) -> Waiting | None:
     """Return the queue of the stream with the most launches, from `begin` to `end`; None if no launch is known."""
-    known = work.where(work.launched)
-    streams, launches = np.unique(known.stream, return_counts=True)
+    launched_work = work.where(work.launched)
+    streams, launches = np.unique(launched_work.stream, return_counts=True)
     if not len(streams):
         return None
-    times, lengths = length(known.where(known.stream == streams[launches.argmax()]))
+    times, lengths = length(launched_work.where(launched_work.stream == streams[launches.argmax()]))
     # Changes before `begin` determine the initial length.
-    lasts = np.diff(np.clip(np.append(times, end), begin, end))
+    durations = np.diff(np.clip(np.append(times, end), begin, end))
     return Waiting(
-        mean=float((lengths * lasts).sum() / (end - begin)),
-        most=int(lengths[lasts > 0].max(initial=0)),
-        empty=1 - float(lasts[lengths > 0].sum() / (end - begin)),
+        mean=float((lengths * durations).sum() / (end - begin)),
+        most=int(lengths[durations > 0].max(initial=0)),
+        empty=1 - float(durations[lengths > 0].sum() / (end - begin)),
     )
 
 

@@ -46,10 +46,10 @@ def looks(trace: Trace, work: GpuWork, host: HostActivity, steps: Steps) -> tupl
     """Return the step of median length and, if it stands out, the slowest; without marks, the whole trace."""
     lengths, typical = np.diff(steps.reached), steps.typical
     slowest = len(lengths) - 1 - int(lengths[::-1].argmax())
-    found = [_look(trace, work, host, steps, typical, "typical")]
+    step_looks = [_look(trace, work, host, steps, typical, "typical")]
     if lengths[slowest] > STANDS_OUT * lengths[typical]:
-        found.append(_look(trace, work, host, steps, slowest, "slowest"))
-    return tuple(found)
+        step_looks.append(_look(trace, work, host, steps, slowest, "slowest"))
+    return tuple(step_looks)
 
 
 def _look(
@@ -57,24 +57,24 @@ def _look(
 ) -> StepLook:
     begin, end = int(steps.reached[at]), int(steps.reached[at + 1])
     names, kinds = Numbers(), Numbers()
-    near = work.where((work.start < end) & (work.end > begin))
+    step_work = work.where((work.start < end) & (work.end > begin))
     passes = passes_of(host, steps, span(begin, end))
-    parts = parts_of(near, host, begin, end) if len(work) else passes
+    parts = parts_of(step_work, host, begin, end) if len(work) else passes
     ranges = trace.ranges
     host_rows = np.flatnonzero((ranges.category <= CALL) & (ranges.start < end) & (ranges.end > begin))
     host_rows = host_rows[~trace.named(lambda name: name.startswith(_UNSEEN))[host_rows]]
-    found = [
+    named_pieces = [
         *([("GPU", _spans(parts, names, kinds))] if len(work) else []),
-        *_streams(trace, near, names, kinds),
+        *_streams(trace, step_work, names, kinds),
         ("Host: pass", _spans(passes, names, kinds)),
         ("Host: waits", _spans({"fetch": host.fetches, "wait": host.waits}, names, kinds)),
-        *_threads(trace, near, host_rows, names, kinds, (end - begin) // COLUMNS),
+        *_threads(trace, step_work, host_rows, names, kinds, (end - begin) // COLUMNS),
     ]
-    shown_ones = [(name, inside) for name, pieces in found if len(inside := pieces.within(begin, end))]
-    tick, lanes = 0, [_lane(name, pieces, begin, 0) for name, pieces in shown_ones]
+    visible_pieces = [(name, visible) for name, pieces in named_pieces if len(visible := pieces.within(begin, end))]
+    tick, lanes = 0, [_lane(name, pieces, begin, 0) for name, pieces in visible_pieces]
     while sum(len(lane.items) for lane in lanes) > MOST:
         tick = 2 * tick or max(1, (end - begin) // COLUMNS)
-        lanes = [_lane(name, pieces, begin, tick) for name, pieces in shown_ones]
+        lanes = [_lane(name, pieces, begin, tick) for name, pieces in visible_pieces]
     return StepLook(
         which=which,
         number=numbers(trace, steps)[at] if steps.marked else None,
@@ -94,7 +94,7 @@ def _look(
 
 def _pieces(of: Intervals, text: Any, kind: Any, level: Any = 0) -> _Pieces:
     """Return the intervals as pieces; text, kind and level are given once for all or for each."""
-    return _Pieces(of.start, of.end, *(np.broadcast_to(each, len(of)) for each in (text, kind, level)))
+    return _Pieces(of.start, of.end, *(np.broadcast_to(value, len(of)) for value in (text, kind, level)))
 
 
 def _spans(parts: dict[str, Spans], names: Numbers, kinds: Numbers) -> _Pieces:
@@ -107,9 +107,9 @@ def _streams(trace: Trace, near: GpuWork, names: Numbers, kinds: Numbers) -> Ite
     groups = Groups(near.stream)
     busiest = groups.first[np.argsort(-groups.seconds(near.length), kind="stable")][:STREAMS]
     for stream in sorted(near.stream[busiest].tolist()):
-        mine = near.where(near.stream == stream)
-        kind = np.array([kinds[each] for each in _KINDS])[mine.kind]
-        yield f"Stream {trace.streams[stream][1]}", _pieces(mine, _texts(trace, mine.name, names), kind)
+        stream_work = near.where(near.stream == stream)
+        kind = np.array([kinds[kind_name] for kind_name in _KINDS])[stream_work.kind]
+        yield f"Stream {trace.streams[stream][1]}", _pieces(stream_work, _texts(trace, stream_work.name, names), kind)
 
 
 def _threads(
@@ -119,24 +119,24 @@ def _threads(
     ranges = trace.ranges.where(rows[trace.ranges.category[rows] <= MODULE])
     if len(ranges) > 20 * MOST:
         ranges = ranges.where(ranges.length >= least)
-    launching = np.bincount(near.caller[near.caller >= 0], minlength=int(trace.ranges.thread.max(initial=0)) + 1)
-    count = np.bincount(ranges.thread, minlength=len(launching))
-    for thread in np.lexsort((-count, -launching)).tolist()[:THREADS]:
-        mine = ranges.where(ranges.thread == thread)
-        outer = around(mine.thread, mine.start, mine.end)
-        level, at = np.zeros(len(mine), np.int64), outer
-        while (at >= 0).any():
-            level += at >= 0
-            at = np.where(at >= 0, outer[at], -1)
-        mine, level = mine.where(level < LEVELS), level[level < LEVELS]
-        yield "Host: thread", _pieces(mine, _texts(trace, mine.name, names), kinds["operator"], level)
+    launch_counts = np.bincount(near.caller[near.caller >= 0], minlength=int(trace.ranges.thread.max(initial=0)) + 1)
+    range_counts = np.bincount(ranges.thread, minlength=len(launch_counts))
+    for thread in np.lexsort((-range_counts, -launch_counts)).tolist()[:THREADS]:
+        thread_ranges = ranges.where(ranges.thread == thread)
+        parents = around(thread_ranges.thread, thread_ranges.start, thread_ranges.end)
+        level, ancestor = np.zeros(len(thread_ranges), np.int64), parents
+        while (ancestor >= 0).any():
+            level += ancestor >= 0
+            ancestor = np.where(ancestor >= 0, parents[ancestor], -1)
+        thread_ranges, level = thread_ranges.where(level < LEVELS), level[level < LEVELS]
+        yield "Host: thread", _pieces(thread_ranges, _texts(trace, thread_ranges.name, names), kinds["operator"], level)
 
 
 def _texts(trace: Trace, numbered: npt.NDArray[np.int32], names: Numbers) -> Integers:
     """Return the position of each name among the step's names."""
-    distinct, place = np.unique(numbered, return_inverse=True)
-    texts = [names[shown(trace.names[each].removeprefix(MODULE_PREFIX))[:NAME]] for each in distinct.tolist()]
-    return np.array(texts, np.int64)[place.reshape(-1)]
+    numbers, positions = np.unique(numbered, return_inverse=True)
+    texts = [names[shown(trace.names[number].removeprefix(MODULE_PREFIX))[:NAME]] for number in numbers.tolist()]
+    return np.array(texts, np.int64)[positions.reshape(-1)]
 
 
 def _lane(name: str, pieces: _Pieces, begin: int, tick: int) -> Lane:
@@ -148,8 +148,8 @@ def _lane(name: str, pieces: _Pieces, begin: int, tick: int) -> Lane:
     start, level = pieces.start, pieces.level
     small = pieces.length < tick
     bucket = start // max(1, tick)
-    alike = small[1:] & small[:-1] & (level[1:] == level[:-1]) & (bucket[1:] == bucket[:-1])
-    first = np.flatnonzero(np.append(True, ~alike))
+    joins_previous = small[1:] & small[:-1] & (level[1:] == level[:-1]) & (bucket[1:] == bucket[:-1])
+    first = np.flatnonzero(np.append(True, ~joins_previous))
     count = np.diff(np.append(first, len(start)))
     group = np.repeat(np.arange(len(first)), count)
     longest = pieces.where(np.lexsort((pieces.length, group))[np.append(first[1:], len(start)) - 1])
@@ -161,11 +161,11 @@ def _lane(name: str, pieces: _Pieces, begin: int, tick: int) -> Lane:
 
 def _longest(trace: Trace, rows: Integers, name: str, spans: Spans, begin: int) -> Stretch:
     """Return the longest stretch of a part, with the shortest host range that covers more than half of it."""
-    at = int(spans.length.argmax())
-    start, end = int(spans.start[at]), int(spans.end[at])
+    index = int(spans.length.argmax())
+    start, end = int(spans.start[index]), int(spans.end[index])
     ranges = trace.ranges
-    from_, to = ranges.start[rows], ranges.end[rows]
-    over = rows[2 * (np.minimum(to, end) - np.maximum(from_, start)) > end - start]
-    inside = over[ranges.length[over].argmin()] if len(over) else -1
-    doing = shown(trace.names[ranges.name[inside]].removeprefix(MODULE_PREFIX))[:NAME] if inside >= 0 else ""
-    return Stretch(part=name, start=(start - begin) * 1e-9, seconds=(end - start) * 1e-9, host=doing)
+    starts, ends = ranges.start[rows], ranges.end[rows]
+    covering_rows = rows[2 * (np.minimum(ends, end) - np.maximum(starts, start)) > end - start]
+    row = covering_rows[ranges.length[covering_rows].argmin()] if len(covering_rows) else -1
+    host = shown(trace.names[ranges.name[row]].removeprefix(MODULE_PREFIX))[:NAME] if row >= 0 else ""
+    return Stretch(part=name, start=(start - begin) * 1e-9, seconds=(end - start) * 1e-9, host=host)

@@ -57,17 +57,17 @@ def callers(trace: Trace, work: GpuWork) -> Callers:
     """Return the callers of all the work."""
     ranges = trace.ranges
     category = ranges.category
-    around_calls = np.flatnonzero((category <= MODULE) & ~trace.annotated(_NO_PLACE))
-    rows = np.concatenate((around_calls, np.unique(work.call[work.launched])))
+    outer_rows = np.flatnonzero((category <= MODULE) & ~trace.annotated(_NO_PLACE))
+    rows = np.concatenate((outer_rows, np.unique(work.call[work.launched])))
     # If ranges have the same start and end, the outer come first: annotations, modules, operators, then calls.
-    places = np.array([2, 0, 1, 3])[category[rows]]
-    rows = rows[np.argsort(places, kind="stable")]
-    found = around(ranges.thread[rows], ranges.start[rows], ranges.end[rows])
+    precedence = np.array([2, 0, 1, 3])[category[rows]]
+    rows = rows[np.argsort(precedence, kind="stable")]
+    parents = around(ranges.thread[rows], ranges.start[rows], ranges.end[rows])
     outer = np.full(len(ranges), -1)
-    outer[rows] = np.where(found >= 0, rows[found], -1)
+    outer[rows] = np.where(parents >= 0, rows[parents], -1)
     operator = np.where(work.launched, outer[work.call], -1)
-    while len(climbing := np.flatnonzero((operator >= 0) & (category[operator] != OPERATOR))):
-        operator[climbing] = outer[operator[climbing]]
+    while len(climbers := np.flatnonzero((operator >= 0) & (category[operator] != OPERATOR))):
+        operator[climbers] = outer[operator[climbers]]
     return Callers(operator, _joined(trace, outer))
 
 
@@ -78,20 +78,20 @@ def _joined(trace: Trace, outer: Integers) -> Integers:
     the forward pass.
     """
     ranges = trace.ranges
-    numbered = (ranges.category == OPERATOR) & (ranges.sequence >= 0)
-    nodes = np.flatnonzero(numbered & trace.named(is_backward) & (outer < 0))
-    forward = np.flatnonzero(numbered & ~np.isin(ranges.thread, np.unique(ranges.thread[nodes])))
+    is_numbered = (ranges.category == OPERATOR) & (ranges.sequence >= 0)
+    nodes = np.flatnonzero(is_numbered & trace.named(is_backward) & (outer < 0))
+    forward = np.flatnonzero(is_numbered & ~np.isin(ranges.thread, np.unique(ranges.thread[nodes])))
     if not len(nodes) or not len(forward):
         return outer
     forward = forward[np.argsort(ranges.sequence[forward], kind="stable")]
-    at = np.searchsorted(ranges.sequence[forward], ranges.sequence[nodes], "right") - 1
-    known = (at >= 0) & (ranges.sequence[forward[at]] == ranges.sequence[nodes])
-    place: Integers = outer[forward[at[known]]]
-    while len(climbing := np.flatnonzero((place >= 0) & (ranges.category[place] == OPERATOR))):
-        place[climbing] = outer[place[climbing]]
-    joined: Integers = outer.copy()
-    joined[nodes[known]] = place
-    return joined
+    index = np.searchsorted(ranges.sequence[forward], ranges.sequence[nodes], "right") - 1
+    has_forward = (index >= 0) & (ranges.sequence[forward[index]] == ranges.sequence[nodes])
+    ancestor: Integers = outer[forward[index[has_forward]]]
+    while len(climbers := np.flatnonzero((ancestor >= 0) & (ranges.category[ancestor] == OPERATOR))):
+        ancestor[climbers] = outer[ancestor[climbers]]
+    result: Integers = outer.copy()
+    result[nodes[has_forward]] = ancestor
+    return result
 
 
 def on_gpu(
@@ -99,51 +99,60 @@ def on_gpu(
 ) -> tuple[Operator, ...]:
     """Return the operators that launched the steps' GPU work, by name, inputs, place and phase; most time first."""
     operator = calling.operator
-    known, ranges = operator >= 0, trace.ranges
+    has_operator, ranges = operator >= 0, trace.ranges
     numbers, calls = _alike(trace)
     places = _Paths(trace, calling.outer)
     keys = (
-        np.where(known, ranges.name[operator], -1 - inside.name),  # names of kernels are negative
-        np.where(known, numbers[ranges.inputs[operator]], -1),
-        places.of(np.where(known, operator, inside.call)),
+        np.where(has_operator, ranges.name[operator], -1 - inside.name),  # names of kernels are negative
+        np.where(has_operator, numbers[ranges.inputs[operator]], -1),
+        places.of(np.where(has_operator, operator, inside.call)),
         pass_of(inside.asked, host, steps) if len(host.backward) else np.full(len(inside), -1),
     )
     groups = Groups(*keys)
     # The first piece that a call of an operator launched stands for the call.
-    once = np.unique(np.where(known, operator, -1 - np.arange(len(inside))), return_index=True)[1]
-    total, kernels, made = groups.seconds(inside.length), groups.count(), groups.count(once)
-    calling_time = groups.seconds(ranges.length[operator[once]], once)
+    first_pieces = np.unique(np.where(has_operator, operator, -1 - np.arange(len(inside))), return_index=True)[1]
+    total, kernels, call_counts = groups.seconds(inside.length), groups.count(), groups.count(first_pieces)
+    calling_time = groups.seconds(ranges.length[operator[first_pieces]], first_pieces)
     gaps, runs = groups.seconds(_gaps(inside, parts)), groups.count(_run_starts(inside.asked, groups.of))
-    dearest = _dearest(inside, groups.of)
+    top_kernels = _dearest(inside, groups.of)
     order = np.lexsort((np.arange(len(groups)), -total))
-    kept = order if len(groups) <= MOST else order[: MOST - 1]
+    kept_groups = order if len(groups) <= MOST else order[: MOST - 1]
     rows = []
-    for at in kept.tolist():
-        name, given, place, phase = (int(column[groups.first[at]]) for column in keys)
-        call, kernel = calls[given] if given >= 0 else None, trace.names[dearest[at]]
-        classified = kernel_kind(kernel)
-        in_optimizer = phase == OPTIMIZER and classified.kind in MAY_BE_OPTIMIZER
+    for group in kept_groups.tolist():
+        name, inputs, place, phase = (int(column[groups.first[group]]) for column in keys)
+        call, kernel = calls[inputs] if inputs >= 0 else None, trace.names[top_kernels[group]]
+        classification = kernel_kind(kernel)
+        in_optimizer = phase == OPTIMIZER and classification.kind in MAY_BE_OPTIMIZER
         rows.append(
             _row(
                 trace.names[name if name >= 0 else -1 - name],
                 call,
-                int(made[at]),
-                float(total[at]),
+                int(call_counts[group]),
+                float(total[group]),
                 device="cuda",
-                kind="optimizer" if in_optimizer else classified.kind,
+                kind="optimizer" if in_optimizer else classification.kind,
                 phase=_PHASES.get(phase),
                 path=places.names(place),
-                kernels=int(kernels[at]),
+                kernels=int(kernels[group]),
                 kernel=shown(kernel),
-                arithmetic=classified.dtype or (call.dtype if call else None),
-                host=float(calling_time[at]) if name >= 0 else None,
-                gap=float(gaps[at]),
-                run=float(made[at] / runs[at]),
+                arithmetic=classification.dtype or (call.dtype if call else None),
+                host=float(calling_time[group]) if name >= 0 else None,
+                gap=float(gaps[group]),
+                run=float(call_counts[group] / runs[group]),
             )
         )
-    if len(rest := order[len(kept) :]):
-        sums = {"kernels": int(kernels[rest].sum()), "gap": float(gaps[rest].sum())}
-        rows.append(_row(REST, None, int(made[rest].sum()), float(total[rest].sum()), device="cuda", **sums))
+    if len(other_groups := order[len(kept_groups) :]):
+        sums = {"kernels": int(kernels[other_groups].sum()), "gap": float(gaps[other_groups].sum())}
+        rows.append(
+            _row(
+                REST,
+                None,
+                int(call_counts[other_groups].sum()),
+                float(total[other_groups].sum()),
+                device="cuda",
+                **sums,
+            )
+        )
     return tuple(rows)
 
 
@@ -151,34 +160,34 @@ def on_host(trace: Trace, steps: Steps) -> tuple[Operator, ...]:
     """Return the operators by their own time, for a trace without GPU work that recorded shapes; most time first."""
     if not trace.inputs:
         return ()
-    rows, own = own_times(trace, steps)
-    given = trace.ranges.inputs[rows]
-    rows, own, given = rows[given >= 0], own[given >= 0], given[given >= 0]
+    rows, times = own_times(trace, steps)
+    inputs = trace.ranges.inputs[rows]
+    rows, times, inputs = rows[inputs >= 0], times[inputs >= 0], inputs[inputs >= 0]
     numbers, calls = _alike(trace)
-    groups = Groups(trace.ranges.name[rows], numbers[given])
-    count, total = groups.count(), groups.seconds(own)
-    found = []
-    for at in np.lexsort((np.arange(len(groups)), -total)).tolist():
-        first = groups.first[at]
-        name, call = trace.names[trace.ranges.name[rows[first]]], calls[numbers[given[first]]]
-        row = _row(name, call, int(count[at]), float(total[at]), device="cpu", kind=operator_kind(name))
+    groups = Groups(trace.ranges.name[rows], numbers[inputs])
+    count, total = groups.count(), groups.seconds(times)
+    operators = []
+    for group in np.lexsort((np.arange(len(groups)), -total)).tolist():
+        first = groups.first[group]
+        name, call = trace.names[trace.ranges.name[rows[first]]], calls[numbers[inputs[first]]]
+        row = _row(name, call, int(count[group]), float(total[group]), device="cpu", kind=operator_kind(name))
         if any(row.inputs):
-            found.append(replace(row, arithmetic=row.dtype))
-    return tuple(found[:MOST])
+            operators.append(replace(row, arithmetic=row.dtype))
+    return tuple(operators[:MOST])
 
 
 def _row(name: str, call: Call | None, calls: int, total: float, **more: Any) -> Operator:
-    done = NOTHING if call is None else work_of_call(name, call)
+    work = NOTHING if call is None else work_of_call(name, call)
     return Operator(
         pid=PID,
         window=0,
         name=shown(name),
-        inputs=() if call is None else tuple(each[0].shape if len(each) == 1 else () for each in call.tensors),
+        inputs=() if call is None else tuple(tensors[0].shape if len(tensors) == 1 else () for tensors in call.tensors),
         dtype=None if call is None else call.dtype,
         calls=calls,
         total=total,
-        flop=None if done.flop is None else done.flop * calls,
-        bytes=None if done.bytes is None else done.bytes * calls,
+        flop=None if work.flop is None else work.flop * calls,
+        bytes=None if work.bytes is None else work.bytes * calls,
         **more,
     )
 
@@ -186,15 +195,15 @@ def _row(name: str, call: Call | None, calls: int, total: float, **more: Any) ->
 def _alike(trace: Trace) -> tuple[Integers, list[Call]]:
     """Return a number for each of the trace's inputs, the same for equal inputs, and the calls by number."""
     numbers = Numbers()
-    found = [numbers[parse(*each)] for each in trace.inputs]
-    return np.array([*found, -1], np.int64), list(numbers)  # the last is for ranges without inputs
+    indices = [numbers[parse(*arguments)] for arguments in trace.inputs]
+    return np.array([*indices, -1], np.int64), list(numbers)  # the last is for ranges without inputs
 
 
 def _gaps(work: GpuWork, parts: Shares) -> Integers:
     """Return for each piece of work how long the GPU was idle before it because its launch came late."""
-    found = np.zeros(len(work) + 1, np.int64)
-    np.add.at(found, np.searchsorted(work.start, parts.launch.end, "left"), parts.launch.length)
-    return found[:-1]
+    gaps = np.zeros(len(work) + 1, np.int64)
+    np.add.at(gaps, np.searchsorted(work.start, parts.launch.end, "left"), parts.launch.length)
+    return gaps[:-1]
 
 
 def _run_starts(asked: Integers, group: Integers) -> Integers:
@@ -207,8 +216,8 @@ def _dearest(work: GpuWork, group: Integers) -> list[int]:
     """Return for each group the name that takes most of its time."""
     kernels = Groups(group, work.name)
     order = np.lexsort((kernels.seconds(work.length), group[kernels.first]))
-    last = np.append(np.diff(group[kernels.first[order]]) > 0, True)
-    return [int(each) for each in work.name[kernels.first[order[last]]]]
+    is_last = np.append(np.diff(group[kernels.first[order]]) > 0, True)
+    return [int(name) for name in work.name[kernels.first[order[is_last]]]]
 
 
 class _Paths:
@@ -222,10 +231,10 @@ class _Paths:
 
     def of(self, rows: Integers) -> Integers:
         """Return the number of the path around each range; 0, the empty path, for -1."""
-        wanted, place = np.unique(self._outer[rows], return_inverse=True)
-        levels, at = [wanted[wanted >= 0]], wanted
-        while len(at := np.unique(self._outer[at[at >= 0]])) and at[-1] >= 0:
-            levels.append(at[at >= 0])
+        innermost, inverse = np.unique(self._outer[rows], return_inverse=True)
+        levels, frontier = [innermost[innermost >= 0]], innermost
+        while len(frontier := np.unique(self._outer[frontier[frontier >= 0]])) and frontier[-1] >= 0:
+            levels.append(frontier[frontier >= 0])
         number = np.zeros(len(self._outer), np.int64)
         # A range may be in several levels: its path is correct once all ranges around it have theirs.
         for level in reversed(levels):
@@ -234,7 +243,7 @@ class _Paths:
             groups = Groups(*keys)
             paths = [self._inside(*(int(column[row]) for column in keys)) for row in groups.first]
             number[level] = np.array(paths, np.int64)[groups.of]
-        return np.asarray(number[wanted][place.reshape(-1)])
+        return np.asarray(number[innermost][inverse.reshape(-1)])
 
     def names(self, number: int) -> tuple[str, ...]:
         """Return the path with this number; of a deep path, the innermost names."""

@@ -34,18 +34,18 @@ def steps_on_gpu(trace: Trace, work: GpuWork, host: HostActivity, parts: Shares,
         "communication": parts.communication,
         "sync": parts.sync,
     }
-    asked = pass_of(work.asked, host, steps)
+    passes = pass_of(work.asked, host, steps)
     # Idle time before queued work belongs to the pass of that work; before a late launch, to the pass the host was in.
-    following = np.append(asked, OTHER)[np.searchsorted(work.start, parts.other.end, "left")]
-    during = passes_of(host, steps, union(steps.host[:1], steps.host[-1:]))
-    left, computing = parts.running, {}
+    next_passes = np.append(passes, OTHER)[np.searchsorted(work.start, parts.other.end, "left")]
+    host_passes = passes_of(host, steps, union(steps.host[:1], steps.host[-1:]))
+    remaining, computing = parts.running, {}
     for name, number in PASSES.items():
-        mine = left & work.spans(asked == number)
-        left -= mine
-        computing[name] = mine | parts.other.where(following == number) | (parts.launch & during[name])
+        pass_time = remaining & work.spans(passes == number)
+        remaining -= pass_time
+        computing[name] = pass_time | parts.other.where(next_passes == number) | (parts.launch & host_passes[name])
     rows = _rows(trace, host, steps, steps.reached, waiting, computing)
-    asking = _asking(work, host, steps)
-    return tuple(replace(row, host_launch=float(each)) for row, each in zip(rows, asking, strict=False))
+    launch_times = _asking(work, host, steps)
+    return tuple(replace(row, host_launch=float(seconds)) for row, seconds in zip(rows, launch_times, strict=False))
 
 
 def steps_on_host(trace: Trace, host: HostActivity, steps: Steps) -> tuple[Step, ...]:
@@ -59,14 +59,14 @@ def steps_on_host(trace: Trace, host: HostActivity, steps: Steps) -> tuple[Step,
 
 def passes_of(host: HostActivity, steps: Steps, time: Spans) -> dict[str, Spans]:
     """Return when the host was in backward passes, forward passes and updates, within `time`."""
-    updating = time & host.updates
-    rest = time - updating
+    updates = time & host.updates
+    rest = time - updates
     backward = rest & host.backward
-    ahead = union(steps.host[:-1], _last_backward(host, steps))
+    before_backward = union(steps.host[:-1], _last_backward(host, steps))
     return {
         "backward": backward,
-        "forward": (rest - backward) & ahead,
-        "optimizer": updating,
+        "forward": (rest - backward) & before_backward,
+        "optimizer": updates,
     }
 
 
@@ -76,15 +76,15 @@ def _asking(work: GpuWork, host: HostActivity, steps: Steps) -> npt.NDArray[np.f
     Fetching and waiting for the GPU are left out. The host waits for the GPU if it waits for a result, or if a launch
     waits for room in a full queue.
     """
-    known = work.where(work.launched)
-    slow = known.call_end - known.call_start > SLOW_CALL
-    idle = host.fetches | host.waits | union(known.call_start[slow], known.call_end[slow])
-    last = np.zeros(len(steps.host) - 1, np.int64)
-    step = np.searchsorted(steps.host, known.call_start, "right") - 1
-    inside = (step >= 0) & (step < len(last))
-    np.maximum.at(last, step[inside], known.call_end[inside])
+    launched_work = work.where(work.launched)
+    is_slow = launched_work.call_end - launched_work.call_start > SLOW_CALL
+    idle = host.fetches | host.waits | union(launched_work.call_start[is_slow], launched_work.call_end[is_slow])
+    last_launch = np.zeros(len(steps.host) - 1, np.int64)
+    step = np.searchsorted(steps.host, launched_work.call_start, "right") - 1
+    is_inside = (step >= 0) & (step < len(last_launch))
+    np.maximum.at(last_launch, step[is_inside], launched_work.call_end[is_inside])
     begin = steps.host[:-1]
-    end = np.clip(last, begin, steps.host[1:])
+    end = np.clip(last_launch, begin, steps.host[1:])
     return (end - begin - (idle.covered(end) - idle.covered(begin))) * 1e-9
 
 
@@ -99,15 +99,17 @@ def _rows(
     if not steps.marked:
         return ()
     if not len(host.backward):
-        computing = {"optimizer": updating} if len(updating := computing["optimizer"]) else {}
-    known: dict[str, Any] = {
-        name: np.diff(each.covered(bounds)) * 1e-9 for name, each in (waiting | computing).items() if each is not None
+        computing = {"optimizer": updates} if len(updates := computing["optimizer"]) else {}
+    phases: dict[str, Any] = {
+        name: np.diff(phase.covered(bounds)) * 1e-9
+        for name, phase in (waiting | computing).items()
+        if phase is not None
     }
     durations = np.diff(bounds) * 1e-9
-    other = durations - sum(known.values(), np.zeros(len(durations)))
-    fetched = trace.ranges.start[trace.annotated(FETCH)]
-    batches = np.diff(np.searchsorted(fetched, steps.host))
-    in_fetch = np.diff(host.fetches.covered(steps.host)) * 1e-9
+    other = durations - sum(phases.values(), np.zeros(len(durations)))
+    fetch_starts = trace.ranges.start[trace.annotated(FETCH)]
+    batches = np.diff(np.searchsorted(fetch_starts, steps.host))
+    fetch_times = np.diff(host.fetches.covered(steps.host)) * 1e-9
     return tuple(
         Step(
             pid=PID,
@@ -115,9 +117,9 @@ def _rows(
             start=float(bounds[index]) * 1e-9,
             duration=float(durations[index]),
             batches=float(batches[index]),
-            fetch_host=float(in_fetch[index]) if len(fetched) else None,
+            fetch_host=float(fetch_times[index]) if len(fetch_starts) else None,
             other=max(0.0, float(other[index])),
-            **{name: float(each[index]) for name, each in known.items()},  # type: ignore[arg-type]
+            **{name: float(phase[index]) for name, phase in phases.items()},  # type: ignore[arg-type]
         )
         for index, number in enumerate(numbers(trace, steps))
     )
@@ -126,15 +128,15 @@ def _rows(
 def pass_of(moments: Integers, host: HostActivity, steps: Steps) -> Integers:
     """Return the pass to which work launched at each moment belongs."""
     step = np.clip(np.searchsorted(steps.host, moments, "right") - 1, 0, len(steps.host) - 2)
-    found = np.where(moments < _last_backward(host, steps)[step], FORWARD, OTHER)
-    found[host.backward.covers(moments)] = BACKWARD
-    found[host.updates.covers(moments)] = OPTIMIZER
-    return found
+    passes = np.where(moments < _last_backward(host, steps)[step], FORWARD, OTHER)
+    passes[host.backward.covers(moments)] = BACKWARD
+    passes[host.updates.covers(moments)] = OPTIMIZER
+    return passes
 
 
 def _last_backward(host: HostActivity, steps: Steps) -> Integers:
     """Return the start of the last backward range that begins in each step; the step's start if none does."""
-    begins = host.backward.start
-    at = np.searchsorted(begins, steps.host[1:], "left") - 1
-    last = np.concatenate((begins, [0]))[at]
-    return np.where((at >= 0) & (last >= steps.host[:-1]), last, steps.host[:-1])
+    starts = host.backward.start
+    index = np.searchsorted(starts, steps.host[1:], "left") - 1
+    last = np.concatenate((starts, [0]))[index]
+    return np.where((index >= 0) & (last >= steps.host[:-1]), last, steps.host[:-1])

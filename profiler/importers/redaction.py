@@ -39,24 +39,24 @@ def redacted(path: Path, known: Sequence[str] = ()) -> Iterator[Piece]:
     """
     stream = Stream(path, raw=True)
     strings = _Strings(known)
-    before = b'{"traceEvents": [\n'
+    prefix = b'{"traceEvents": [\n'
     try:
         for events in stream:
-            yield strings.redact(before + b",\n".join(map(bytes, events)))
-            before = b",\n"
+            yield strings.redact(prefix + b",\n".join(map(bytes, events)))
+            prefix = b",\n"
     except ProfilerError as error:
         if isinstance(error.__cause__, OSError):
             raise error.__cause__ from None
-        yield Piece(before[:1], changed=True)
+        yield Piece(prefix[:1], changed=True)
         return
-    about = {name: value for name, value in stream.about.items() if name != "traceEvents"}
-    clean = _values(about, known)
-    end = b"" if before == b",\n" else before
+    metadata = {name: value for name, value in stream.about.items() if name != "traceEvents"}
+    clean_metadata = _values(metadata, known)
+    end = b"" if prefix == b",\n" else prefix
     if stream.cut_off:
         yield Piece(end, changed=True)
         return
-    more = b", " + msgspec.json.encode(clean)[1:] if clean else b"}"
-    yield Piece(end + b"\n]" + more, changed=clean != about or stream.unreadable > 0 or stream.repaired > 0)
+    tail = b", " + msgspec.json.encode(clean_metadata)[1:] if clean_metadata else b"}"
+    yield Piece(end + b"\n]" + tail, changed=clean_metadata != metadata or stream.unreadable > 0 or stream.repaired > 0)
 
 
 class _Strings:
@@ -70,17 +70,17 @@ class _Strings:
         """Replace the strings of `text`, which is valid JSON or the beginning of it."""
         if len(self._seen) > _KEPT:
             self._seen.clear()
-        found = set(_STRING.findall(text))
-        for string in found - self._seen.keys():
+        strings = set(_STRING.findall(text))
+        for string in strings - self._seen.keys():
             self._seen[string] = self._clean(string)
-        if all(self._seen[string] == string for string in found):
+        if all(self._seen[string] == string for string in strings):
             return Piece(text, changed=False)
         return Piece(_STRING.sub(lambda match: self._seen[match[0]], text), changed=True)
 
     def _clean(self, string: bytes) -> bytes:
         text = json.loads(string.decode(errors="replace"), strict=False)
-        clean = redact_text(text, self._known)
-        return string if clean == text else json.dumps(clean).encode()
+        clean_text = redact_text(text, self._known)
+        return string if clean_text == text else json.dumps(clean_text).encode()
 
 
 def _values(value: Any, known: Sequence[str]) -> Any:
@@ -88,10 +88,10 @@ def _values(value: Any, known: Sequence[str]) -> Any:
     if isinstance(value, str):
         return redact_text(value, known)
     if isinstance(value, list):
-        return [_values(each, known) for each in value]
+        return [_values(item, known) for item in value]
     if isinstance(value, dict):
         return {
-            redact_text(name, known): HIDDEN if isinstance(each, str) and is_secret(name) else _values(each, known)
-            for name, each in value.items()
+            redact_text(name, known): HIDDEN if isinstance(item, str) and is_secret(name) else _values(item, known)
+            for name, item in value.items()
         }
     return value

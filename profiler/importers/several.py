@@ -32,23 +32,23 @@ def analyze_all(paths: Sequence[Path]) -> list[Analysis | ProfilerError]:
         return [_outcome(path) for path in paths]
     # Forking would copy locks that threads of imported modules hold; helpers need only the paths.
     context = get_context("spawn")
-    taken = context.Value("i", 0)
+    counter = context.Value("i", 0)
     pipes = [context.Pipe(duplex=False) for _ in range(1, processes)]
-    others = [context.Process(target=_help, args=(paths, taken, into), daemon=True) for _, into in pipes]
-    for other in others:
-        other.start()
-    for _, into in pipes:
-        into.close()  # else recv() would not see the end of the helper process
+    helpers = [context.Process(target=_help, args=(paths, counter, sender), daemon=True) for _, sender in pipes]
+    for helper in helpers:
+        helper.start()
+    for _, sender in pipes:
+        sender.close()  # else recv() would not see the end of the helper process
     try:
-        found = dict(_some(paths, taken))  # this process reads, too, while the others still start
-        for out, _ in pipes:
+        outcomes = dict(_some(paths, counter))  # this process reads, too, while the others still start
+        for receiver, _ in pipes:
             with suppress(EOFError):
-                found |= out.recv()
+                outcomes |= receiver.recv()
     finally:
-        for other in others:
-            other.terminate()
-            other.join()
-    return [found.get(number) or _outcome(path) for number, path in enumerate(paths)]
+        for helper in helpers:
+            helper.terminate()
+            helper.join()
+    return [outcomes.get(number) or _outcome(path) for number, path in enumerate(paths)]
 
 
 def _help(paths: Sequence[Path], taken: Any, into: Connection) -> None:

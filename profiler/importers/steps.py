@@ -62,9 +62,9 @@ class Steps:
 
     def asked_in(self, work: GpuWork) -> Mask:
         """Return which work the host launched in these steps; without marks, all."""
-        asked = work.asked
+        moments = work.asked
         return np.asarray(
-            (asked >= self.host[0]) & (asked < self.host[-1]) if self.marked else np.ones(len(work), bool)
+            (moments >= self.host[0]) & (moments < self.host[-1]) if self.marked else np.ones(len(work), bool)
         )
 
 
@@ -77,8 +77,8 @@ def steps_of(trace: Trace, work: GpuWork) -> Steps:
     if len(host) < 2:
         host = np.array([ranges.start.min(), ranges.end.max()])
         return Steps(host, host, False, int(host[0]))
-    asked = work.asked if len(work) else ranges.start[ranges.category == OPERATOR]
-    if len(host) > 2 and not ((asked >= host[-2]) & (asked < host[-1])).any():
+    moments = work.asked if len(work) else ranges.start[ranges.category == OPERATOR]
+    if len(host) > 2 and not ((moments >= host[-2]) & (moments < host[-1])).any():
         host = host[:-1]  # the last launches nothing: the profiler was stopped after its `step()`
     lead_in = 1 if len(work) and len(host) > 2 else 0
     return Steps(host[lead_in:], _reached(host, work)[lead_in:], True, int(host[0]))
@@ -95,9 +95,9 @@ def numbers(trace: Trace, steps: Steps) -> list[int]:
 
 def _reached(host: Integers, work: GpuWork) -> Integers:
     order = np.argsort(work.asked, kind="stable")
-    done = np.maximum.accumulate(work.end[order])
-    before = np.searchsorted(work.asked[order], host, "left")
-    return np.maximum(host, np.where(before > 0, np.append(done, 0)[before - 1], host))
+    ends = np.maximum.accumulate(work.end[order])
+    counts = np.searchsorted(work.asked[order], host, "left")
+    return np.maximum(host, np.where(counts > 0, np.append(ends, 0)[counts - 1], host))
 
 
 def _marks(trace: Trace) -> Integers:
@@ -106,16 +106,16 @@ def _marks(trace: Trace) -> Integers:
     If torch.profiler marked fewer than two steps, the loop's batch fetches are used instead, if possible.
     """
     ranges = trace.ranges
-    ours = trace.named(lambda name: name == MARK) & np.isin(ranges.category, (OPERATOR, ANNOTATION))
-    if ours.any():
-        return np.unique(ranges.start[ours])
-    theirs = trace.annotated(PROFILER_STEP)
-    starts = np.unique(ranges.start[theirs])
+    agent_marks = trace.named(lambda name: name == MARK) & np.isin(ranges.category, (OPERATOR, ANNOTATION))
+    if agent_marks.any():
+        return np.unique(ranges.start[agent_marks])
+    profiler_marks = trace.annotated(PROFILER_STEP)
+    starts = np.unique(ranges.start[profiler_marks])
     if len(starts) < MARKED and len(batches := _batches(trace)):
         return batches
     if not len(starts):
         return starts
-    return np.append(starts, max(int(ranges.end[theirs].max()), int(starts[-1]) + 1))
+    return np.append(starts, max(int(ranges.end[profiler_marks].max()), int(starts[-1]) + 1))
 
 
 def _batches(trace: Trace) -> Integers:

@@ -129,11 +129,11 @@ class Stream:
         """
         source = self._bytes()
         text = self._head(source)
-        bare = not self.about and text[:1] == b"["
+        is_list = not self.about and text[:1] == b"["
         text = text[1:]
         ended = False
-        for more in source:
-            text += more
+        for chunk in source:
+            text += chunk
             if ended:
                 continue
             events, text, ended = self._take(text)
@@ -141,15 +141,15 @@ class Stream:
                 yield events
             if len(text) > MOST_EVENT:
                 raise self._no_trace("one of its events does not end")
-        for read in (self._take, self._closed):
+        for take in (self._take, self._closed):
             if ended:
                 break
-            events, text, ended = read(text)
+            events, text, ended = take(text)
             if events:
                 yield events
         if ended:
             self._tail(text)
-        elif not self.cut_off and not (bare and not text.strip()):
+        elif not self.cut_off and not (is_list and not text.strip()):
             self.cut_off = "it ends in the middle of its events"
 
     def _bytes(self) -> Iterator[bytes]:
@@ -166,36 +166,36 @@ class Stream:
 
     def _unpacked(self, file: BinaryIO) -> Iterator[bytes]:
         """Yield the decompressed gzip data, including files of several members."""
-        ready = bytearray()
+        buffer = bytearray()
         try:
-            with gzip.GzipFile(fileobj=file) as unpacked:
-                while more := unpacked.read1(PIECE):
-                    ready += more
-                    if len(ready) >= PIECE:
-                        yield bytes(ready)
-                        ready.clear()
+            with gzip.GzipFile(fileobj=file) as archive:
+                while chunk := archive.read1(PIECE):
+                    buffer += chunk
+                    if len(buffer) >= PIECE:
+                        yield bytes(buffer)
+                        buffer.clear()
         except EOFError:
             self.cut_off = "its gzip data ends too early"
         except (gzip.BadGzipFile, zlib.error) as error:
             if not str(error).startswith("Not a gzipped file"):  # gzip ignores what follows the last member
                 self.cut_off = "its gzip data is damaged"
-        yield bytes(ready)
+        yield bytes(buffer)
 
     def _head(self, source: Iterator[bytes]) -> bytes:
         """Read up to the events; return the text from their opening bracket on."""
         text = b""
-        for more in source:
-            text += more
+        for chunk in source:
+            text += chunk
             start = text.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
             if start == b"[":
                 return text[text.index(b"[") :]
             if start not in (b"", b"{"):
                 raise self._no_trace("it is not JSON")
-            for found in _EVENTS.finditer(text):
-                about = _object(text[: found.end()] + b"]}")
-                if about is not None:
-                    self.about = about
-                    return text[found.end() - 1 :]
+            for match in _EVENTS.finditer(text):
+                metadata = _object(text[: match.end()] + b"]}")
+                if metadata is not None:
+                    self.about = metadata
+                    return text[match.end() - 1 :]
             if len(text) > MOST_HEAD:
                 break
         raise self.nothing() or self._no_trace("it contains no list of trace events" if text.strip() else "it is empty")
@@ -208,33 +208,33 @@ class Stream:
         """
         end = len(text)
         for _ in range(_TRIES):
-            between = _last_between(text, end)
-            if between is None:
+            gap = _last_between(text, end)
+            if gap is None:
                 break
-            end = between.start()
-            whole = b"".join((b"[", memoryview(text)[: end + 1], b"]"))
+            end = gap.start()
+            document = b"".join((b"[", memoryview(text)[: end + 1], b"]"))
             try:
-                return self._all.decode(whole), text[between.end() :], False
+                return self._all.decode(document), text[gap.end() :], False
             except DECODE as error:
-                flaw = _flaw(error, whole)
-                if (closing := _closing(flaw, whole)) is not None:
-                    return self._tolerantly(whole[:closing]), text[closing - 1 :], True
-                if not _is_cut(flaw, whole):
-                    return self._tolerantly(whole), text[between.end() :], False
+                flaw = _flaw(error, document)
+                if (list_length := _closing(flaw, document)) is not None:
+                    return self._tolerantly(document[:list_length]), text[list_length - 1 :], True
+                if not _is_cut(flaw, document):
+                    return self._tolerantly(document), text[gap.end() :], False
         return [], text, False
 
     def _closed(self, rest: bytes) -> tuple[list[Any], bytes, bool]:
         """Return the same as `_take`, for the last event alone, with or without the end of the list."""
-        whole = b"[" + rest
+        document = b"[" + rest
         try:
-            return self._all.decode(whole), b"", True
+            return self._all.decode(document), b"", True
         except DECODE as error:
-            flaw = _flaw(error, whole)
-            closing = len(whole) if flaw is None else _closing(flaw, whole)
-            if closing is not None:
-                return self._tolerantly(whole[:closing]), whole[closing:], True
+            flaw = _flaw(error, document)
+            list_length = len(document) if flaw is None else _closing(flaw, document)
+            if list_length is not None:
+                return self._tolerantly(document[:list_length]), document[list_length:], True
         try:
-            return self._all.decode(whole.rstrip(b", \t\r\n") + b"]"), b"", False
+            return self._all.decode(document.rstrip(b", \t\r\n") + b"]"), b"", False
         except DECODE:
             return [], rest, False
 
@@ -245,20 +245,20 @@ class Stream:
             return self._all.decode(whole)  # type: ignore[no-any-return]
         except DECODE:
             pass
-        found = []
-        begun = b""
+        events = []
+        event = b""
         for part in self._apart(whole):
-            begun += part
+            event += part
             try:
-                found.append(self._one.decode(begun))
+                events.append(self._one.decode(event))
             except DECODE as error:
-                if _is_cut(_flaw(error, begun), begun) and len(begun) < MOST_TORN:
-                    begun += b","  # the text between two events may also occur inside one
+                if _is_cut(_flaw(error, event), event) and len(event) < MOST_TORN:
+                    event += b","  # the text between two events may also occur inside one
                     continue
-                found += self._repaired(begun)
-            begun = b""
-        self.unreadable += bool(begun)
-        return found
+                events += self._repaired(event)
+            event = b""
+        self.unreadable += bool(event)
+        return events
 
     def _repaired(self, event: bytes) -> list[Any]:
         """Return the event, read with its name escaped or, if it is not a range, without its contents.
@@ -266,13 +266,13 @@ class Stream:
         The result is empty if neither succeeds. The contents of events that are not ranges are never needed.
         """
         with suppress(*DECODE):
-            found = self._one.decode(_NAME.sub(_escaped, event, 1))
+            result = self._one.decode(_NAME.sub(_escaped, event, 1))
             self.repaired += 1
-            return [found]
+            return [result]
         with suppress(*DECODE):
-            found = _phases.decode(event)
-            if not self._raw and found.ph != "X":
-                return [found]
+            result = _phases.decode(event)
+            if not self._raw and result.ph != "X":
+                return [result]
         self.unreadable += 1
         return []
 
@@ -290,9 +290,9 @@ class Stream:
 
     def _tail(self, text: bytes) -> None:
         """Read the data about the whole trace that follows the events."""
-        said = _object(b"{" + text.lstrip(b" \t\r\n,"))
-        if said is not None:
-            self.about = {**self.about, **said}
+        metadata = _object(b"{" + text.lstrip(b" \t\r\n,"))
+        if metadata is not None:
+            self.about = {**self.about, **metadata}
         elif self.about and not self.cut_off:
             self.cut_off = "it ends early, after its events"
 
@@ -315,10 +315,10 @@ def _escaped(name: re.Match[bytes]) -> bytes:
 
 def _last_between(text: bytes, before: int) -> re.Match[bytes] | None:
     """Return the last place in `text` where one object ends and the next begins."""
-    at = before
-    while (at := text.rfind(b"}", 0, at)) >= 0:
-        if found := _BETWEEN.match(text, at):
-            return found
+    position = before
+    while (position := text.rfind(b"}", 0, position)) >= 0:
+        if match := _BETWEEN.match(text, position):
+            return match
     return None
 
 
@@ -335,21 +335,21 @@ def _flaw(error: Exception, text: bytes) -> Exception | None:
 
 def _closing(flaw: Exception | None, text: bytes) -> int | None:
     """Return the length of the list if something else follows it, else None."""
-    at = _AT.search(str(flaw))
-    if at is None or "trailing characters" not in str(flaw):
+    match = _AT.search(str(flaw))
+    if match is None or "trailing characters" not in str(flaw):
         return None
-    return text.rindex(b"]", 0, int(at[1]) + 1) + 1
+    return text.rindex(b"]", 0, int(match[1]) + 1) + 1
 
 
 def _is_cut(flaw: Exception | None, text: bytes) -> bool:
     """Return whether the text ends inside a value, as opposed to holding one that cannot be read."""
-    at = _AT.search(str(flaw))
-    return "truncated" in str(flaw) or (at is not None and int(at[1]) >= len(text) - 1)
+    match = _AT.search(str(flaw))
+    return "truncated" in str(flaw) or (match is not None and int(match[1]) >= len(text) - 1)
 
 
 def _object(text: bytes) -> dict[str, Any] | None:
     try:
-        found = msgspec.json.decode(_NO_NUMBER.sub(b": null", text))
+        value = msgspec.json.decode(_NO_NUMBER.sub(b": null", text))
     except DECODE:
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None

@@ -43,16 +43,16 @@ def cause_of(call: str, operators: Sequence[str], before: str, direction: str) -
         before: The outermost operator that the thread ran before these.
         direction: Direction of the thread's last copy before the call: "HtoD", "DtoH" or "".
     """
-    inside = set(operators)
+    operator_names = set(operators)
     if any(name.startswith(_OUTSIDE) for name in operators):
         return "collective"
-    if "aten::_local_scalar_dense" in inside or "aten::item" in inside:
+    if "aten::_local_scalar_dense" in operator_names or "aten::item" in operator_names:
         if before == _UNSCALE:
             return "grad_scaler"
-        return "branch" if "aten::is_nonzero" in inside else "item"
-    if inside & _SHAPED_BY_DATA:
+        return "branch" if "aten::is_nonzero" in operator_names else "item"
+    if operator_names & _SHAPED_BY_DATA:
         return "shape"
-    if inside & {"aten::copy_", "aten::_to_copy", "aten::to"} or "emcpy" in call:
+    if operator_names & {"aten::copy_", "aten::_to_copy", "aten::to"} or "emcpy" in call:
         return {"HtoD": "copy_in", "DtoH": "copy_out"}.get(direction, "other")
     return "synchronize" if not operators and "ynchronize" in call else "other"
 
@@ -62,16 +62,16 @@ def _idle_by_call(trace: Trace, work: GpuWork, host: HostActivity, parts: Shares
     order = np.argsort(trace.ranges.start[host.calls], kind="stable")
     calls = host.calls[order]
     starts, ends = trace.ranges.start[calls].tolist(), trace.ranges.end[calls].tolist()
-    done = work.spans().end
+    busy_ends = work.spans().end
     idle: dict[int, int] = defaultdict(int)
     for start, end in zip(parts.sync.start.tolist(), parts.sync.end.tolist(), strict=True):
-        dry = int(done[at - 1]) if (at := int(np.searchsorted(done, start, "right"))) else start
-        for moment in (start, dry):
-            at = bisect_right(starts, moment) - 1
-            while at >= 0 and ends[at] < moment and moment - ends[at] < end - start:
-                at -= 1  # a wait inside a longer one
-            if at >= 0 and ends[at] >= moment:
-                idle[int(calls[at])] += end - start
+        busy_end = int(busy_ends[index - 1]) if (index := int(np.searchsorted(busy_ends, start, "right"))) else start
+        for moment in (start, busy_end):
+            index = bisect_right(starts, moment) - 1
+            while index >= 0 and ends[index] < moment and moment - ends[index] < end - start:
+                index -= 1  # a wait inside a longer one
+            if index >= 0 and ends[index] >= moment:
+                idle[int(calls[index])] += end - start
                 break
     return idle
 
@@ -79,24 +79,24 @@ def _idle_by_call(trace: Trace, work: GpuWork, host: HostActivity, parts: Shares
 def _causes(trace: Trace, work: GpuWork, calls: Integers) -> Iterator[tuple[int, str, str]]:
     """Yield each call with the cause of its wait, and the innermost operator around it, or its own name."""
     ranges = trace.ranges
-    shown = (ranges.category == OPERATOR) | trace.annotated(_OUTSIDE)
+    is_shown = (ranges.category == OPERATOR) | trace.annotated(_OUTSIDE)
     copies = work.where((is_copy(trace, work, "HtoD") | is_copy(trace, work, "DtoH")) & work.launched)
     copies = copies.where(np.argsort(copies.call_start, kind="stable"))
-    incoming = is_copy(trace, copies, "HtoD")
+    is_incoming = is_copy(trace, copies, "HtoD")
     for thread in np.unique(ranges.thread[calls]).tolist():
-        mine, near = calls[ranges.thread[calls] == thread], np.flatnonzero(shown & (ranges.thread == thread))
-        rows, asked = np.concatenate((near, mine)), np.flatnonzero(copies.caller == thread)
-        outer = around(ranges.thread[rows], ranges.start[rows], ranges.end[rows])
-        outermost = near[outer[: len(near)] < 0]
-        starts, begun = ranges.start[outermost], copies.call_start[asked]
-        for position, call in enumerate(mine.tolist(), len(near)):
-            chain, at = [call], int(outer[position])
-            while at >= 0:
-                chain += [rows[at]] if at < len(near) else []
-                at = int(outer[at])
+        waits, shown_rows = calls[ranges.thread[calls] == thread], np.flatnonzero(is_shown & (ranges.thread == thread))
+        rows, thread_copies = np.concatenate((shown_rows, waits)), np.flatnonzero(copies.caller == thread)
+        parents = around(ranges.thread[rows], ranges.start[rows], ranges.end[rows])
+        outermost = shown_rows[parents[: len(shown_rows)] < 0]
+        starts, copy_starts = ranges.start[outermost], copies.call_start[thread_copies]
+        for position, call in enumerate(waits.tolist(), len(shown_rows)):
+            chain, ancestor = [call], int(parents[position])
+            while ancestor >= 0:
+                chain += [rows[ancestor]] if ancestor < len(shown_rows) else []
+                ancestor = int(parents[ancestor])
             name, *operators = (trace.names[ranges.name[row]] for row in chain)
             place = int(np.searchsorted(starts, ranges.start[chain[-1]], "left")) - 1
-            before = trace.names[ranges.name[outermost[place]]] if place >= 0 else ""
-            last = int(np.searchsorted(begun, ranges.start[call], "right")) - 1
-            direction = "" if last < 0 else "HtoD" if incoming[asked[last]] else "DtoH"
-            yield call, cause_of(name, operators, before, direction), operators[0] if operators else name
+            previous = trace.names[ranges.name[outermost[place]]] if place >= 0 else ""
+            last_copy = int(np.searchsorted(copy_starts, ranges.start[call], "right")) - 1
+            direction = "" if last_copy < 0 else "HtoD" if is_incoming[thread_copies[last_copy]] else "DtoH"
+            yield call, cause_of(name, operators, previous, direction), operators[0] if operators else name

@@ -47,26 +47,26 @@ def window(
     )
     if not len(work):
         return row
-    asking = [step.host_launch for step in in_steps if step.host_launch is not None]
+    launch_times = [step.host_launch for step in in_steps if step.host_launch is not None]
     lengths = inside.length[inside.category == KERNEL]
     return replace(
         row,
         device="cuda",
         kernels=len(lengths),
         median_kernel=float(np.median(lengths)) * 1e-9 if len(lengths) else None,
-        host_launch=sum(asking) if asking else None,
+        host_launch=sum(launch_times) if launch_times else None,
         **account(trace, work, parts, steps.begin, steps.end),
     )
 
 
 def kernels(trace: Trace, inside: GpuWork, host: HostActivity, operator: Integers) -> tuple[Kernel, ...]:
     """Return the steps' GPU work by name and kind, most time first; `operator` is the one around each launch."""
-    reached, dtypes = _reached(inside), _dtypes(trace, inside.name, operator)
+    shares, dtypes = _reached(inside), _dtypes(trace, inside.name, operator)
     rows = []
     for number, row in _by_name(trace, "cuda", inside.name, host.updates.covers(inside.asked), inside.length):
-        classified = kernel_kind(trace.names[number])
-        dtype = classified.dtype or dtypes.get(number)
-        rows.append(replace(row, tensor_cores=classified.tensor_cores, dtype=dtype, reached=reached.get(number)))
+        classification = kernel_kind(trace.names[number])
+        dtype = classification.dtype or dtypes.get(number)
+        rows.append(replace(row, tensor_cores=classification.tensor_cores, dtype=dtype, reached=shares.get(number)))
     return tuple(rows)
 
 
@@ -75,9 +75,9 @@ def operators_by_name(trace: Trace, host: HostActivity, steps: Steps) -> tuple[K
 
     Each operator's time leaves out the operators that it called.
     """
-    rows, own = own_times(trace, steps)
+    rows, times = own_times(trace, steps)
     in_optimizer = host.updates.covers(trace.ranges.start[rows])
-    return tuple(row for _, row in _by_name(trace, "cpu", trace.ranges.name[rows], in_optimizer, own))
+    return tuple(row for _, row in _by_name(trace, "cpu", trace.ranges.name[rows], in_optimizer, times))
 
 
 def _by_name(
@@ -85,14 +85,14 @@ def _by_name(
 ) -> list[tuple[int, Kernel]]:
     """Return a row for each name and kind, with the name's number; most time first."""
     groups = Groups(name, in_optimizer)
-    found = []
+    rows = []
     for first, calls, total in zip(groups.first, groups.count().tolist(), groups.seconds(times).tolist(), strict=True):
         text = trace.names[name[first]]
         kind = kernel_kind(text).kind if device == "cuda" else operator_kind(text)
         kind = "optimizer" if in_optimizer[first] and kind in MAY_BE_OPTIMIZER else kind
         row = Kernel(pid=PID, window=0, device=device, name=shown(text), kind=kind, calls=calls, total=total)
-        found.append((int(name[first]), row))
-    return sorted(found, key=lambda pair: (-pair[1].total, pair[1].name, pair[1].kind))
+        rows.append((int(name[first]), row))
+    return sorted(rows, key=lambda pair: (-pair[1].total, pair[1].name, pair[1].kind))
 
 
 def _reached(work: GpuWork) -> dict[int, float]:
@@ -100,9 +100,9 @@ def _reached(work: GpuWork) -> dict[int, float]:
     with_blocks = work.where(~np.isnan(work.blocks))
     times = with_blocks.length.astype(np.float64)
     size = int(with_blocks.name.max(initial=-1)) + 1
-    whole = np.bincount(with_blocks.name, times, minlength=size)
-    reached = np.bincount(with_blocks.name, times * np.clip(with_blocks.blocks, 0, 1), minlength=size)
-    return {int(number): float(reached[number] / whole[number]) for number in np.flatnonzero(whole)}
+    total_times = np.bincount(with_blocks.name, times, minlength=size)
+    reached_times = np.bincount(with_blocks.name, times * np.clip(with_blocks.blocks, 0, 1), minlength=size)
+    return {int(number): float(reached_times[number] / total_times[number]) for number in np.flatnonzero(total_times)}
 
 
 def _dtypes(trace: Trace, kernel: npt.NDArray[np.int32], operator: Integers) -> dict[int, str]:
@@ -111,22 +111,22 @@ def _dtypes(trace: Trace, kernel: npt.NDArray[np.int32], operator: Integers) -> 
     A dtype is taken from the inputs of the operator around the launch if that is a matmul too or has the kernel's name,
     and if all launches agree. fp32 inputs may be computed in TF32, so they are ignored.
     """
-    silent = {
+    unclear_kernels = {
         number
         for number in np.unique(kernel).tolist()
-        if (classified := kernel_kind(trace.names[number])).dtype is None and classified.kind in TENSOR_KINDS
+        if (classification := kernel_kind(trace.names[number])).dtype is None and classification.kind in TENSOR_KINDS
     }
-    if not silent or not trace.inputs:
+    if not unclear_kernels or not trace.inputs:
         return {}
-    asked = np.isin(kernel, list(silent)) & (operator >= 0)
-    inputs, names = trace.ranges.inputs[operator[asked]], trace.ranges.name[operator[asked]]
-    found: dict[int, set[str | None]] = {}
-    for number, caller, each in set(zip(kernel[asked].tolist(), names.tolist(), inputs.tolist(), strict=True)):
-        alike = number == caller or operator_kind(trace.names[caller]) in TENSOR_KINDS
-        dtype = parse(*trace.inputs[each]).dtype if each >= 0 and alike else None
-        found.setdefault(number, set()).add(dtype)
-    agreed = {number: next(iter(dtypes)) for number, dtypes in found.items() if len(dtypes) == 1}
-    return {number: dtype for number, dtype in agreed.items() if dtype not in (None, "fp32")}
+    is_unclear = np.isin(kernel, list(unclear_kernels)) & (operator >= 0)
+    inputs, names = trace.ranges.inputs[operator[is_unclear]], trace.ranges.name[operator[is_unclear]]
+    dtypes_by_kernel: dict[int, set[str | None]] = {}
+    for number, caller, index in set(zip(kernel[is_unclear].tolist(), names.tolist(), inputs.tolist(), strict=True)):
+        applies = number == caller or operator_kind(trace.names[caller]) in TENSOR_KINDS
+        dtype = parse(*trace.inputs[index]).dtype if index >= 0 and applies else None
+        dtypes_by_kernel.setdefault(number, set()).add(dtype)
+    agreed_dtypes = {number: next(iter(dtypes)) for number, dtypes in dtypes_by_kernel.items() if len(dtypes) == 1}
+    return {number: dtype for number, dtype in agreed_dtypes.items() if dtype not in (None, "fp32")}
 
 
 def settings(trace: Trace, work: GpuWork, host: HostActivity) -> dict[str, Any]:
@@ -138,13 +138,13 @@ def settings(trace: Trace, work: GpuWork, host: HostActivity) -> dict[str, Any]:
         name = trace.names[annotations.name[first]]
         if name.startswith(FETCH):
             fetches[name.startswith(_WORKERS)] += time
-        elif found := _UPDATE.match(name):
-            updates[found[1]] += time
-    updating = np.unique(work.name[host.updates.covers(work.asked)]).tolist()
+        elif match := _UPDATE.match(name):
+            updates[match[1]] += time
+    update_kernels = np.unique(work.name[host.updates.covers(work.asked)]).tolist()
     return {
         "workers": fetches.most_common(1)[0][0] if fetches else None,
         "optimizer": updates.most_common(1)[0][0] if updates else "",
-        "fused": any(_FUSED.search(trace.names[number]) for number in updating) if updating else None,
+        "fused": any(_FUSED.search(trace.names[number]) for number in update_kernels) if update_kernels else None,
     }
 
 
@@ -156,11 +156,13 @@ def own_times(trace: Trace, steps: Steps) -> tuple[Integers, Integers]:
     outer = around(ranges.thread[rows], start, end)
     inner = np.flatnonzero(outer >= 0)
     # Clock ticks can make a call appear to outlast its caller.
-    taken = np.minimum(end[inner], end[outer[inner]]) - start[inner]
-    own = end - start
-    own = np.maximum(own - np.bincount(outer[inner], taken, minlength=len(rows)).astype(np.int64), 0)
-    inside = (start >= steps.begin) & (start < steps.end)
-    return rows[inside], own[inside]
+    inner_times = np.minimum(end[inner], end[outer[inner]]) - start[inner]
+    self_times = end - start
+    self_times = np.maximum(
+        self_times - np.bincount(outer[inner], inner_times, minlength=len(rows)).astype(np.int64), 0
+    )
+    is_inside = (start >= steps.begin) & (start < steps.end)
+    return rows[is_inside], self_times[is_inside]
 
 
 def shown(name: str) -> str:

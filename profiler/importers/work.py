@@ -76,42 +76,42 @@ class HostActivity:
 def work_of(trace: Trace) -> GpuWork:
     """Return the GPU work of a trace; if it covers several GPUs, only of the one with the most kernels."""
     ranges = trace.ranges
-    found = ranges.where(ranges.category >= KERNEL)
-    found = found.where(_busiest(trace, found))
+    gpu_ranges = ranges.where(ranges.category >= KERNEL)
+    gpu_ranges = gpu_ranges.where(_busiest(trace, gpu_ranges))
     calls = np.flatnonzero((ranges.category == CALL) & (ranges.correlation >= 0))
     calls = calls[np.argsort(ranges.correlation[calls], kind="stable")]
     numbers = ranges.correlation[calls]
     # If calls share a number, the last one counts.
-    at = np.searchsorted(numbers, found.correlation, "right") - 1
-    known = (found.correlation >= 0) & (np.append(numbers, -1)[at] == found.correlation)
-    call = np.where(known, np.append(calls, -1)[at], -1)
-    elsewhere = np.where(_launched_earlier(trace, found, known), EARLIER, NOWHERE)
+    index = np.searchsorted(numbers, gpu_ranges.correlation, "right") - 1
+    has_call = (gpu_ranges.correlation >= 0) & (np.append(numbers, -1)[index] == gpu_ranges.correlation)
+    call = np.where(has_call, np.append(calls, -1)[index], -1)
+    missing_start = np.where(_launched_earlier(trace, gpu_ranges, has_call), EARLIER, NOWHERE)
     return GpuWork(
-        **found.columns(),
-        kind=_kinds(trace, found),
+        **gpu_ranges.columns(),
+        kind=_kinds(trace, gpu_ranges),
         call=call,
-        call_start=np.where(known, ranges.start[call], elsewhere),
-        call_end=np.where(known, ranges.end[call], NOWHERE),
-        caller=np.where(known, ranges.thread[call], -1).astype(np.int32),
+        call_start=np.where(has_call, ranges.start[call], missing_start),
+        call_end=np.where(has_call, ranges.end[call], NOWHERE),
+        caller=np.where(has_call, ranges.thread[call], -1).astype(np.int32),
     )
 
 
 def host_of(trace: Trace, work: GpuWork) -> HostActivity:
     """Return the host activity of a trace."""
     ranges = trace.ranges
-    waiting = trace.named(lambda name: "ynchronize" in name) & (ranges.category == CALL)
+    is_wait = trace.named(lambda name: "ynchronize" in name) & (ranges.category == CALL)
     # A copy whose call returned only when it was done made the host wait, too. So did a slow copy from pageable
     # memory, which the driver first copies into its own buffer.
     copies = (is_copy(trace, work, "DtoH") | is_copy(trace, work, "HtoD")) & work.launched
-    staged = is_copy(trace, work, "Pageable -> Device") & (work.call_end - work.call_start > SLOW_CALL)
-    calls = np.concatenate((np.flatnonzero(waiting), work.call[copies & ((work.call_end >= work.end) | staged)]))
+    is_staged = is_copy(trace, work, "Pageable -> Device") & (work.call_end - work.call_start > SLOW_CALL)
+    calls = np.concatenate((np.flatnonzero(is_wait), work.call[copies & ((work.call_end >= work.end) | is_staged)]))
     nodes = trace.named(is_backward)
     updates = ranges.where(trace.annotated(UPDATE))
-    within = (np.searchsorted(ranges.start[nodes], moments, "left") for moments in (updates.start, updates.end))
+    bounds = (np.searchsorted(ranges.start[nodes], moments, "left") for moments in (updates.start, updates.end))
     return HostActivity(
         fetches=ranges.spans(trace.annotated(FETCH)),
         backward=_joined(ranges.spans(nodes & (ranges.category == OPERATOR))),
-        updates=updates.spans(np.equal(*within)),
+        updates=updates.spans(np.equal(*bounds)),
         waits=union(ranges.start[calls], ranges.end[calls]),
         calls=calls,
     )
@@ -119,8 +119,8 @@ def host_of(trace: Trace, work: GpuWork) -> HostActivity:
 
 def is_copy(trace: Trace, work: GpuWork, way: str) -> Mask:
     """Return which work is a copy with `way` in its name, such as "HtoD", "DtoH" or "Pageable"."""
-    chosen = np.fromiter((way in name for name in trace.names), bool, len(trace.names))
-    return np.asarray(chosen[work.name] & (work.category == COPY))
+    mask = np.fromiter((way in name for name in trace.names), bool, len(trace.names))
+    return np.asarray(mask[work.name] & (work.category == COPY))
 
 
 def is_backward(name: str) -> bool:
@@ -137,8 +137,8 @@ def _joined(nodes: Spans) -> Spans:
     """Return each pass of the engine as one span, including the moments between its nodes."""
     if not len(nodes):
         return nodes
-    apart = nodes.start[1:] - nodes.end[:-1] > BETWEEN_NODES
-    return Spans(nodes.start[np.append(True, apart)], nodes.end[np.append(apart, True)])
+    is_apart = nodes.start[1:] - nodes.end[:-1] > BETWEEN_NODES
+    return Spans(nodes.start[np.append(True, is_apart)], nodes.end[np.append(is_apart, True)])
 
 
 def _launched_earlier(trace: Trace, found: EventColumns, known: Mask) -> Mask:
@@ -148,26 +148,28 @@ def _launched_earlier(trace: Trace, found: EventColumns, known: Mask) -> Mask:
     first work whose call is known.
     """
     calls = trace.ranges.start[trace.ranges.category == CALL]
-    first_call, earlier = calls[0] if len(calls) else -1, np.zeros(len(found), bool)
+    first_call, is_earlier = calls[0] if len(calls) else -1, np.zeros(len(found), bool)
     for stream in np.unique(found.stream):
-        of_stream = np.flatnonzero(found.stream == stream)
-        queued = of_stream[: int(np.argmax(known[of_stream])) if known[of_stream].any() else 0]
-        if len(queued) and found.start[queued[0]] < first_call:
-            earlier[queued] = True
-    return earlier
+        stream_rows = np.flatnonzero(found.stream == stream)
+        queued_rows = stream_rows[: int(np.argmax(known[stream_rows])) if known[stream_rows].any() else 0]
+        if len(queued_rows) and found.start[queued_rows[0]] < first_call:
+            is_earlier[queued_rows] = True
+    return is_earlier
 
 
 def _busiest(trace: Trace, found: EventColumns) -> Mask:
     if device_count(trace) < 2:
         return np.ones(len(found), bool)
     numbers: dict[object, int] = {}
-    of_stream = np.array([numbers.setdefault(device, len(numbers)) for device, _ in trace.streams])
-    counts = np.bincount(of_stream[found.stream[found.category == KERNEL]], minlength=len(numbers))
-    return np.asarray(of_stream[found.stream] == counts.argmax())
+    gpu_of_stream = np.array([numbers.setdefault(device, len(numbers)) for device, _ in trace.streams])
+    counts = np.bincount(gpu_of_stream[found.stream[found.category == KERNEL]], minlength=len(numbers))
+    return np.asarray(gpu_of_stream[found.stream] == counts.argmax())
 
 
 def _kinds(trace: Trace, found: EventColumns) -> npt.NDArray[np.int8]:
     kernels = np.unique(found.name[found.category == KERNEL]).tolist()
-    sent = [number for number in kernels if kernel_kind(trace.names[number]).kind == "communication"]
-    kinds = np.select((found.category >= COPY, np.isin(found.name, sent)), (MEMORY, COMMUNICATION), COMPUTE)
+    communication_names = [number for number in kernels if kernel_kind(trace.names[number]).kind == "communication"]
+    kinds = np.select(
+        (found.category >= COPY, np.isin(found.name, communication_names)), (MEMORY, COMMUNICATION), COMPUTE
+    )
     return kinds.astype(np.int8)

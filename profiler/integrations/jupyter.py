@@ -86,6 +86,6 @@ class ProfileTrainMagics(Magics):
         number = len(shell.history_manager.input_hist_parsed) - 1  # IPython 9 increments it before it runs a cell
         name = shell.compile.cache(source, number, raw_code=cell)
         tree = shell.transform_ast(shell.compile.ast_parse(source, filename=name))
-        shown = [tree.body.pop()] if tree.body and isinstance(tree.body[-1], ast.Expr) else []
+        expressions = [tree.body.pop()] if tree.body and isinstance(tree.body[-1], ast.Expr) else []
         exec(shell.compile(tree, name, "exec"), shell.user_ns)
-        exec(shell.compile(ast.Interactive(shown), name, "single"), shell.user_ns)
+        exec(shell.compile(ast.Interactive(expressions), name, "single"), shell.user_ns)

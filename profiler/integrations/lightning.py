@@ -61,13 +61,13 @@ class ProfileTrainCallback(Callback):
             return
         for logger in loggers:
             logger.log_metrics(figures(result), step)
-            written = logger.experiment
-            if hasattr(written, "add_text"):  # TensorBoard
-                written.add_text(ADVICE, advice(result), step)
-            elif hasattr(written, "summary"):  # wandb
-                written.summary[ADVICE] = advice(result)
-            elif hasattr(written, "set_tag"):  # mlflow
-                written.set_tag(logger.run_id, ADVICE, advice(result))
+            experiment = logger.experiment
+            if hasattr(experiment, "add_text"):  # TensorBoard
+                experiment.add_text(ADVICE, advice(result), step)
+            elif hasattr(experiment, "summary"):  # wandb
+                experiment.summary[ADVICE] = advice(result)
+            elif hasattr(experiment, "set_tag"):  # mlflow
+                experiment.set_tag(logger.run_id, ADVICE, advice(result))
 
 
 def _log(loggers: list[Any], values: dict[str, float], step: int) -> None:

@@ -85,12 +85,12 @@ class Live:
 
     def tell(self, step: int, tell: Callable[[dict[str, float], int], None]) -> None:
         """Pass the newest figures, if any, to `tell` with the step; never raise."""
-        newest = self.newest(step)
-        if not newest:
+        newest_figures = self.newest(step)
+        if not newest_figures:
             return
         begin = perf_counter()
         try:
-            tell(newest, step)
+            tell(newest_figures, step)
         except Exception as error:  # noqa: BLE001  whatever a tracker raises, training continues
             self._give_up(error)
         self._pause(perf_counter() - begin)

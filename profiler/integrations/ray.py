@@ -48,8 +48,8 @@ class ProfileTrainCallback(WorkerCallback, ControllerCallback):
     def after_init_train_context(self) -> None:
         """Start recording, in a worker."""
         rank, host = get_context().get_world_rank(), os.uname().nodename
-        starts = (f"rank{rank}", *(f"rank{rank}-{number}" for number in range(2, 1000)))
-        jobs = (Job(self._id, host, name, f"ray-{self._id}") for name in starts)
+        names = (f"rank{rank}", *(f"rank{rank}-{number}" for number in range(2, 1000)))
+        jobs = (Job(self._id, host, name, f"ray-{self._id}") for name in names)
         run = profile(self._out, report=False, **self._options)
         run.command = self._command
         # After one worker has failed, Ray restarts all of them: keep what the earlier ones recorded.

@@ -32,8 +32,8 @@ def figures(result: Result, prefix: str = "profile_train") -> dict[str, float]:
 
 def advice(result: Result) -> str:
     """Return the first recommended change, in a sentence or two."""
-    first = next((each for each in result["advice"] if each["severity"] != "info"), None)
-    return "No change is recommended." if first is None else f"{first['title']}: {first['then']}"
+    change = next((entry for entry in result["advice"] if entry["severity"] != "info"), None)
+    return "No change is recommended." if change is None else f"{change['title']}: {change['then']}"
 
 
 def to_tensorboard(result: Result | None, writer: Any, step: int | None = None) -> None:

@@ -111,8 +111,8 @@ def _tensorboard(args: Any) -> str | None:
     """
     if "tensorboard" not in args.report_to:
         return None
-    if chosen := os.environ.get("TENSORBOARD_LOGGING_DIR") or getattr(args, "logging_dir", None):
-        return os.path.expanduser(chosen)
-    found = Path(args.output_dir).glob("runs/**/events.out.tfevents.*")
-    written = [path for path in found if path.parent.name != LIVE]
-    return str(max(written, key=lambda path: path.stat().st_mtime).parent) if written else None
+    if folder := os.environ.get("TENSORBOARD_LOGGING_DIR") or getattr(args, "logging_dir", None):
+        return os.path.expanduser(folder)
+    matches = Path(args.output_dir).glob("runs/**/events.out.tfevents.*")
+    event_files = [path for path in matches if path.parent.name != LIVE]
+    return str(max(event_files, key=lambda path: path.stat().st_mtime).parent) if event_files else None

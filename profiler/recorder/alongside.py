@@ -24,10 +24,10 @@ def main(arguments: list[str]) -> None:
         arguments: Run folder, rings folder, PID of the program, origin (ns), options as JSON, suffix and ID of a job or
             two empty words, the command.
     """
-    folder, rings, program, origin, how, part, job, *command = arguments
-    options = RecordingOptions(**json.loads(how))
+    folder, rings, program, origin, options_text, part, job, *command = arguments
+    options = RecordingOptions(**json.loads(options_text))
     pid = int(program)
-    begun = run_folder.started(pid)
+    start = run_folder.started(pid)
     with contextlib.suppress(OSError):
         os.nice(5)
     try:
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> None:
                 outcome = _SAID.get(os.read(sys.stdin.fileno(), 64))
                 break
             # Workers forked by the program hold the pipe, too: it may stay open after the program has ended.
-            if not run_folder.is_alive(pid, begun):
+            if not run_folder.is_alive(pid, start):
                 break
         recorder.finish(outcome, 0 if outcome == "completed" else 1 if outcome == "failed" else None)
     except ProfilerError as error:

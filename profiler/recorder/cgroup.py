@@ -56,7 +56,7 @@ class Cgroup:
         This is the limit minus the used memory that cannot be dropped at once. File pages that were not used lately can
         be dropped, so they count as available, as in `MemAvailable` of /proc/meminfo.
         """
-        return min((left for folder in self.memory if (left := _left(folder)) is not None), default=None)
+        return min((available for folder in self.memory if (available := _left(folder)) is not None), default=None)
 
 
 def _folders(mount: str, paths: dict[str, str], root: Path) -> Iterator[tuple[str, Path]]:
@@ -64,19 +64,19 @@ def _folders(mount: str, paths: dict[str, str], root: Path) -> Iterator[tuple[st
 
     A line that mounts no cgroups yields nothing.
     """
-    place, _, filesystem = mount.partition(" - ")
+    mount_fields, _, filesystem = mount.partition(" - ")
     kind, *_, options = filesystem.split(" ")  # the source in between may be empty
     if kind not in ("cgroup", "cgroup2"):
         return
-    top, mountpoint = place.split()[3:5]
+    top, mountpoint = mount_fields.split()[3:5]
     for controller in [""] if kind == "cgroup2" else options.split(","):
         if controller not in paths:
             continue
         # A container often sees only its own group, as the top.
         group = PurePosixPath(paths[controller])
         is_below = ".." not in group.parts and group.is_relative_to(top)
-        within = group.relative_to(top) if is_below else PurePosixPath()
-        for level in (within, *within.parents):
+        relative = group.relative_to(top) if is_below else PurePosixPath()
+        for level in (relative, *relative.parents):
             yield controller, root / mountpoint.lstrip("/") / level
 
 
@@ -94,13 +94,13 @@ def _limit(folder: Path) -> int | None:
 
 def _left(folder: Path) -> int | None:
     limit = _limit(folder)
-    used = _words(folder / "memory.current") or _words(folder / "memory.usage_in_bytes")
-    if limit is None or not used:
+    usage = _words(folder / "memory.current") or _words(folder / "memory.usage_in_bytes")
+    if limit is None or not usage:
         return None
     words = _words(folder / "memory.stat")
     statistics = dict(zip(words[::2], words[1::2], strict=False))
     droppable = int(statistics.get("total_inactive_file") or statistics.get("inactive_file") or 0)
-    return max(0, limit - int(used[0]) + droppable)
+    return max(0, limit - int(usage[0]) + droppable)
 
 
 def _words(file: Path) -> list[str]:

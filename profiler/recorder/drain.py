@@ -92,8 +92,8 @@ class EventSource:
     def resume(self, stored: Tables) -> None:
         """Continue where an earlier recorder of this run was cut off; `stored` holds its tables."""
         self._segmenter.index = sum(step.count for step in stored.steps if step.pid == self.pid)
-        mine = (sketch for sketch in stored.sketches if sketch.pid == self.pid)
-        self.sketches.update({sketch.quantity: Quantiles.from_sketch(sketch) for sketch in mine})
+        own_sketches = (sketch for sketch in stored.sketches if sketch.pid == self.pid)
+        self.sketches.update({sketch.quantity: Quantiles.from_sketch(sketch) for sketch in own_sketches})
         self.windows = [dict(fact.body) for fact in stored.facts if fact.pid == self.pid and fact.kind == "window"]
         for fact in stored.facts:
             if fact.pid == self.pid and fact.kind == "end":
@@ -114,17 +114,17 @@ class EventSource:
 
     def rows(self, *, final: bool = False) -> list[Any]:
         """Return everything new since the last call, as rows of `profiler.schema`."""
-        lost = self._reader.lost
+        lost_before = self._reader.lost
         events = self._reader.read()
         if final:
             events += self._reader.read()  # continue past a hole: the reader waits once for it to be filled
         rows = self._facts()  # after the events: facts that they refer to are written by then
-        others = [event for event in events if event.kind in _NO_SPANS]
-        if others or self._unnamed:
+        other_events = [event for event in events if event.kind in _NO_SPANS]
+        if other_events or self._unnamed:
             rows += self._batches(events, final)
-            rows += self._named(others)
-        marks = [event for event in others if event.kind == ring.GPU]
-        if self._reader.lost > lost and marks:
+            rows += self._named(other_events)
+        marks = [event for event in other_events if event.kind == ring.GPU]
+        if self._reader.lost > lost_before and marks:
             marks[0] = marks[0]._replace(a=-1)  # the mark from which it counts may be lost
         steps = self._segmenter.feed(events)
         if final:
@@ -143,16 +143,16 @@ class EventSource:
 
     def _account(self, final: bool) -> None:
         counters = self._reader.counters()
-        read = self._reader.cursor
-        before = self._before
-        hooks = max(0.0, (read * counters.per_event_ns + counters.rare_ns) / 1e9)
-        windows = max(0.0, counters.windows_ns / 1e9, sum(float(w.get("cost_s", 0.0)) for w in self.windows))
+        events_read = self._reader.cursor
+        predecessor = self._before
+        hooks = max(0.0, (events_read * counters.per_event_ns + counters.rare_ns) / 1e9)
+        windows = max(0.0, counters.windows_ns / 1e9, sum(float(window.get("cost_s", 0.0)) for window in self.windows))
         self.process = replace(
             self.process,
-            events=read - self._reader.lost + (before.events if before else 0),
-            events_lost=self._reader.lost + (before.events_lost if before else 0),
-            hooks=hooks + (before.hooks if before else 0.0),
-            windows=windows + (before.windows if before else 0.0),
+            events=events_read - self._reader.lost + (predecessor.events if predecessor else 0),
+            events_lost=self._reader.lost + (predecessor.events_lost if predecessor else 0),
+            hooks=hooks + (predecessor.hooks if predecessor else 0.0),
+            windows=windows + (predecessor.windows if predecessor else 0.0),
             ended=self._seconds(self.last_event) if final and self.last_event else self.process.ended,
         )
 
@@ -162,23 +162,23 @@ class EventSource:
         A batch made in the training process waits for the fetch around it, which names its loader and is written later.
         """
         batches = []
-        waiting = self._unnamed
+        unnamed = self._unnamed
         for event in events:
             kind = event.kind
             if kind == ring.BATCH:
                 if event.id or self.process.role == "worker":
                     batches.append(self._batch(event))
                 else:
-                    waiting.append(event)
-            elif waiting and kind in _PAST_A_FETCH:
-                mine = [batch for batch in waiting if batch.lane == event.lane]
-                waiting[:] = [batch for batch in waiting if batch.lane != event.lane]
-                for batch in mine:
-                    inside = kind == ring.FETCH and event.start <= batch.start
-                    batches.append(self._batch(batch._replace(id=event.id) if inside else batch))
-        if final or len(waiting) > MOST_UNNAMED:
-            batches += [self._batch(batch) for batch in waiting]
-            waiting.clear()
+                    unnamed.append(event)
+            elif unnamed and kind in _PAST_A_FETCH:
+                lane_batches = [batch for batch in unnamed if batch.lane == event.lane]
+                unnamed[:] = [batch for batch in unnamed if batch.lane != event.lane]
+                for batch in lane_batches:
+                    is_inside = kind == ring.FETCH and event.start <= batch.start
+                    batches.append(self._batch(batch._replace(id=event.id) if is_inside else batch))
+        if final or len(unnamed) > MOST_UNNAMED:
+            batches += [self._batch(batch) for batch in unnamed]
+            unnamed.clear()
         return batches
 
     def _batch(self, event: Event) -> Batch:
@@ -197,23 +197,23 @@ class EventSource:
 
     def _named(self, events: list[Event]) -> list[Fact]:
         """Return a fact for each region passed since the last call, with its totals over all passes."""
-        passed: dict[int, dict[str, Any]] = {}
+        regions: dict[int, dict[str, Any]] = {}
         for event in events:
             if event.kind == ring.REGION:
                 region = self._region(event.id)
                 region["count"] += 1
                 region["seconds"] += (event.end - event.start) / 1e9
-                passed[event.id] = region
+                regions[event.id] = region
         time = self._seconds(events[-1].end) if events else 0.0
-        return [self._fact(time, "region", dict(region)) for region in passed.values()]
+        return [self._fact(time, "region", dict(region)) for region in regions.values()]
 
     def _region(self, number: int) -> dict[str, Any]:
         return self._regions.setdefault(number, {"id": number, "count": 0, "seconds": 0.0})
 
     def _sketch_steps(self, steps: list[Step]) -> None:
-        steady = [step for step in steps if not step.tags]
-        for quantity in ("duration", *PHASES) if steady else ():
-            values = [value for value in map(attrgetter(quantity), steady) if value is not None]
+        steady_steps = [step for step in steps if not step.tags]
+        for quantity in ("duration", *PHASES) if steady_steps else ():
+            values = [value for value in map(attrgetter(quantity), steady_steps) if value is not None]
             if values:
                 self.sketches[quantity].extend(values)
 
@@ -263,8 +263,8 @@ class EventSource:
                 if source == "trial":  # a change that failed
                     message = f"{message.removeprefix('RuntimeError: ')}."
                 else:
-                    watched = _WATCHED.get(source, source if source.isidentifier() else "a detail")
-                    message = f"Not fully measured: {watched} ({message})."
+                    subject = _WATCHED.get(source, source if source.isidentifier() else "a detail")
+                    message = f"Not fully measured: {subject} ({message})."
                 return [Problem(time=time, pid=self.process.pid, source=source, message=message, code=code)]
             case "window":
                 fact["cost_s"] = fit(fact["cost_s"], float)
@@ -293,12 +293,12 @@ class EventSource:
         """Store what the process reports about itself; a worker may then continue the rows of an ended one."""
         self.introduced = True
         self.process = replace(self.process, **fitting(Process, fact))
-        other = self._predecessor(self.process) if self._predecessor and self.process.role == "worker" else None
+        predecessor = self._predecessor(self.process) if self._predecessor and self.process.role == "worker" else None
         self._predecessor = None
-        if other is not None:
-            self._before = other.process
-            self.process = replace(self.process, pid=other.process.pid, started=other.process.started)
-            self.sketches = other.sketches
+        if predecessor is not None:
+            self._before = predecessor.process
+            self.process = replace(self.process, pid=predecessor.process.pid, started=predecessor.process.started)
+            self.sketches = predecessor.sketches
 
     def _learned(self) -> list[Any]:
         """Return updated loader and flags facts, and a problem if no steps are found.
@@ -306,14 +306,14 @@ class EventSource:
         They contain what the segmenter has learned about the use of the loaders.
         """
         rows: list[Any] = []
-        time, known = self._seconds(self.last_event), self._segmenter.evaluation
+        time, evaluation = self._seconds(self.last_event), self._segmenter.evaluation
         for number, fact in self._loaders.items():
-            training = True if number in known.trained else False if number in known.evaluated else None
+            training = True if number in evaluation.trained else False if number in evaluation.evaluated else None
             if fact.get("training") != training:
                 fact["training"] = training
                 rows.append(self._fact(time, "loader", dict(fact)))
-        if self._flags is not None and self._flags.get("evaluation_grad") != known.grad:
-            self._flags["evaluation_grad"] = known.grad
+        if self._flags is not None and self._flags.get("evaluation_grad") != evaluation.grad:
+            self._flags["evaluation_grad"] = evaluation.grad
             rows.append(self._fact(time, "flags", dict(self._flags)))
         if self._segmenter.unbounded and not self._unbounded:
             self._unbounded = True
@@ -329,8 +329,8 @@ class EventSource:
 
     def totals(self, *, final: bool = False) -> list[Process | Sketch]:
         """Return the rows on the process's whole life: its sketches, and its Process once introduced or if `final`."""
-        sums = [sketch.to_sketch(self.process.pid, quantity) for quantity, sketch in self.sketches.items()]
-        return [self.process, *sums] if self.introduced or final else [*sums]
+        sketches = [sketch.to_sketch(self.process.pid, quantity) for quantity, sketch in self.sketches.items()]
+        return [self.process, *sketches] if self.introduced or final else [*sketches]
 
     def remove(self) -> None:
         """Delete the files to free their memory: the process is gone and everything is read."""
@@ -440,8 +440,8 @@ class Drain:
         A loader may restart its workers every epoch, thousands of times. The first MOST_WORKERS have rows of their own;
         later ones continue the rows of an ended worker with the same number.
         """
-        dead = self._dead.get((process.parent, process.worker_id))
-        return dead.pop() if dead and self._buried >= MOST_WORKERS else None
+        dead_workers = self._dead.get((process.parent, process.worker_id))
+        return dead_workers.pop() if dead_workers and self._buried >= MOST_WORKERS else None
 
     def _look_for_problems(self) -> None:
         """Read the reports of processes that could not make a ring.
@@ -462,9 +462,9 @@ class Drain:
             self._not_kept(line.decode(errors="replace").strip())
         for link in self._folder.glob("*.problem"):
             with contextlib.suppress(OSError):
-                said = os.readlink(link)
+                report = os.readlink(link)
                 link.unlink()
-                self._not_kept(said)
+                self._not_kept(report)
 
     def _not_kept(self, said: str) -> None:
         with contextlib.suppress(ValueError):

@@ -104,6 +104,6 @@ def _failed(errors: Sequence[Mapping[str, Any]]) -> str:
     if message.startswith(_WORKER):
         return f"The program ended because a worker died, often because memory ran out: {message}"
     if kind.endswith("OutOfMemoryError") or message:
-        where = "GPU memory" if kind.endswith("OutOfMemoryError") else "memory"
-        return f"The program ran out of {where}, with an uncaught {kind}: {_OUT_OF_MEMORY}. It said: {message}"
+        resource = "GPU memory" if kind.endswith("OutOfMemoryError") else "memory"
+        return f"The program ran out of {resource}, with an uncaught {kind}: {_OUT_OF_MEMORY}. It said: {message}"
     return f"The program ended with an uncaught error: {kind}."

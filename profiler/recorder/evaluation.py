@@ -41,15 +41,15 @@ class EvaluationJudge:
 
         Nearly all steps are like this.
         """
-        judged = [span for span in spans if span.kind in _JUDGED]
-        fetched = judged[:1] if judged and judged[0].kind == ring.FETCH and not judged[0].b else []
-        passes = judged[len(fetched) :]
+        evidence = [span for span in spans if span.kind in _JUDGED]
+        fetches = evidence[:1] if evidence and evidence[0].kind == ring.FETCH and not evidence[0].b else []
+        passes = evidence[len(fetches) :]
         forwards = [span for span in passes if span.kind == ring.FORWARD and span.a and span.b]
         backwards = [span for span in passes if span.kind == ring.BACKWARD]
         if not backwards or len(forwards) + len(backwards) < len(passes):
             return False
         self._roots.update(span.id for span in forwards)
-        self.trained.update(span.id for span in fetched)
+        self.trained.update(span.id for span in fetches)
         return True
 
     def carve(self, spans: list[Event], again: bool) -> tuple[list[Event], bool]:
@@ -69,7 +69,7 @@ class EvaluationJudge:
         unused = _unused(spans)
         marked |= unused
         alone -= unused
-        found = bool(alone) or any(
+        called_alone = bool(alone) or any(
             span.kind == ring.FORWARD and not (span.a or span.b) and span.id in self._roots and position not in marked
             for position, span in enumerate(spans)
         )
@@ -80,7 +80,7 @@ class EvaluationJudge:
                 self.grad = bool(self.grad) or bool(span.b)
             elif (span.kind == ring.ITER or _ends_epoch(span)) and self._only_evaluated(span.id):
                 marked.add(position)
-        return (_joined(spans, marked) if marked else spans), found
+        return (_joined(spans, marked) if marked else spans), called_alone
 
     def _only_evaluated(self, loader: int) -> bool:
         return loader in self.evaluated and loader not in self.trained
@@ -105,17 +105,17 @@ class EvaluationJudge:
         batch = batches[number]
         if not batch.loaders or self._is_midst_of_training(spans, batch):
             return False
-        neighbors = [other for other in (number - 1, number + 1) if 0 <= other < len(batches)]
-        return any(doubtful[other] and batches[other].loaders[:1] == batch.loaders[:1] for other in neighbors)
+        neighbors = [neighbor for neighbor in (number - 1, number + 1) if 0 <= neighbor < len(batches)]
+        return any(doubtful[neighbor] and batches[neighbor].loaders[:1] == batch.loaders[:1] for neighbor in neighbors)
 
     def _is_midst_of_training(self, spans: list[Event], batch: _Batch) -> bool:
         """Return whether the batch's loader is trained on and this is not a whole pass through it."""
         if not self.trained.intersection(batch.loaders[:1]):
             return False
         loader = batch.loaders[0]
-        begun = any(span.kind == ring.ITER and span.id == loader for span in spans[: min(batch.spans)])
-        ended = any(_ends_epoch(span) and span.id == loader for span in spans[max(batch.spans) + 1 :])
-        return not (begun and ended)
+        has_start = any(span.kind == ring.ITER and span.id == loader for span in spans[: min(batch.spans)])
+        has_end = any(_ends_epoch(span) and span.id == loader for span in spans[max(batch.spans) + 1 :])
+        return not (has_start and has_end)
 
     def _judge(self, batch: _Batch, marked: set[int], alone: set[int]) -> None:
         """Mark evaluation recognized by its loader; add possible evaluation without a loader to `alone`."""
@@ -128,10 +128,10 @@ class EvaluationJudge:
                     alone.add(position)
         elif not batch.loaders:
             if batch.forwards:
-                alone |= {at for at, span in batch.spans.items() if span.kind not in _OTHERS}
+                alone |= {index for index, span in batch.spans.items() if span.kind not in _OTHERS}
         elif batch.forwards or all(map(self._only_evaluated, batch.loaders)):
             self.evaluated.update(batch.loaders)
-            marked |= {at for at, span in batch.spans.items() if span.kind != ring.SAVE}
+            marked |= {index for index, span in batch.spans.items() if span.kind != ring.SAVE}
 
 
 @dataclass(slots=True)
@@ -183,26 +183,28 @@ def _unused(spans: list[Event]) -> set[int]:
 
     They precede the step's first batch, and the same model is called in training mode before the next backward pass.
     """
-    first = next((at for at, span in enumerate(spans) if span.kind == ring.FETCH and not span.b), len(spans))
+    first_batch = next(
+        (index for index, span in enumerate(spans) if span.kind == ring.FETCH and not span.b), len(spans)
+    )
     unused: set[int] = set()
-    training: set[int] = set()
+    training_models: set[int] = set()
     """Models called in training mode between here and the next backward pass."""
     updated = False
     for position in range(len(spans) - 1, -1, -1):
         span = spans[position]
         if span.kind in _UPDATES:
-            training, updated = set(), True
+            training_models, updated = set(), True
         elif span.kind == ring.FORWARD and span.b:
             if span.a and updated:
-                training.add(span.id)
-            elif not span.a and span.id in training and position < first:
+                training_models.add(span.id)
+            elif not span.a and span.id in training_models and position < first_batch:
                 unused.add(position)
     return unused
 
 
 def _joined(spans: list[Event], marked: set[int]) -> list[Event]:
     """Join runs of marked spans into one span each; everything inside a run, gaps included, belongs to it."""
-    kept: list[Event] = []
+    remaining: list[Event] = []
     runs: list[Event] = []
     inside = False
     for position, span in enumerate(spans):
@@ -213,7 +215,7 @@ def _joined(spans: list[Event], marked: set[int]) -> list[Event]:
             runs.append(span._replace(kind=EVALUATION))
         elif not inside or span.end > runs[-1].end:
             inside = False
-            kept.append(span)
+            remaining.append(span)
         elif span.kind == ring.SAVE:
-            kept.append(span)
-    return sorted([*kept, *runs], key=lambda event: (event.start, -event.end))
+            remaining.append(span)
+    return sorted([*remaining, *runs], key=lambda event: (event.start, -event.end))

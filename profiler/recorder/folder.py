@@ -110,25 +110,25 @@ def join(out: Path | None, name: str, job: Job | None) -> Seat:
     Raises:
         ProfilerError: there is no place for it, neither there nor in the temporary folders.
     """
-    known = job.start if job is not None and job.is_shared else None
-    wanted = out or Path(DEFAULT) / f"{known or time.strftime('%Y%m%d-%H%M%S')}-{Path(name).stem or 'run'}"
-    new = not os.path.lexists(wanted)
+    start = job.start if job is not None and job.is_shared else None
+    path = out or Path(DEFAULT) / f"{start or time.strftime('%Y%m%d-%H%M%S')}-{Path(name).stem or 'run'}"
+    is_new = not os.path.lexists(path)
     seat = None
     try:
-        seat = _seat(wanted, job, chosen=out is not None)
+        seat = _seat(path, job, chosen=out is not None)
         _try(seat.folder)
     except OSError as error:
         if seat is not None:
             remove_note(seat.folder, seat.part)
             restore(seat.earlier)
-        if new:
+        if is_new:
             with contextlib.suppress(OSError):
-                wanted.rmdir()
-        folder = _elsewhere(wanted, _reason(error))
-        return Seat(folder, notice=f"{wanted} cannot be written ({_reason(error)}); this run is kept in {folder}.")
+                path.rmdir()
+        folder = _elsewhere(path, _reason(error))
+        return Seat(folder, notice=f"{path} cannot be written ({_reason(error)}); this run is kept in {folder}.")
     if out is None:
-        theirs = f"{seat.folder.parent} belongs to another user, who can remove or replace this run."
-        notice = None if private.is_ours(seat.folder.parent) else theirs
+        warning = f"{seat.folder.parent} belongs to another user, who can remove or replace this run."
+        notice = None if private.is_ours(seat.folder.parent) else warning
     elif seat.folder != out:
         notice = f"{out} {_why_not(out)}; this run is kept in {seat.folder}."
     else:
@@ -144,9 +144,9 @@ def _seen_by_others(folder: Path) -> str | None:
     mode = folder.stat().st_mode
     if not mode & 0o077:
         return None
-    can = "write into" if mode & 0o022 else "look into"
+    action = "write into" if mode & 0o022 else "look into"
     return (
-        f"Other users can {can} {folder}, which existed and keeps its permissions; only you can read the files of "
+        f"Other users can {action} {folder}, which existed and keeps its permissions; only you can read the files of "
         "this run."
     )
 
@@ -161,17 +161,17 @@ def _seat(wanted: Path, job: Job | None, *, chosen: bool) -> Seat:
         private.make_parents(candidate)
         try:
             candidate.mkdir(mode=0o700)
-            made = True
+            is_new = True
         except FileExistsError:
-            made = False
-        if made and (job is None or not (chosen or shared)):
+            is_new = False
+        if is_new and (job is None or not (chosen or shared)):
             return Seat(candidate)
-        if made or chosen or shared:
+        if is_new or chosen or shared:
             with lock(candidate, "joining"):
                 seat = _seat_in(candidate, job, chosen=chosen or not _holds_run(candidate))
                 if seat is not None:
-                    kept = () if made else (path.name for path in candidate.iterdir())
-                    if any(not name.startswith((".", "run-", "recording", "earlier-", "windows")) for name in kept):
+                    names = () if is_new else (path.name for path in candidate.iterdir())
+                    if any(not name.startswith((".", "run-", "recording", "earlier-", "windows")) for name in names):
                         seat = replace(seat, notice=f"{candidate} contains other files, which are not touched.")
                     _reserve(seat, job)
                     return seat
@@ -184,23 +184,26 @@ def _seat_in(folder: Path, job: Job | None, *, chosen: bool) -> Seat | None:
 
     None if the recorder may not write there.
     """
-    live = {note.part: note for note in notes(folder) if is_live(folder, note)}
-    if not live:
+    live_notes = {note.part: note for note in notes(folder) if is_live(folder, note)}
+    if not live_notes:
         if _why_not(folder) is not None:
             return None
-        named = job.part if job is not None and job.is_shared else ""
-        begun = (
-            bool(named) and job is not None and text(folder / JOB) == job.id and not store_of(folder, named).exists()
+        job_part = job.part if job is not None and job.is_shared else ""
+        has_begun = (
+            bool(job_part)
+            and job is not None
+            and text(folder / JOB) == job.id
+            and not store_of(folder, job_part).exists()
         )
-        if not begun and not chosen:
+        if not has_begun and not chosen:
             return None
-        return Seat(folder, named, earlier=None if begun else _set_aside(folder))
+        return Seat(folder, job_part, earlier=None if has_begun else _set_aside(folder))
     # The same command at the same time: nodes of one job, unless nothing distinguishes them.
-    other = next(iter(live.values()))
-    if job is None or other.job != job.id or not (job.is_shared or other.is_elsewhere):
+    other_note = next(iter(live_notes.values()))
+    if job is None or other_note.job != job.id or not (job.is_shared or other_note.is_elsewhere):
         return None
     names = (job.part, *(f"{job.part}-{number}" for number in range(2, 1000)))
-    part = next(name for name in names if name not in live)
+    part = next(name for name in names if name not in live_notes)
     store = store_of(folder, part)
     if not chosen and part == job.part and store.exists():
         return None  # an earlier start under this name
@@ -242,17 +245,17 @@ def lock(folder: Path, name: str, patience: float = 10.0) -> Iterator[bool]:
     try:
         ready = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=folder))
         private.write(ready / ready.name, json.dumps([machine_id(), os.getpid(), started(os.getpid())]))
-        ours = _took(ready, target, patience)
+        is_ours = _took(ready, target, patience)
     except OSError:
-        ours = True
+        is_ours = True
     try:
-        yield ours
+        yield is_ours
     finally:
         if ready is not None:
-            for held in (target, ready):
+            for lock_folder in (target, ready):
                 with contextlib.suppress(OSError):
-                    (held / ready.name).unlink(missing_ok=True)
-                    held.rmdir()
+                    (lock_folder / ready.name).unlink(missing_ok=True)
+                    lock_folder.rmdir()
 
 
 def _took(ready: Path, target: Path, patience: float) -> bool:
@@ -303,8 +306,8 @@ def _is_left_behind(mark: Path, *, late: bool) -> bool:
     except (ValueError, RecursionError):
         holder = None
     match holder:
-        case [str(where), int(pid), float(since)] if where == machine_id():
-            return not is_alive(pid, since)
+        case [str(machine), int(pid), float(start)] if machine == machine_id():
+            return not is_alive(pid, start)
     return late and _now(mark.parent.parent) - mark.stat().st_mtime > STALE
 
 
@@ -312,12 +315,12 @@ def _why_not(folder: Path) -> str | None:
     """Return why a folder that the user chose cannot be used. None if it can, without loss of the user's files."""
     if is_running(folder):
         return "is being recorded into by another run"
-    theirs = next((name for name in _TAKEN if any(folder.glob(name))), None) if not _holds_run(folder) else None
-    if theirs is None and (folder / "windows").exists() and not private.is_ours_alone(folder / "windows"):
-        theirs = "windows"
-    if theirs is None:
-        theirs = next((path.name for path, note in _notes(folder).items() if note is None), None)
-    return theirs and f'contains "{theirs}", which is not from a recording'
+    foreign_name = next((name for name in _TAKEN if any(folder.glob(name))), None) if not _holds_run(folder) else None
+    if foreign_name is None and (folder / "windows").exists() and not private.is_ours_alone(folder / "windows"):
+        foreign_name = "windows"
+    if foreign_name is None:
+        foreign_name = next((path.name for path, note in _notes(folder).items() if note is None), None)
+    return foreign_name and f'contains "{foreign_name}", which is not from a recording'
 
 
 def _holds_run(folder: Path) -> bool:
@@ -334,7 +337,7 @@ def _is_ours(path: Path) -> bool:
 
 def _with_logs(store: Path) -> list[Path]:
     """Return a store's file and SQLite's companion files."""
-    return [path for ending in ("", "-wal", "-shm", "-journal") if (path := Path(f"{store}{ending}")).is_file()]
+    return [path for suffix in ("", "-wal", "-shm", "-journal") if (path := Path(f"{store}{suffix}")).is_file()]
 
 
 def _set_aside(folder: Path) -> Path | None:
@@ -347,12 +350,12 @@ def _set_aside(folder: Path) -> Path | None:
     """
     if not _holds_run(folder):
         return None
-    logs = [each for path in _recordings(folder) if _is_ours(path) for each in _with_logs(path)]
+    logs = [log for path in _recordings(folder) if _is_ours(path) for log in _with_logs(path)]
     windows = [path for path in (folder / "windows").rglob(WINDOWS) if path.is_file()]
-    written = [path for path, note in _notes(folder).items() if note is not None]
+    note_paths = [path for path, note in _notes(folder).items() if note is not None]
     lists = [path for path in (folder / ours.LIST, folder / JOB) if path.is_file()]
     earlier = Path(tempfile.mkdtemp(prefix="earlier-", dir=folder))
-    for path in (*logs, *windows, *written, *ours.unchanged(folder), *lists):
+    for path in (*logs, *windows, *note_paths, *ours.unchanged(folder), *lists):
         target = earlier / path.relative_to(folder)
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.rename(target)
@@ -404,8 +407,8 @@ def _try(folder: Path) -> None:
     """
     import sqlite3  # only now: finding a folder's rings does not need it
 
-    with tempfile.TemporaryDirectory(prefix=".probe-", dir=folder) as inside:  # contains no files of others
-        probe = Path(inside) / "probe"
+    with tempfile.TemporaryDirectory(prefix=".probe-", dir=folder) as probe_folder:  # contains no files of others
+        probe = Path(probe_folder) / "probe"
         probe.touch(mode=0o600)  # the system's error is clearer than SQLite's
         try:
             with contextlib.closing(sqlite3.connect(probe, timeout=0.0, isolation_level=None)) as connection:
@@ -492,9 +495,9 @@ def make_windows(folder: Path, part: str = "") -> Path:
 
 def are_rings(rings: Path, folder: Path) -> bool:
     """Return whether a path that a note names can be its rings folder. The run folder may come from anyone."""
-    inside = rings.parent == folder.absolute() and rings.name.partition("-")[0] == "rings"
-    named = rings.is_absolute() and (rings.name.startswith(RINGS) or inside)
-    return named and private.is_ours_alone(rings) and private.is_ours(folder)
+    is_inside = rings.parent == folder.absolute() and rings.name.partition("-")[0] == "rings"
+    has_name = rings.is_absolute() and (rings.name.startswith(RINGS) or is_inside)
+    return has_name and private.is_ours_alone(rings) and private.is_ours(folder)
 
 
 def remove_rings(rings: Path) -> None:
@@ -519,9 +522,9 @@ def leave(seat: Seat, rings: Path | None) -> None:
         remove_note(folder, part)
     if part and not notes(folder) and not _recordings(folder):
         (folder / JOB).unlink(missing_ok=True)
-    for each in (windows_of(folder, part), folder / "windows", folder):
+    for path in (windows_of(folder, part), folder / "windows", folder):
         with contextlib.suppress(OSError):
-            each.rmdir()
+            path.rmdir()
     restore(seat.earlier)
 
 

@@ -123,19 +123,19 @@ class GpuSampler:
 
     def _find(self, visible: str | None, order: str | None) -> None:
         uuids: list[str] = []
-        found: dict[str, tuple[int, NvmlDevice, NvmlDevice]] = {}
+        devices: dict[str, tuple[int, NvmlDevice, NvmlDevice]] = {}
         for index in range(pynvml.nvmlDeviceGetCount()):
             board = self._board(index)
             uuid = board.read("nvmlDeviceGetUUID") if board else None
             uuids.append(uuid or "")
             if board and uuid:
-                found[uuid] = index, board, board
-                found |= {mig_uuid: (index, mig, board) for mig_uuid, mig in self._migs(board)}
-        models = {board.read("nvmlDeviceGetName") for _, device, board in found.values() if device is board}
+                devices[uuid] = index, board, board
+                devices |= {mig_uuid: (index, mig, board) for mig_uuid, mig in self._migs(board)}
+        models = {board.read("nvmlDeviceGetName") for _, device, board in devices.values() if device is board}
         if visible and visible.strip()[0].isdecimal() and order != "PCI_BUS_ID" and len(models) > 1:
             visible = None
-        chosen = choose(visible, uuids, [uuid for uuid in found if uuid not in uuids])
-        if not chosen:
+        chosen_uuids = choose(visible, uuids, [uuid for uuid in devices if uuid not in uuids])
+        if not chosen_uuids:
             self._complain(
                 f"NVML shows {len(uuids)} GPU(s) here, but none that CUDA_VISIBLE_DEVICES={visible!r} names, so none "
                 "was measured. Compare it with `nvidia-smi -L`."
@@ -143,8 +143,8 @@ class GpuSampler:
                 else "The NVIDIA driver is loaded but shows no GPU, so none was measured. See `nvidia-smi -L`; in a "
                 "container, start it with GPUs."
             )
-        for uuid in chosen:
-            index, device, board = found[uuid]
+        for uuid in chosen_uuids:
+            index, device, board = devices[uuid]
             if any(source.gpu.index == index for source in self._sources):
                 self._complain(f"Only the first visible MIG device of {board.name} was measured.")
                 continue
@@ -252,10 +252,10 @@ class GpuSampler:
         processes = device.read("nvmlDeviceGetComputeRunningProcesses")
         if processes is None:
             return None
-        held: list[int | None] = [process.usedGpuMemory for process in processes if process.pid in pids]
-        if None in held or (not held and self._foreign_pids):
+        sizes: list[int | None] = [process.usedGpuMemory for process in processes if process.pid in pids]
+        if None in sizes or (not sizes and self._foreign_pids):
             return None
-        return sum(size for size in held if size is not None)
+        return sum(size for size in sizes if size is not None)
 
 
 def _power(board: NvmlDevice) -> dict[str, Any]:

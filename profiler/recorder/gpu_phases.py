@@ -51,50 +51,51 @@ class GpuTimes:
         if not self._in_use:
             return steps
         self._waiting.extend((step, self._end(step)) for step in steps)
-        done: list[Step] = []
+        completed: list[Step] = []
         while self._waiting:
             end = self._waiting[0][1]
-            seen = bool(self._marks) and self._marks[-1].start > end
-            after, paused = self._pause()
+            is_reached = bool(self._marks) and self._marks[-1].start > end
+            pause_end, paused = self._pause()
             last = self._waiting[paused - 1][1] if paused else end
-            is_whole = bool(self._marks) and self._marks[-1].start > last >= after
+            is_whole = bool(self._marks) and self._marks[-1].start > last >= pause_end
             if not (is_whole or final or len(self._waiting) > MOST_WAITING):
                 break
-            if paused and last >= after:
-                self._stretch(paused, after, last)
+            if paused and last >= pause_end:
+                self._stretch(paused, pause_end, last)
             step, _ = self._waiting.pop(0)
             begin = self._origin + round(step.start * 1e9)
-            mine = [mark for mark in self._marks if mark.start <= end]
-            self._marks = self._marks[len(mine) :]
-            mine = [mark for mark in mine if mark.start >= begin]  # earlier ones: of a step that did not wait for them
-            ends = [mark for mark in mine if mark.id in _BOUNDARIES]
-            self._device = ends[-1].b if ends else None
-            if final and not (seen or ends or self._all_reached):
+            step_marks = [mark for mark in self._marks if mark.start <= end]
+            self._marks = self._marks[len(step_marks) :]
+            # Earlier marks belong to a step that did not wait for them.
+            step_marks = [mark for mark in step_marks if mark.start >= begin]
+            boundaries = [mark for mark in step_marks if mark.id in _BOUNDARIES]
+            self._device = boundaries[-1].b if boundaries else None
+            if final and not (is_reached or boundaries or self._all_reached):
                 step = replace(step, tags=step.tags | TAG_UNREACHED)
-            done.append(self._timed(step, mine))
-        return done
+            completed.append(self._timed(step, step_marks))
+        return completed
 
     def _pause(self) -> tuple[int, int]:
         """Return the time (ns) of the first mark after a pause that begins now, and the number of steps before it.
 
         Both are 0 if no pause begins now.
         """
-        after = next((mark for mark in self._marks if mark.id in _BOUNDARIES), None)
-        if after is None or after.c <= 0 or after.b != self._device:
+        boundary = next((mark for mark in self._marks if mark.id in _BOUNDARIES), None)
+        if boundary is None or boundary.c <= 0 or boundary.b != self._device:
             return 0, 0
-        return after.start, sum(self._origin + step.start * 1e9 < after.start for step, _ in self._waiting)
+        return boundary.start, sum(self._origin + step.start * 1e9 < boundary.start for step, _ in self._waiting)
 
     def _stretch(self, paused: int, after: int, last: int) -> None:
         """Distribute the GPU time of the next `paused` steps among them, in proportion to their host times.
 
         The last of them may have more marks after the first one, for example if several optimizers end it.
         """
-        mine = [mark for mark in self._marks if after <= mark.start <= last and mark.b == self._device]
-        ended = max(mark.start for mark in mine if mark.id in _BOUNDARIES)
-        times = [mark.a if mark.a >= 0 else mark.c or -1 for mark in mine if mark.start <= ended]
-        host = sum(step.duration for step, _ in self._waiting[:paused])
-        if host > 0 and min(times) >= 0 and not any(step.tags for step, _ in self._waiting[:paused]):
-            scale = sum(times) / 1e9 / host
+        pause_marks = [mark for mark in self._marks if after <= mark.start <= last and mark.b == self._device]
+        last_boundary = max(mark.start for mark in pause_marks if mark.id in _BOUNDARIES)
+        times = [mark.a if mark.a >= 0 else mark.c or -1 for mark in pause_marks if mark.start <= last_boundary]
+        host_time = sum(step.duration for step, _ in self._waiting[:paused])
+        if host_time > 0 and min(times) >= 0 and not any(step.tags for step, _ in self._waiting[:paused]):
+            scale = sum(times) / 1e9 / host_time
             self._waiting[:paused] = [
                 (replace(step, duration=step.duration * scale), end) for step, end in self._waiting[:paused]
             ]
@@ -105,22 +106,24 @@ class GpuTimes:
         If only some of many short steps are measured, the others get the fractions of the last measured one if the
         host saw the same phases in both. Otherwise a step has no phases, because the host's would be launch times.
         """
-        measured = _measured(step, marks)
-        seen = (step.micro_steps, *(getattr(step, name) is None for name in _PHASES))
-        if measured is not None:
-            if measured.duration > 0:
-                sums = {name: getattr(measured, name) for name in _PHASES}
-                self._shares = {name: s / measured.duration for name, s in sums.items() if s is not None}
-                self._like = seen
-            return measured
-        if step.tags or seen != self._like:
+        measured_step = _measured(step, marks)
+        signature = (step.micro_steps, *(getattr(step, name) is None for name in _PHASES))
+        if measured_step is not None:
+            if measured_step.duration > 0:
+                sums = {name: getattr(measured_step, name) for name in _PHASES}
+                self._shares = {
+                    name: seconds / measured_step.duration for name, seconds in sums.items() if seconds is not None
+                }
+                self._like = signature
+            return measured_step
+        if step.tags or signature != self._like:
             return replace(step, **_NOTHING)
-        estimated = {name: share * step.duration for name, share in self._shares.items()}
-        return replace(step, **{**_NOTHING, **estimated})
+        phases = {name: share * step.duration for name, share in self._shares.items()}
+        return replace(step, **{**_NOTHING, **phases})
 
     def _end(self, step: Step) -> int:
-        between = (step.evaluation or 0.0) + (step.checkpoint_save or 0.0) + (step.epoch_start or 0.0)
-        return self._origin + round((step.start + step.duration + between) * 1e9)
+        between_steps = (step.evaluation or 0.0) + (step.checkpoint_save or 0.0) + (step.epoch_start or 0.0)
+        return self._origin + round((step.start + step.duration + between_steps) * 1e9)
 
 
 def _measured(step: Step, marks: list[Event]) -> Step | None:
@@ -134,9 +137,11 @@ def _measured(step: Step, marks: list[Event]) -> Step | None:
     chains: dict[int, list[Event]] = {}
     for mark in marks:
         chains.setdefault(mark.b, []).append(mark)
-    whole = [chain for chain in chains.values() if chain[-1].id in _BOUNDARIES and all(mark.a >= 0 for mark in chain)]
-    lived = [_lived(step, chain) for chain in whole]
-    return min(lived, key=lambda each: each.other or 0.0, default=None)
+    complete_chains = [
+        chain for chain in chains.values() if chain[-1].id in _BOUNDARIES and all(mark.a >= 0 for mark in chain)
+    ]
+    gpu_steps = [_lived(step, chain) for chain in complete_chains]
+    return min(gpu_steps, key=lambda gpu_step: gpu_step.other or 0.0, default=None)
 
 
 def _lived(step: Step, marks: list[Event]) -> Step:

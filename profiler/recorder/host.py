@@ -59,10 +59,10 @@ def machine(sysfs: Path = SYSFS) -> Machine:
     """Return the machine as this process may use it."""
     cgroup = Cgroup.own()
     total = os.cpu_count() or 1
-    allowed = len(os.sched_getaffinity(0))
+    allowed_cores = len(os.sched_getaffinity(0))
     memory = _answer(lambda: psutil.virtual_memory().total) or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return Machine(
-        cores=min(float(allowed), cgroup.cpu_quota() or allowed),
+        cores=min(float(allowed_cores), cgroup.cpu_quota() or allowed_cores),
         cores_total=total,
         memory_total=min(memory, cgroup.memory_limit() or memory),
         cpu_model=_cpu(),
@@ -126,24 +126,24 @@ class HostSampler:
             time: Now, on the run clock; rates use a clock that is read together with the counters.
             workers: PIDs of DataLoader workers.
         """
-        before, at, busy_before = self._usage, self._at, self._machine
+        previous_usage, previous_time, previous_cpu = self._usage, self._at, self._machine
         self._scan()
         self._at = monotonic()
         self._usage = usage = self._read()
         self._machine = busy, stolen = _machine_cpu()
-        alive = [one for one in usage.values() if not one.zombie]
-        used: dict[str, float | None] = {}
-        elapsed = 0.0 if at is None else self._at - at
+        live_processes = [process for process in usage.values() if not process.zombie]
+        amounts: dict[str, float | None] = {}
+        elapsed = 0.0 if previous_time is None else self._at - previous_time
         if elapsed > 0:
-            used = {"machine_cpu": _more(busy, busy_before[0]), "steal": _more(stolen, busy_before[1])}
-            if alive:
-                spent, used["read"], used["write"] = _used(before, usage)
-                used["cpu"], used["cpu_workers"] = sum(spent.values()), sum(spent.get(pid, 0.0) for pid in workers)
-        rates: dict[str, Any] = {name: amount / elapsed for name, amount in used.items() if amount is not None}
+            amounts = {"machine_cpu": _more(busy, previous_cpu[0]), "steal": _more(stolen, previous_cpu[1])}
+            if live_processes:
+                cpu, amounts["read"], amounts["write"] = _used(previous_usage, usage)
+                amounts["cpu"], amounts["cpu_workers"] = sum(cpu.values()), sum(cpu.get(pid, 0.0) for pid in workers)
+        rates: dict[str, Any] = {name: amount / elapsed for name, amount in amounts.items() if amount is not None}
         return HostSample(
             time=time,
-            rss=sum(one.rss for one in alive) if alive else None,
-            processes=len(alive),
+            rss=sum(process.rss for process in live_processes) if live_processes else None,
+            processes=len(live_processes),
             memory_available=self._available(),
             **rates,
         )
@@ -155,17 +155,17 @@ class HostSampler:
         and can run with every sample; the CPU time of a process found late would be counted late.
         """
         pids = frozenset(_answer(psutil.pids) or self._seen)
-        appeared: dict[int, tuple[psutil.Process, int]] = {}
+        new_processes: dict[int, tuple[psutil.Process, int]] = {}
         for pid in pids - self._seen - {os.getpid()}:
             try:
                 process = psutil.Process(pid)
-                appeared[pid] = process, process.ppid()
+                new_processes[pid] = process, process.ppid()
             except UNREADABLE:  # it has ended since
                 continue
         self._seen = pids
         while children := {
             pid: (process, parent)
-            for pid, (process, parent) in appeared.items()
+            for pid, (process, parent) in new_processes.items()
             if parent in self._tree and pid not in self._tree
         }:
             self._tree |= children
@@ -182,8 +182,8 @@ class HostSampler:
     def _available(self) -> int | None:
         if monotonic() - self._memory_at >= MEMORY_PERIOD:
             self._memory_at = monotonic()
-            machine, group = _answer(lambda: psutil.virtual_memory().available), self._cgroup.memory_available()
-            self._memory = min((free for free in (machine, group) if free is not None), default=None)
+            in_machine, in_group = _answer(lambda: psutil.virtual_memory().available), self._cgroup.memory_available()
+            self._memory = min((free for free in (in_machine, in_group) if free is not None), default=None)
         return self._memory
 
 
@@ -221,21 +221,21 @@ def _used(before: dict[int, _Usage], now: dict[int, _Usage]) -> tuple[dict[int, 
     living ancestor, which has waited for it, so the part that was counted before is subtracted.
     """
     inherited = defaultdict(list)
-    for ended in before.keys() - now.keys():
-        heir = ended
+    for ended_pid in before.keys() - now.keys():
+        heir = ended_pid
         while heir in before and heir not in now:
             heir = before[heir].parent
-        inherited[heir].append(before[ended])
-    spent = {}
+        inherited[heir].append(before[ended_pid])
+    cpu_seconds = {}
     read = written = 0
-    readable = all(one.read is not None and one.written is not None for one in now.values())
-    for pid, one in now.items():
-        was, children = before.get(pid, _Usage(one.parent)), inherited[pid]
-        reaped = one.reaped - was.reaped - sum(child.cpu + child.reaped for child in children)
-        spent[pid] = max(0.0, one.cpu - was.cpu) + max(0.0, reaped)
-        read += max(0, (one.read or 0) - (was.read or 0) - sum(child.read or 0 for child in children))
-        written += max(0, (one.written or 0) - (was.written or 0) - sum(child.written or 0 for child in children))
-    return spent, read if readable else None, written if readable else None
+    readable = all(usage.read is not None and usage.written is not None for usage in now.values())
+    for pid, usage in now.items():
+        old, children = before.get(pid, _Usage(usage.parent)), inherited[pid]
+        reaped = usage.reaped - old.reaped - sum(child.cpu + child.reaped for child in children)
+        cpu_seconds[pid] = max(0.0, usage.cpu - old.cpu) + max(0.0, reaped)
+        read += max(0, (usage.read or 0) - (old.read or 0) - sum(child.read or 0 for child in children))
+        written += max(0, (usage.written or 0) - (old.written or 0) - sum(child.written or 0 for child in children))
+    return cpu_seconds, read if readable else None, written if readable else None
 
 
 def _machine_cpu() -> tuple[float | None, float | None]:
@@ -273,10 +273,10 @@ class Scheduling:
         return [
             Fact(
                 pid=pid,
-                time=ended,
+                time=end,
                 kind="scheduling",
-                body={"seconds": ended - began, "waited": (waited - before) / 1e9},
+                body={"seconds": end - start, "waited": (waited_at_end - waited_at_start) / 1e9},
             )
-            for pid, ((began, before), (ended, waited)) in self._looks.items()
-            if ended > began
+            for pid, ((start, waited_at_start), (end, waited_at_end)) in self._looks.items()
+            if end > start
         ]

@@ -58,19 +58,19 @@ def job(words: Sequence[str], environment: Mapping[str, str], host: str) -> Job:
 def common(words: Sequence[str]) -> tuple[str, ...]:
     """Return a command without the words that differ from node to node."""
     launcher = _launcher(words)
-    kept, value = [], False
+    shared_words, is_value = [], False
     for position, word in enumerate(words):
-        own = position < launcher and _option(word)[0] in _OWN
-        if not own and not value:
-            kept.append(word)
-        value = own and "=" not in word
-    return tuple(kept)
+        is_own = position < launcher and _option(word)[0] in _OWN
+        if not is_own and not is_value:
+            shared_words.append(word)
+        is_value = is_own and "=" not in word
+    return tuple(shared_words)
 
 
 def _name(words: Sequence[str], environment: Mapping[str, str]) -> str:
     launcher = words[: _launcher(words)]
-    named = zip(map(_option, launcher), (*launcher[1:], ""), strict=False)
-    options = {name: value or following for (name, value), following in named}
+    pairs = zip(map(_option, launcher), (*launcher[1:], ""), strict=False)
+    options = {name: value or following for (name, value), following in pairs}
     nodes = options.get("nnodes", options.get("num-machines", environment.get("PET_NNODES", "")))
     numbers = re.findall(r"\d+", nodes)  # two for an elastic job: "1:4"
     node = options.get("node-rank", options.get("machine-rank"))

@@ -13,13 +13,13 @@ def nodes(sysfs: Path = SYSFS) -> dict[int, str]:
 
     Nodes that have only memory are left out.
     """
-    found = {}
+    cores_by_node = {}
     for folder in (sysfs / "devices" / "system" / "node").glob("node*"):
-        number = re.fullmatch(r"node(\d+)", folder.name)
+        match = re.fullmatch(r"node(\d+)", folder.name)
         cores = text(folder / "cpulist").strip()
-        if number and cores and cores.isascii():
-            found[int(number[1])] = cores
-    return dict(sorted(found.items()))
+        if match and cores and cores.isascii():
+            cores_by_node[int(match[1])] = cores
+    return dict(sorted(cores_by_node.items()))
 
 
 def node_of_pci(domain: int, bus: int, device: int, sysfs: Path = SYSFS) -> int | None:

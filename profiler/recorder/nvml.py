@@ -113,16 +113,16 @@ def choose(visible: str | None, gpus: Sequence[str], migs: Sequence[str]) -> lis
     """
     if visible is None:
         return [uuid for uuid in gpus if uuid]
-    chosen: list[str] = []
+    uuids: list[str] = []
     for entry in map(str.strip, visible.split(",")):
         if entry.isdecimal():
-            named = list(gpus[int(entry) :][:1])
+            matches = list(gpus[int(entry) :][:1])
         else:
-            named = [uuid for uuid in (*gpus, *migs) if entry and uuid.startswith(entry)]
-        if len(named) != 1 or not named[0]:
+            matches = [uuid for uuid in (*gpus, *migs) if entry and uuid.startswith(entry)]
+        if len(matches) != 1 or not matches[0]:
             break
-        chosen += [uuid for uuid in named if uuid not in chosen]
-    return chosen
+        uuids += [uuid for uuid in matches if uuid not in uuids]
+    return uuids
 
 
 # Fields of GpuSample (shares), and NVML's metrics (percent).

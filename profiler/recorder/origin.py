@@ -35,39 +35,39 @@ def origin(command: Sequence[str], cwd: str, environment: Mapping[str, str]) -> 
     script = next((word for word in command if word.endswith(".py")), "")
     folder = Path(cwd, script).parent if script else Path(cwd)
     for place in (folder, *folder.parents)[:HEIGHT]:
-        found = place / ".git"
-        if found.is_dir():
-            return Origin(user, place.resolve().name, _commit(found))
-        if found.is_file():  # a worktree or a submodule: the file names the folder
-            elsewhere = place / _text(found).removeprefix("gitdir:").strip()
-            return Origin(user, place.resolve().name, _commit(elsewhere))
+        git = place / ".git"
+        if git.is_dir():
+            return Origin(user, place.resolve().name, _commit(git))
+        if git.is_file():  # a worktree or a submodule: the file names the folder
+            git_folder = place / _text(git).removeprefix("gitdir:").strip()
+            return Origin(user, place.resolve().name, _commit(git_folder))
     return Origin(user)
 
 
 def _commit(git: Path) -> str | None:
     """Return the commit that a .git folder has checked out."""
     head = _text(git / "HEAD")
-    named = _REFERENCE.fullmatch(head)
-    if named is None:
+    reference = _REFERENCE.fullmatch(head)
+    if reference is None:
         return _checked(head)
     common = git / (_text(git / "commondir").strip() or ".")  # in a worktree
-    loose = _checked(_text(common / named[1])) if ".." not in named[1] else None
-    if loose:
-        return loose
+    commit = _checked(_text(common / reference[1])) if ".." not in reference[1] else None
+    if commit:
+        return commit
     lines = _text(common / "packed-refs").splitlines()
-    return next((_checked(line.partition(" ")[0]) for line in lines if line.endswith(f" {named[1]}")), None)
+    return next((_checked(line.partition(" ")[0]) for line in lines if line.endswith(f" {reference[1]}")), None)
 
 
 def _checked(text: str) -> str | None:
-    found = _COMMIT.fullmatch(text.strip())
-    return found[0] if found else None
+    match = _COMMIT.fullmatch(text.strip())
+    return match[0] if match else None
 
 
 def _text(path: Path) -> str:
     """Return the text of a regular file; "" for anything else. A pipe at that path does not block."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-            regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-            return file.read(MOST_BYTES).decode(errors="replace") if regular else ""
+            is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            return file.read(MOST_BYTES).decode(errors="replace") if is_regular else ""
     except (OSError, ValueError):
         return ""

@@ -83,7 +83,7 @@ class ProgramSource:
     def _save(self, optimizer: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the call of torch.save, if there is only one."""
         files = self._leading_to(optimizer)
-        calls = [(path, call) for path, file in files for call in file.calls(lambda one: _dotted(one.func) == SAVE)]
+        calls = [(path, call) for path, file in files for call in file.calls(lambda node: _dotted(node.func) == SAVE)]
         if len(calls) != 1 or SAVE in self._reported:
             return []
         self._reported.add(SAVE)
@@ -103,19 +103,19 @@ class ProgramSource:
             name = file.model(line["line"], _driver(optimizer)) if file else None
             if file and name and name != "self":
                 fact["variable"] = name
-                made = file.made(name, line["line"], str(fact.get("name")))
-                if made:
-                    fact["place"] = {"file": line["file"], "line": made}
+                creation_line = file.made(name, line["line"], str(fact.get("name")))
+                if creation_line:
+                    fact["place"] = {"file": line["file"], "line": creation_line}
                 return
 
     def _updating(self, model: Mapping[str, Any]) -> dict[str, Any]:
         """Return the optimizer with as many parameters, total or trainable; DeepSpeed's hold only part of them."""
         counts = (model.get("trainable"), model.get("parameters"))
         optimizers = list(self._optimizers.values())
-        mine = [one for one in optimizers if one.get("parameters") in counts]
-        if not mine and model.get("trainable"):
-            mine = [one for one in optimizers if "deepspeed" in one.get("driven_by", ())]
-        return mine[0] if len(mine) == 1 else {}
+        matches = [optimizer for optimizer in optimizers if optimizer.get("parameters") in counts]
+        if not matches and model.get("trainable"):
+            matches = [optimizer for optimizer in optimizers if "deepspeed" in optimizer.get("driven_by", ())]
+        return matches[0] if len(matches) == 1 else {}
 
     def _file(self, path: str) -> File | None:
         """Return the parsed file; None if it is not source of moderate size, or has changed since it was imported."""
@@ -163,12 +163,12 @@ class File:
         """
         for scope in (self._at(line)[1], self._tree):
             makers = [
-                each
-                for each in _assignments(scope, name)
-                if each.lineno < line and _calls(each) and name not in _names(each.value)
+                assignment
+                for assignment in _assignments(scope, name)
+                if assignment.lineno < line and _calls(assignment) and name not in _names(assignment.value)
             ]
             if len(makers) > 1:
-                makers = [each for each in makers if cls in map(_last, _calls(each))]
+                makers = [assignment for assignment in makers if cls in map(_last, _calls(assignment))]
             if makers:
                 return makers[0].lineno if len(makers) == 1 else None
         return None
@@ -184,23 +184,23 @@ class File:
 
         Assigned names are followed up to `deep` times.
         """
-        calls = [each for each in ast.walk(node) if isinstance(each, ast.Call)]
-        owners = [each.func for each in calls if _last(each.func) in _OF_A_MODEL]
-        found = {_dotted(each.value) for each in owners if isinstance(each, ast.Attribute)}
-        found |= {_dotted(model) for each in calls if (model := _handed_over(each, framework))}
-        if deep and not found:
+        calls = [expression for expression in ast.walk(node) if isinstance(expression, ast.Call)]
+        owners = [expression.func for expression in calls if _last(expression.func) in _OF_A_MODEL]
+        names = {_dotted(expression.value) for expression in owners if isinstance(expression, ast.Attribute)}
+        names |= {_dotted(model) for expression in calls if (model := _handed_over(expression, framework))}
+        if deep and not names:
             for name in set(_names(node)):
                 for maker in _assignments(scope, name):
                     if maker is not node and maker.value is not None:
-                        found |= self._models(maker.value, scope, framework, deep - 1)
-        return found - {""}
+                        names |= self._models(maker.value, scope, framework, deep - 1)
+        return names - {""}
 
     def _at(self, line: int) -> tuple[ast.stmt | None, ast.AST]:
         """Return the innermost statement on a line, and the function around it or the file."""
         statements = (node for node in ast.walk(self._tree) if isinstance(node, ast.stmt))
-        around = [node for node in statements if node.lineno <= line <= (node.end_lineno or node.lineno)]
-        functions = [node for node in around if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-        return around[-1] if around else None, functions[-1] if functions else self._tree
+        enclosing = [node for node in statements if node.lineno <= line <= (node.end_lineno or node.lineno)]
+        functions = [node for node in enclosing if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        return enclosing[-1] if enclosing else None, functions[-1] if functions else self._tree
 
 
 _OF_A_MODEL = frozenset(("parameters", "named_parameters", "configure_optimizers"))
@@ -210,36 +210,38 @@ _TAKES_A_MODEL = {"lightning": "fit", "transformers": "Trainer", "deepspeed": "i
 
 
 def _handed_over(call: ast.Call, framework: str) -> ast.expr | None:
-    takes = _TAKES_A_MODEL.get(framework)
-    if takes is None or not _last(call.func).endswith(takes):
+    suffix = _TAKES_A_MODEL.get(framework)
+    if suffix is None or not _last(call.func).endswith(suffix):
         return None
-    return next((each.value for each in call.keywords if each.arg == "model"), call.args[0] if call.args else None)
+    return next(
+        (keyword.value for keyword in call.keywords if keyword.arg == "model"), call.args[0] if call.args else None
+    )
 
 
 def _configures(call: ast.Call, framework: str) -> bool:
     name = _last(call.func)
     if framework == "deepspeed":
         return name in CALLS[framework] and _dotted(call.func).startswith("deepspeed.")
-    if framework == "transformers" and any(each.arg == "per_device_train_batch_size" for each in call.keywords):
+    if framework == "transformers" and any(keyword.arg == "per_device_train_batch_size" for keyword in call.keywords):
         return True  # a subclass, such as trl's SFTConfig
     return name in CALLS[framework]
 
 
 def _assignments(scope: ast.AST, name: str) -> list[ast.Assign | ast.AnnAssign]:
     """Return the assignments to `name` in this scope itself, not in functions inside it."""
-    found = []
-    waiting = list(ast.iter_child_nodes(scope))
-    while waiting:
-        node = waiting.pop(0)
+    assignments = []
+    queue = list(ast.iter_child_nodes(scope))
+    while queue:
+        node = queue.pop(0)
         if isinstance(node, _FUNCTIONS):
             continue
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            each = [item for target in targets for item in getattr(target, "elts", [target])]
-            if name in map(_dotted, each):
-                found.append(node)
-        waiting += ast.iter_child_nodes(node)
-    return sorted(found, key=lambda node: node.lineno)
+            items = [item for target in targets for item in getattr(target, "elts", [target])]
+            if name in map(_dotted, items):
+                assignments.append(node)
+        queue += ast.iter_child_nodes(node)
+    return sorted(assignments, key=lambda node: node.lineno)
 
 
 def _calls(statement: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
@@ -249,28 +251,28 @@ def _calls(statement: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
 
 def _names(node: ast.AST | None) -> list[str]:
     """Return the names that are read in a node."""
-    return [name for each in ast.walk(node) if (name := _dotted(each))] if node else []
+    return [name for child in ast.walk(node) if (name := _dotted(child))] if node else []
 
 
 def _settings(call: ast.Call) -> dict[str, str]:
     """Return the arguments of a call that are plain settings."""
-    found = {}
-    for each in call.keywords:
-        if each.arg is None or not isinstance(each.value, ast.Constant):
+    settings = {}
+    for keyword in call.keywords:
+        if keyword.arg is None or not isinstance(keyword.value, ast.Constant):
             continue
-        value = each.value.value
-        word = isinstance(value, str) and each.arg in WORDS and len(value) <= MOST_WORD
-        if word or value is None or isinstance(value, bool | int | float):
-            found[each.arg] = json.dumps(value) if isinstance(value, str) else repr(value)
-    return found
+        value = keyword.value.value
+        is_word = isinstance(value, str) and keyword.arg in WORDS and len(value) <= MOST_WORD
+        if is_word or value is None or isinstance(value, bool | int | float):
+            settings[keyword.arg] = json.dumps(value) if isinstance(value, str) else repr(value)
+    return settings
 
 
 def _dotted(node: ast.AST) -> str:
     """Return a name as it is written, such as "model" or "self.net"; empty for anything but names."""
     if isinstance(node, ast.Name):
         return node.id
-    if isinstance(node, ast.Attribute) and (before := _dotted(node.value)):
-        return f"{before}.{node.attr}"
+    if isinstance(node, ast.Attribute) and (owner := _dotted(node.value)):
+        return f"{owner}.{node.attr}"
     return ""
 
 

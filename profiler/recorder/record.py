@@ -48,14 +48,14 @@ def new_run(
     command: tuple[str, ...], origin: int, budget: float, job: str | None = None, cwd: str | None = None
 ) -> Run:
     """Return the row of a recording that begins now on this machine; `cwd` is the program's, if not ours."""
-    here, cwd = machine(), cwd or os.getcwd()
+    hardware, cwd = machine(), cwd or os.getcwd()
     return Run(
         id=uuid.uuid4().hex,
         command=command,
         cwd=cwd,
         host=socket.gethostname(),
         started_at=time.time() - (time.perf_counter_ns() - origin) / 1e9,
-        **asdict(here),
+        **asdict(hardware),
         python=platform.python_version(),
         version=__version__,
         budget=budget,
@@ -72,7 +72,7 @@ def finish_orphan(folder: Path) -> str | None:
     """
     with run_folder.exclusive(folder):
         messages = [_finish(folder, note) for note in run_folder.notes(folder)]
-    return " ".join(dict.fromkeys(each for each in messages if each)) or None
+    return " ".join(dict.fromkeys(message for message in messages if message)) or None
 
 
 def _finish(folder: Path, note: run_folder.RecordingNote) -> str | None:
@@ -146,8 +146,8 @@ class Recorder:
         self._rings = rings
         self._origin = origin
         self._interval = 1.0 / options.rate
-        known = known_secrets(os.environ, run.command)
-        self._store = Writer(folder, part or run.host, known, shared=bool(part))
+        secrets = known_secrets(os.environ, run.command)
+        self._store = Writer(folder, part or run.host, secrets, shared=bool(part))
         self.run = run
         self._drain = Drain(rings, origin, self._store.cursor, stored)
         self._host = HostSampler(program)
@@ -164,9 +164,9 @@ class Recorder:
         self._silent = 0.0
         self._stacks = self._sampler() if options.stacks else None
         self._errors = [fact.body for fact in stored.facts if fact.kind == "error"] if stored else []
-        began = run_folder.started(program)
+        program_start = run_folder.started(program)
         note = run_folder.RecordingNote(
-            str(rings), origin, program, began, home=run_folder.home(folder), part=part, job=run.job
+            str(rings), origin, program, program_start, home=run_folder.home(folder), part=part, job=run.job
         )
         run_folder.write_note(folder, note)
         self._store.commit()
@@ -204,7 +204,9 @@ class Recorder:
                 self._next_sketch = now + SKETCH_EVERY
                 self._keep_sums()
             else:
-                self._store.add(*(one.process for one in self._drain.sources.values() if one.introduced))
+                self._store.add(
+                    *(event_source.process for event_source in self._drain.sources.values() if event_source.introduced)
+                )
             self._store.commit()
         if now >= self._next_beat:
             self._next_beat = now + run_folder.BEAT
@@ -212,10 +214,10 @@ class Recorder:
         return max(0.001, self._next_sample - self.now)
 
     def _notice_silence(self, now: float) -> None:
-        silent = 0.0 if self._polled is None else now - self._polled
+        silence = 0.0 if self._polled is None else now - self._polled
         self._polled = now
-        if silent > SILENCE + self._interval:
-            self._silent += silent
+        if silence > SILENCE + self._interval:
+            self._silent += silence
 
     def problem(self, source: str, message: str, code: str = "") -> None:
         """Record something that the user should know about this recording."""
@@ -230,14 +232,17 @@ class Recorder:
     def _look_at_stacks(self) -> None:
         if self._stacks is None:
             return
-        training = [one for one in self._sources("rank") if one.steps]
-        ranks = [one.pid for one in sorted(training, key=lambda one: (one.process.rank, one.process.started))]
+        training_sources = [source for source in self._sources("rank") if source.steps]
+        ranks = [
+            source.pid
+            for source in sorted(training_sources, key=lambda source: (source.process.rank, source.process.started))
+        ]
         self._stacks.poll(ranks, self._workers_of)
         self._store.add(*self._stacks.rows())
 
     def _workers_of(self, pid: int) -> list[int]:
-        workers = (one for one in self._sources("worker") if one.process.parent == pid)
-        return sorted(one.pid for one in workers if one.pid in self._host.pids)
+        workers = (source for source in self._sources("worker") if source.process.parent == pid)
+        return sorted(source.pid for source in workers if source.pid in self._host.pids)
 
     def _keep_stacks(self) -> None:
         """End the stack sampler and store its last samples."""
@@ -313,16 +318,16 @@ class Recorder:
         self._keep_sums(final=True)
         self._windows()
         if outcome is None:
-            ended = self._sources("rank")
+            rank_sources = self._sources("rank")
             outcome = "killed"
-            if ended and all(source.ended for source in ended):
-                outcome = "failed" if any(source.failed for source in ended) else "completed"
+            if rank_sources and all(source.ended for source in rank_sources):
+                outcome = "failed" if any(source.failed for source in rank_sources) else "completed"
         if self._silent:
-            missing = f"The recorder did not run for {self._silent:.0f} s: samples of that time are missing."
-            self.problem("recorder", missing)
-        ending = sentence(outcome, status, ended_by, self._errors, asked)
-        if ending is not None:
-            self.problem("end", ending, code(outcome, self._errors))
+            message = f"The recorder did not run for {self._silent:.0f} s: samples of that time are missing."
+            self.problem("recorder", message)
+        end_message = sentence(outcome, status, ended_by, self._errors, asked)
+        if end_message is not None:
+            self.problem("end", end_message, code(outcome, self._errors))
         last = max((source.last_event for source in self._drain.sources.values()), default=0)
         duration = self.now if status is not None or not last else (last - self._origin) / 1e9
         self.run = replace(
@@ -348,13 +353,13 @@ class Recorder:
 
     def _windows(self) -> None:
         folder = run_folder.windows_of(self.folder, self._part)
-        written = list(folder.glob(run_folder.WINDOWS))
-        if not written and not any(source.windows for source in self._drain.sources.values()):
+        paths = list(folder.glob(run_folder.WINDOWS))
+        if not paths and not any(source.windows for source in self._drain.sources.values()):
             return
         # Imported only now: they need NumPy, which would delay the program's start.
         from profiler.recorder.windows import parse, redact_trace
 
-        for path in written:
+        for path in paths:
             redact_trace(path, known_secrets(os.environ, self.run.command))
         for source in self._drain.sources.values():
             traces = []
@@ -377,7 +382,9 @@ class Recorder:
                     continue
                 self._store.add(window, *kernels, *operators, *syncs)
                 traces += [trace] if trace else []
-            best = max(traces, key=lambda each: (not each.shapes, each.steps or 0, each.id), default=None)
+            best_trace = max(
+                traces, key=lambda candidate: (not candidate.shapes, candidate.steps or 0, candidate.id), default=None
+            )
             for trace in traces:
-                body = asdict(trace if trace is best else replace(trace, looks=()))
+                body = asdict(trace if trace is best_trace else replace(trace, looks=()))
                 self._store.add(Fact(pid=source.pid, time=self.now, kind="trace", body=body))

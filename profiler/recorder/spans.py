@@ -11,38 +11,38 @@ def in_order(spans: list[Event]) -> list[Event]:
     pass inside another root module's, or inside a backward pass, where activation checkpointing reruns it.
     """
     result: list[Event] = []
-    fetched = passed = 0
+    fetch_end = pass_end = 0
     # If two spans have the same times to the nanosecond, the outer one was written later.
     for span in sorted(spans, key=lambda event: (event.start, -event.end, -event.sequence)):
         kind = span.kind
         if kind in (ring.FETCH, ring.ITER):
-            if span.end <= fetched and span.start < fetched:
+            if span.end <= fetch_end and span.start < fetch_end:
                 continue
             if kind == ring.FETCH:
-                fetched = span.end
+                fetch_end = span.end
         elif kind in (ring.FORWARD, ring.BACKWARD):
-            if kind == ring.FORWARD and span.end <= passed and span.start < passed:
+            if kind == ring.FORWARD and span.end <= pass_end and span.start < pass_end:
                 continue
-            passed = max(passed, span.end)
+            pass_end = max(pass_end, span.end)
         result.append(span)
     return result
 
 
 def exclusive(spans: list[Event]) -> list[int]:
     """Return each span's nanoseconds without those of later spans inside it; spans must be in order."""
-    own = [span.end - span.start for span in spans]
+    own_times = [span.end - span.start for span in spans]
     stack: list[int] = []
     for position, span in enumerate(spans):
         while stack and spans[stack[-1]].end <= span.start:
             stack.pop()
-        covered = span.start
+        covered_until = span.start
         for outer in reversed(stack):  # a stretch of evaluation may outlast the span that it began in
-            until = min(span.end, spans[outer].end)
-            if until > covered:
-                own[outer] -= until - covered
-                covered = until
+            overlap_end = min(span.end, spans[outer].end)
+            if overlap_end > covered_until:
+                own_times[outer] -= overlap_end - covered_until
+                covered_until = overlap_end
         stack.append(position)
-    return [max(0, value) for value in own]
+    return [max(0, value) for value in own_times]
 
 
 def closure(spans: list[Event], position: int) -> int:
@@ -53,15 +53,15 @@ def closure(spans: list[Event], position: int) -> int:
     """
     update = spans[position]
     total, edge = 0, update.start
-    closing = True
-    passed = False
+    in_closure = True
+    has_pass = False
     for span in spans[position + 1 :]:
         if span.start >= update.end:
             break
-        if closing:
+        if in_closure:
             total += max(0, span.start - edge)
         edge = max(edge, span.end)
         if span.kind in (ring.FORWARD, ring.BACKWARD):
-            passed = True
-            closing = span.kind == ring.FORWARD
-    return total if passed else 0
+            has_pass = True
+            in_closure = span.kind == ring.FORWARD
+    return total if has_pass else 0

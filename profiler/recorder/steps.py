@@ -87,23 +87,23 @@ class Segmenter:
     def feed(self, events: Iterable[Event]) -> list[Step]:
         """Return the steps that these events complete; other kinds of events are ignored."""
         steps: list[Step] = []
-        here = 0
-        open_here = self._open[here]
+        current_lane = 0
+        open_spans = self._open[current_lane]
         for event in events:
             kind = event.kind
             if kind not in _SPANS and kind != ring.STEP:
                 continue
-            if event.lane != here:
-                here = event.lane
-                open_here = self._open.setdefault(here, [])
+            if event.lane != current_lane:
+                current_lane = event.lane
+                open_spans = self._open.setdefault(current_lane, [])
             if kind == ring.STEP:
                 self._own_boundaries = True
-                training = self._training(here)
+                training = self._training(current_lane)
                 steps.append(self._close(training, event))
             else:
                 if kind == ring.OPTIMIZER and not event.b and not self._own_boundaries:
                     steps += self._updated(event)
-                open_here.append(event)
+                open_spans.append(event)
         for lane, spans in self._open.items():
             self._bound(lane, spans)
         return steps
@@ -113,10 +113,10 @@ class Segmenter:
         training = self._by_optimizer.get(event.id)
         if training is None:
             training = self._by_optimizer[event.id] = self._training(event.lane)
-        closed = self._close_round(training, event.id) if event.id in training.updates else []
+        steps = self._close_round(training, event.id) if event.id in training.updates else []
         training.updates[event.id] = event
         training.lane = event.lane
-        return closed
+        return steps
 
     def _close_round(self, training: _Training, again: int) -> list[Step]:
         """Return the step since the boundary, now that an optimizer steps again.
@@ -124,12 +124,12 @@ class Segmenter:
         Returns two steps if this optimizer, or several with it, replaced the previous step's optimizers: the old ones
         have made their last update, and the new ones their first.
         """
-        updates, before = training.updates, len(training.round)
+        updates, previous_count = training.updates, len(training.round)
         order = [*updates]
         rounds = [order]
-        if before and set(order[:before]) == training.round and again not in training.round:
-            rounds = [order[:before], order[before:]]
-        steps = [self._close(training, updates[each[-1]]) for each in rounds]
+        if previous_count and set(order[:previous_count]) == training.round and again not in training.round:
+            rounds = [order[:previous_count], order[previous_count:]]
+        steps = [self._close(training, updates[ids[-1]]) for ids in rounds]
         training.round = set(rounds[-1])
         updates.clear()
         return steps
@@ -174,9 +174,9 @@ class Segmenter:
     def _close(self, training: _Training, boundary: Event) -> Step:
         end, tags = boundary.end, boundary.a & _AGENT_TAGS
         begin = training.boundary
-        waiting = self._open[boundary.lane]
-        spans = [event for event in waiting if event.end <= end]
-        waiting[:] = [event for event in waiting if event.end > end]
+        open_spans = self._open[boundary.lane]
+        spans = [event for event in open_spans if event.end <= end]
+        open_spans[:] = [event for event in open_spans if event.end > end]
         if begin is None:
             tags |= TAG_FIRST
             begin = min((event.start for event in spans), default=end)
@@ -195,7 +195,7 @@ class Segmenter:
 
     def _anatomy(self, training: _Training, spans: list[Event], begin: int, end: int, tags: int) -> Step:
         # If no spans overlap, all the time of each span is its own.
-        are_apart = all(before.end <= span.start for before, span in pairwise(spans))
+        are_apart = all(previous.end <= span.start for previous, span in pairwise(spans))
         if are_apart and self.evaluation.is_plain(spans):
             training.passes = False
             own_times = [span.end - span.start for span in spans]
@@ -206,33 +206,33 @@ class Segmenter:
                 if span.kind == ring.OPTIMIZER:
                     own_times[position] -= closure(spans, position)
         wait = overhead = epoch = fetch_host = 0
-        batches = empty = depth = backward = backward_end = queued = calls = 0
+        batches = empty_fetches = depth = backward = backward_end = depth_count = forward_count = 0
         sums: dict[int, int] = {}
-        for span, own in zip(spans, own_times, strict=True):
+        for span, own_time in zip(spans, own_times, strict=True):
             kind = span.kind
             if kind == ring.FETCH:
                 training.fetches = True
-                ready = span.a
-                first = span.id in self._first_fetch and ready != -1
+                ready_batches = span.a
+                is_first = span.id in self._first_fetch and ready_batches != -1
                 self._first_fetch.discard(span.id)
-                if first or span.b:
-                    epoch += own
+                if is_first or span.b:
+                    epoch += own_time
                 else:
-                    wait, overhead = (wait + own, overhead) if ready <= 0 else (wait, overhead + own)
-                    fetch_host += own
+                    wait, overhead = (wait + own_time, overhead) if ready_batches <= 0 else (wait, overhead + own_time)
+                    fetch_host += own_time
                 if not span.b:
                     batches += 1
-                    empty += ready <= 0
-                    if ready >= 0:
-                        queued += 1
-                        depth += ready
+                    empty_fetches += ready_batches <= 0
+                    if ready_batches >= 0:
+                        depth_count += 1
+                        depth += ready_batches
             elif kind == ring.ITER:
-                epoch += own
+                epoch += own_time
                 tags |= TAG_EPOCH_START
                 self._first_fetch.add(span.id)
             else:
-                sums[kind] = sums.get(kind, 0) + own
-                calls += kind == ring.FORWARD
+                sums[kind] = sums.get(kind, 0) + own_time
+                forward_count += kind == ring.FORWARD
                 if kind == ring.OPTIMIZER:
                     tags |= span.a & _AGENT_TAGS
                 elif kind == ring.BACKWARD and span.start >= backward_end:  # activation checkpointing runs nested ones
@@ -243,34 +243,34 @@ class Segmenter:
         tags |= TAG_EPOCH_START if epoch else 0
         duration = end - begin - evaluation - save - epoch
         # None if not seen in a step that updated the model, e.g. because torch.compile captured it as a whole.
-        hidden = None if ring.OPTIMIZER in sums else 0
-        forwards, backwards = sums.get(ring.FORWARD, hidden), sums.get(ring.BACKWARD, hidden)
+        default = None if ring.OPTIMIZER in sums else 0
+        forwards, backwards = sums.get(ring.FORWARD, default), sums.get(ring.BACKWARD, default)
         updates: int | None = sums.get(ring.OPTIMIZER, 0)
         if any(span.kind == ring.OPTIMIZER and span.c for span in spans):
             updates = None  # a CUDA graph was replayed as a whole
-        available = batches + training.ahead
-        training.ahead = min(1, max(0, available - backward))
-        named = wait + overhead + (forwards or 0) + (backwards or 0) + (updates or 0) + gc
+        available_batches = batches + training.ahead
+        training.ahead = min(1, max(0, available_batches - backward))
+        known_time = wait + overhead + (forwards or 0) + (backwards or 0) + (updates or 0) + gc
         return Step(
             pid=self.pid,
             index=self.index,
             start=(begin - self.origin) / 1e9,
             duration=duration / 1e9,
             tags=tags,
-            micro_steps=float(max(1, min(backward, available) if available else backward)),
+            micro_steps=float(max(1, min(backward, available_batches) if available_batches else backward)),
             batches=float(batches),
-            forwards=float(calls) if calls else None,
+            forwards=float(forward_count) if forward_count else None,
             data_wait=wait / 1e9 if training.fetches else None,
             loader_overhead=overhead / 1e9 if training.fetches else None,
             forward=None if forwards is None else forwards / 1e9,
             backward=None if backwards is None else backwards / 1e9,
             optimizer=None if updates is None else updates / 1e9,
             gc=gc / 1e9,
-            other=max(0, duration - named) / 1e9,
+            other=max(0, duration - known_time) / 1e9,
             evaluation=evaluation / 1e9,
             checkpoint_save=save / 1e9,
             epoch_start=epoch / 1e9,
             fetch_host=fetch_host / 1e9,
-            fetches_empty=float(empty),
-            queue_depth=depth / queued if queued else None,
+            fetches_empty=float(empty_fetches),
+            queue_depth=depth / depth_count if depth_count else None,
         )

@@ -32,7 +32,7 @@ def measure(process: Process, matmul: MatmulFact, numbers: Sequence[int]) -> dic
     shape = [str(size) for size in (matmul.rows, matmul.inputs, matmul.outputs)]
     command = [process.executable, str(PROGRAM), *shape, ",".join(map(str, numbers))]
     with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError, TypeError, AttributeError):
-        ran = subprocess.run(
+        result = subprocess.run(
             command,
             cwd="/",  # modules in the program's start folder must not be imported
             stdin=subprocess.DEVNULL,
@@ -41,7 +41,7 @@ def measure(process: Process, matmul: MatmulFact, numbers: Sequence[int]) -> dic
             timeout=PATIENCE,
             check=True,
         )
-        return {int(number): float(seconds) for number, seconds in json.loads(ran.stdout).items()}
+        return {int(number): float(seconds) for number, seconds in json.loads(result.stdout).items()}
     return {}
 
 
@@ -49,6 +49,6 @@ def keep(folder: Path, run: Run, process: Process, seconds: dict[int, float]) ->
     """Add the result to the recording as a fact; on a full disk it is lost."""
     with contextlib.suppress(ProfilerError):
         store = Writer(folder, run.host, known_secrets(os.environ, run.command))
-        body: dict[str, object] = {"seconds": {str(number): each for number, each in seconds.items()}}
+        body: dict[str, object] = {"seconds": {str(number): duration for number, duration in seconds.items()}}
         store.add(Fact(pid=process.pid, time=run.duration or 0.0, kind="threads", body=body))
         store.close()

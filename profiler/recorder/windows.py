@@ -40,32 +40,32 @@ def parse(
     Raises:
         ProfilerError: the file is cut off, foreign, or holds nothing to measure.
     """
-    found = analyze(path)
-    if found.cut_off:  # Kineto writes GPU work last: the GPU would look idle
+    analysis = analyze(path)
+    if analysis.cut_off:  # Kineto writes GPU work last: the GPU would look idle
         raise ProfilerError(
             f"The profiler window {path} is incomplete.",
             "The program may have been killed, or the disk may have been full, while it was written. Record the run "
             "again.",
         )
-    if device == "cuda" and found.window.device != "cuda":
+    if device == "cuda" and analysis.window.device != "cuda":
         raise ProfilerError(
             f"The profiler window {path} shows no GPU work.",
             "Another tool may be using CUPTI (Nsight, DCGM's profiling, a debugger): end it and record again.",
         )
     window = replace(
-        found.window,
+        analysis.window,
         pid=pid,
-        start=start + found.window.start - found.first,
-        steps=found.window.steps if found.marked else steps,
+        start=start + analysis.window.start - analysis.first,
+        steps=analysis.window.steps if analysis.marked else steps,
         cost=cost,
     )
     return (
         window,
-        [replace(row, pid=pid, window=position) for row in found.kernels],
+        [replace(row, pid=pid, window=position) for row in analysis.kernels],
         # Without shapes, the table adds little to the kernels; most windows record no shapes, and there are many.
-        [replace(row, pid=pid, window=position) for row in found.operators if found.window.shapes],
-        [replace(row, pid=pid, window=position) for row in found.syncs],
-        replace(found.fact, id=position) if found.fact.parts else None,
+        [replace(row, pid=pid, window=position) for row in analysis.operators if analysis.window.shapes],
+        [replace(row, pid=pid, window=position) for row in analysis.syncs],
+        replace(analysis.fact, id=position) if analysis.fact.parts else None,
     )
 
 

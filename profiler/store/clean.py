@@ -29,8 +29,8 @@ def clean(row: T, known: Sequence[str]) -> T:
         values["command"] = shortened(redact_command(row.command, known))
     elif isinstance(row, Fact):  # the names of its fields are ours, too
         values["body"] = {name: shortened(redact_values(item, known)) for name, item in row.body.items()}
-    changed: Any = row
-    cleaned: T = replace(changed, **values)
+    original: Any = row
+    cleaned: T = replace(original, **values)
     return cleaned
 
 

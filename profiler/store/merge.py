@@ -112,27 +112,27 @@ def merge(
     This takes one pass in SQL. For one group it covers only rows that stand for too few originals: in a long run, the
     newest. The caller must have a transaction open.
     """
-    how = MERGES[cls]
-    where = " AND ".join(f"({part}) = ?" for part in how.group) if group else ""
-    where, values = (where or "1"), tuple(group or ())
-    (total,) = connection.execute(f"SELECT coalesce(sum(count), 0) FROM {table} WHERE {where}", values).fetchone()
+    rule = MERGES[cls]
+    condition = " AND ".join(f"({part}) = ?" for part in rule.group) if group else ""
+    condition, values = (condition or "1"), tuple(group or ())
+    (total,) = connection.execute(f"SELECT coalesce(sum(count), 0) FROM {table} WHERE {condition}", values).fetchone()
     span = 1
     while total > span * (limit // 2):
         span *= 2
     if group:
-        where += f" AND rowid >= (SELECT min(rowid) FROM {table} WHERE {where} AND count < {span})"
+        condition += f" AND rowid >= (SELECT min(rowid) FROM {table} WHERE {condition} AND count < {span})"
         values *= 2
-    columns = ", ".join(f'"{name}"' for name in how.policies)
-    merged = ", ".join(f'{_expression(cls, name)} AS "{name}"' for name in how.policies)
-    groups = ", ".join(how.group or ("1",))
+    columns = ", ".join(f'"{name}"' for name in rule.policies)
+    expressions = ", ".join(f'{_expression(cls, name)} AS "{name}"' for name in rule.policies)
+    groups = ", ".join(rule.group or ("1",))
     connection.execute(
-        f"""CREATE TEMP TABLE merged AS SELECT min(id) AS id, {merged} FROM (
+        f"""CREATE TEMP TABLE merged AS SELECT min(id) AS id, {expressions} FROM (
             SELECT *, rowid AS id, dense_rank() OVER (ORDER BY {groups}) AS part,
                 (sum(count) OVER (PARTITION BY {groups} ORDER BY rowid) - count) / {span} AS span
-            FROM {table} WHERE {where}) GROUP BY part, span""",
+            FROM {table} WHERE {condition}) GROUP BY part, span""",
         values,
     )
-    connection.execute(f"DELETE FROM {table} WHERE {where}", values)
+    connection.execute(f"DELETE FROM {table} WHERE {condition}", values)
     connection.execute(f"INSERT INTO {table} (rowid, {columns}) SELECT id, {columns} FROM temp.merged ORDER BY id")
     connection.execute("DROP TABLE temp.merged")
 

@@ -37,10 +37,10 @@ def find(folder: Path) -> list[Path]:
     remedy = "Name the folder of a profile-train run."
     if not folder.is_dir():
         raise ProfilerError(f"There is no folder {folder}.", remedy)
-    found = sorted(path for path in folder.glob("run-*.db") if path.is_file())
-    if not found:
+    paths = sorted(path for path in folder.glob("run-*.db") if path.is_file())
+    if not paths:
         raise ProfilerError(f"{folder} contains no recording.", remedy)
-    return found
+    return paths
 
 
 def is_recording(path: Path) -> bool:
@@ -145,17 +145,17 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
 @contextmanager
 def _interrupts_held_back() -> Iterator[None]:
     """Delay Ctrl-C: SQLite would swallow a KeyboardInterrupt in the authorizer and take it for a denial."""
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield
         return
-    came = list[int]()
-    signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
+    interrupts = list[int]()
+    signal.signal(signal.SIGINT, lambda number, _frame: interrupts.append(number))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
-        if came:
+        signal.signal(signal.SIGINT, handler)
+        if interrupts:
             signal.raise_signal(signal.SIGINT)
 
 
@@ -208,41 +208,45 @@ def _only_reading(action: int, first: str | None, second: str | None, _database:
 
     Statements of the file itself (`within` one of its triggers or views) are denied, too.
     """
-    allowed = within is None and (
+    is_allowed = within is None and (
         action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_TRANSACTION)
         or (action == sqlite3.SQLITE_READ and first in _TABLES)
         or (action == sqlite3.SQLITE_PRAGMA and _PRAGMAS.fullmatch(first or ""))
         or (action == sqlite3.SQLITE_FUNCTION and second == "count")
     )
-    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+    return sqlite3.SQLITE_OK if is_allowed else sqlite3.SQLITE_DENY
 
 
 def _read(connection: sqlite3.Connection, path: Path, conditions: Conditions | None) -> Tables:
-    found: dict[str, Sequence[Any]] = {}
+    tables: dict[str, Sequence[Any]] = {}
     # Checking a whole file takes longer than reading a part of it; damage in that part still fails.
-    intact = _is_intact(connection, path, all_of_it=conditions is None)
-    notices = [] if intact else [("damaged", f"{path.name} is damaged: values read from it may be wrong.")]
+    is_intact = _is_intact(connection, path, all_of_it=conditions is None)
+    notices = [] if is_intact else [("damaged", f"{path.name} is damaged: values read from it may be wrong.")]
     for cls, name in NAMES.items():
-        found[name], unfit, failure = _rows(connection, cls, (conditions or {}).get(cls, "1"))
+        tables[name], unfit_count, failure = _rows(connection, cls, (conditions or {}).get(cls, "1"))
         if failure:
             notices.append(("damaged", f"{path.name} is damaged: {failure}."))
-        if unfit:
-            said = f"{path.name}: {unfit} values of {name} are invalid and were left out."
-            notices.append(("unfit", said))
-    if notices and not any(found.values()):
+        if unfit_count:
+            message = f"{path.name}: {unfit_count} values of {name} are invalid and were left out."
+            notices.append(("unfit", message))
+    if notices and not any(tables.values()):
         raise ProfilerError(f"{path} is damaged: no part of it can be read.", RECORD_AGAIN)
-    problems = (Problem(time=0.0, source="store", message=said, code=code) for code, said in notices)
-    return Tables(**{name: (*rows, *problems) if name == "problems" else tuple(rows) for name, rows in found.items()})
+    problems = (Problem(time=0.0, source="store", message=message, code=code) for code, message in notices)
+    return Tables(**{name: (*rows, *problems) if name == "problems" else tuple(rows) for name, rows in tables.items()})
 
 
 def _rows(connection: sqlite3.Connection, cls: type, condition: str = "1") -> tuple[list[Any], int, str]:
     """Return the rows that meet the condition, the number of their unfit values, and the failure."""
     name = NAMES[cls]
-    present = columns_of(connection, name)
-    names = [column for column in COLUMNS[cls].names if column in present]
+    existing = columns_of(connection, name)
+    names = [column for column in COLUMNS[cls].names if column in existing]
     rows, failure = _scan(connection, name, names, condition) if names else ([], None)
-    made, unfit = COLUMNS[cls].decode(names, rows)
-    return made, unfit, f"only {len(rows)} of the rows of {name} could be read ({failure})" if failure else ""
+    instances, unfit_count = COLUMNS[cls].decode(names, rows)
+    return (
+        instances,
+        unfit_count,
+        f"only {len(rows)} of the rows of {name} could be read ({failure})" if failure else "",
+    )
 
 
 def _extent(connection: sqlite3.Connection, cls: type, column: str) -> Extent:

@@ -25,13 +25,13 @@ def filesystem(path: Path, mounts: Path = MOUNTS) -> str:
         place = path.resolve()
     except OSError:
         return ""
-    best, kind = -1, ""
+    depth, kind = -1, ""
     for line in lines:
-        before, _, after = line.partition(" - ")
-        fields = before.split()
-        if len(fields) < 5 or not after:
+        head, _, tail = line.partition(" - ")
+        fields = head.split()
+        if len(fields) < 5 or not tail:
             continue
-        point = Path(re.sub(r"\\(\d{3})", lambda found: chr(int(found[1], 8)), fields[4]))
-        if len(point.parts) >= best and place.is_relative_to(point):  # of several mounts, the last is on top
-            best, kind = len(point.parts), after.split()[0]
+        mount = Path(re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), fields[4]))
+        if len(mount.parts) >= depth and place.is_relative_to(mount):  # of several mounts, the last is on top
+            depth, kind = len(mount.parts), tail.split()[0]
     return kind

@@ -83,11 +83,11 @@ def holds_only_tables(connection: sqlite3.Connection) -> bool:
 
     Writing to a file with a trigger, view, virtual table or index could run its code.
     """
-    foreign = connection.execute(
+    cursor = connection.execute(
         "SELECT 1 FROM sqlite_master WHERE NOT ((type = 'table' AND rootpage > 0)"
         " OR (type = 'index' AND name GLOB 'sqlite_autoindex_*'))"
     )
-    return foreign.fetchone() is None
+    return cursor.fetchone() is None
 
 
 def columns_of(connection: sqlite3.Connection, name: str) -> set[str]:
@@ -95,10 +95,10 @@ def columns_of(connection: sqlite3.Connection, name: str) -> set[str]:
 
     Views and virtual tables are not plain tables.
     """
-    ours = connection.execute(
+    row = connection.execute(
         "SELECT 1 FROM sqlite_master WHERE type = 'table' AND rootpage > 0 AND name = ?", (name,)
     ).fetchone()
-    return {column[1] for column in connection.execute(f"PRAGMA table_info({name})")} if ours else set()
+    return {column[1] for column in connection.execute(f"PRAGMA table_info({name})")} if row else set()
 
 
 def listed(names: Sequence[str]) -> str:

@@ -31,8 +31,8 @@ class Stretches:
 
     def number(self, at: int) -> int | None:
         """Return the number of the stretch that contains `at`; None if none does."""
-        number, within = divmod(at, self.period)
-        return number if within < self.length else None
+        number, offset = divmod(at, self.period)
+        return number if offset < self.length else None
 
     def hold(self, column: str) -> str:
         """Return the condition in SQL."""
@@ -60,10 +60,10 @@ def thin(whole: Set[int], steps: Stretches, samples: Stretches, since: float) ->
 
     After `since`, all GPU samples are read, to show a run in progress.
     """
-    theirs = f"pid IN ({', '.join(map(str, sorted(whole)))})" if whole else "0"
+    condition = f"pid IN ({', '.join(map(str, sorted(whole)))})" if whole else "0"
     return {
-        **dict.fromkeys(OF_PROCESSES, theirs),
-        schema.Step: f"{theirs} OR {steps.hold('index')}",
+        **dict.fromkeys(OF_PROCESSES, condition),
+        schema.Step: f"{condition} OR {steps.hold('index')}",
         schema.GpuSample: f"{samples.hold('time')} OR time > {since!r}",
         # Host samples describe a machine; only the machine of the `whole` processes is reported.
         schema.HostSample: "1" if whole else "0",
@@ -75,9 +75,9 @@ def newest_rows(pid: int, since: float, rows: int) -> Conditions:
 
     Both are read repeatedly during a run. At most the last `rows` of a table are read, so a long run takes no longer.
     """
-    last = "rowid > (SELECT rowid FROM {} ORDER BY rowid DESC LIMIT 1) - {}"
+    last_rows = "rowid > (SELECT rowid FROM {} ORDER BY rowid DESC LIMIT 1) - {}"
     return {
         **dict.fromkeys((*OF_PROCESSES, schema.HostSample, schema.Problem), "0"),
-        schema.Step: f"{last.format('steps', rows)} AND pid = {pid} AND start > {since!r}",
-        schema.GpuSample: f"{last.format('gpu_samples', rows)} AND time > {since!r}",
+        schema.Step: f"{last_rows.format('steps', rows)} AND pid = {pid} AND start > {since!r}",
+        schema.GpuSample: f"{last_rows.format('gpu_samples', rows)} AND time > {since!r}",
     }

@@ -34,10 +34,10 @@ def decode_fact(fact: Fact) -> object | None:
     if cls is None:
         return None
     try:
-        made: object = build(cls, fact.body)
+        instance: object = build(cls, fact.body)
     except Misfit:
         return None
-    return made
+    return instance
 
 
 def build(cls: type, values: Mapping[str, object]) -> Any:
@@ -56,11 +56,11 @@ def build(cls: type, values: Mapping[str, object]) -> Any:
 
 def fitting(cls: type, values: Mapping[str, object]) -> dict[str, Any]:
     """Return the values, parsed from JSON, that fit the fields of their names."""
-    found = {}
+    arguments = {}
     for name in hints(cls).keys() & values.keys():
         with suppress(Misfit):
-            found[name] = fit(values[name], hints(cls)[name])
-    return found
+            arguments[name] = fit(values[name], hints(cls)[name])
+    return arguments
 
 
 def fit(value: object, hint: Any) -> Any:
@@ -90,8 +90,8 @@ def parse(text: str | bytes) -> Any:
 @cache
 def hints(cls: type) -> dict[str, Any]:
     """Return the annotations of a dataclass's fields, in their order."""
-    resolved = get_type_hints(cls)
-    return {field.name: resolved[field.name] for field in fields(cls)}
+    annotations = get_type_hints(cls)
+    return {field.name: annotations[field.name] for field in fields(cls)}
 
 
 def kind(hint: Any) -> Any:
@@ -104,7 +104,9 @@ def kind(hint: Any) -> Any:
 @cache
 def _required(cls: type) -> frozenset[str]:
     """Return the fields without a default."""
-    return frozenset(one.name for one in fields(cls) if one.default is MISSING and one.default_factory is MISSING)
+    return frozenset(
+        field.name for field in fields(cls) if field.default is MISSING and field.default_factory is MISSING
+    )
 
 
 def made_of(cls: type[T], columns: Mapping[str, Iterable[object]], number: int) -> list[T]:
@@ -112,14 +114,14 @@ def made_of(cls: type[T], columns: Mapping[str, Iterable[object]], number: int) 
 
     The fields are set one by one, without a Python call per object: that is five times as fast.
     """
-    made: list[Any] = [object.__new__(cls) for _ in range(number)]
+    instances: list[Any] = [object.__new__(cls) for _ in range(number)]
     for field in fields(cls):  # type: ignore[arg-type]
         values = columns.get(field.name)
         if values is None:
             factory = field.default_factory
             values = iter(factory, MISSING) if callable(factory) else repeat(field.default)
-        deque(map(getattr(cls, field.name).__set__, made, values), maxlen=0)
-    return made
+        deque(map(getattr(cls, field.name).__set__, instances, values), maxlen=0)
+    return instances
 
 
 def with_columns(rows: Sequence[T], **columns: Iterable[object]) -> list[T]:
@@ -127,8 +129,8 @@ def with_columns(rows: Sequence[T], **columns: Iterable[object]) -> list[T]:
     if not rows:
         return []
     cls = type(rows[0])
-    same = {field.name: map(attrgetter(field.name), rows) for field in fields(cls)}  # type: ignore[arg-type]
-    return made_of(cls, {**same, **columns}, len(rows))
+    originals = {field.name: map(attrgetter(field.name), rows) for field in fields(cls)}  # type: ignore[arg-type]
+    return made_of(cls, {**originals, **columns}, len(rows))
 
 
 class Columns:
@@ -139,7 +141,9 @@ class Columns:
         self._hints = hints(cls)
         self.names = tuple(self._hints)
         self._get = attrgetter(*self.names)
-        self._encoders = [(at, encoder) for at, hint in enumerate(self._hints.values()) if (encoder := _encoder(hint))]
+        self._encoders = [
+            (index, encoder) for index, hint in enumerate(self._hints.values()) if (encoder := _encoder(hint))
+        ]
 
     @property
     def types(self) -> dict[str, str]:
@@ -152,32 +156,32 @@ class Columns:
         if not self._encoders:
             return values
         encoded = list(values)
-        for at, encoder in self._encoders:
-            if encoded[at] is not None:
-                encoded[at] = encoder(encoded[at])
+        for index, encoder in self._encoders:
+            if encoded[index] is not None:
+                encoded[index] = encoder(encoded[index])
         return encoded
 
     def decode(self, names: Sequence[str], rows: Sequence[Sequence[object]]) -> tuple[list[Any], int]:
         """Return the rows, which hold the columns `names`, as dataclasses, and the number of unfit values."""
         if not _required(self._cls) <= set(names):
             return [], len(rows)
-        unfit = 0
+        unfit_count = 0
         columns = {}
         for name, column in zip(names, zip(*rows, strict=True) if rows else (), strict=False):
             hint = self._hints[name]
-            infinite = kind(hint) is float and not _INFINITE.isdisjoint(column)
-            if infinite or not set(map(type, column)) <= _plain(hint):
+            has_infinite = kind(hint) is float and not _INFINITE.isdisjoint(column)
+            if has_infinite or not set(map(type, column)) <= _plain(hint):
                 column = tuple(self._decode(name, value) for value in column)
-                unfit += column.count(MISSING)
+                unfit_count += column.count(MISSING)
             columns[name] = column
-        if not unfit:
+        if not unfit_count:
             return made_of(self._cls, columns, len(rows)), 0
-        made = []
+        instances = []
         for values in zip(*columns.values(), strict=True):
             arguments = {name: value for name, value in zip(names, values, strict=True) if value is not MISSING}
             if _required(self._cls) <= arguments.keys():
-                made.append(self._cls(**arguments))
-        return made, unfit
+                instances.append(self._cls(**arguments))
+        return instances, unfit_count
 
     def _decode(self, name: str, value: Any) -> Any:
         hint = self._hints[name]

@@ -34,7 +34,7 @@ KEYS: dict[type, Callable[[Any], tuple[object, ...]]] = {
 
 # The group of rows that share one limit (see Writer.LIMITS), as a function of the row and in SQL.
 GROUPS: dict[type, tuple[Callable[[Any], tuple[object, ...]], tuple[str, ...]]] = {
-    **{cls: (how.key, how.group) for cls, how in MERGES.items()},
+    **{cls: (rule.key, rule.group) for cls, rule in MERGES.items()},
     **dict.fromkeys(get_args(InWindows), (lambda row: (row.pid,), ("pid",))),
     schema.Problem: (lambda problem: (), ()),
 }
@@ -136,8 +136,8 @@ class Writer:
         """Return how far a source was read; 0 at first."""
         if name in self._cursors:
             return self._cursors[name] or 0
-        found = self._connection.execute("SELECT value FROM cursors WHERE name = ?", (name,)).fetchone()
-        return found[0] if found and isinstance(found[0], int) else 0
+        row = self._connection.execute("SELECT value FROM cursors WHERE name = ?", (name,)).fetchone()
+        return row[0] if row and isinstance(row[0], int) else 0
 
     def commit(self) -> bool:
         """Write everything added since the last commit, in one transaction; return whether that succeeded.
@@ -168,12 +168,12 @@ class Writer:
 
         If the file was deleted meanwhile, it is created again.
         """
-        gone = not self.path.exists()
-        if gone:
+        is_gone = not self.path.exists()
+        if is_gone:
             message = f"{self.path} was deleted during the recording, and was created again."
             self.add(self._problem(message, "deleted"))
         written = self.commit()
-        if gone:
+        if is_gone:
             written &= self._make_again()
         with suppress(*FAILURES):  # a reader is active, or the disk is full: the log stays next to the file
             self._connection.execute("PRAGMA journal_mode = DELETE")
@@ -185,9 +185,9 @@ class Writer:
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
-            with closing(sqlite3.connect(self.path)) as again:
-                self._connection.backup(again)
-                again.execute("PRAGMA journal_mode = DELETE")
+            with closing(sqlite3.connect(self.path)) as copy:
+                self._connection.backup(copy)
+                copy.execute("PRAGMA journal_mode = DELETE")
         except (OSError, *FAILURES):
             return False
         return True
@@ -195,16 +195,16 @@ class Writer:
     def _write(self) -> None:
         for cls, rows in self._singles.items():
             columns = COLUMNS[cls]
-            replaced = ", ".join(f'"{name}" = excluded."{name}"' for name in columns.names)
-            keyed = ((key, *columns.encode(row)) for key, row in rows.items())
-            self._insert(NAMES[cls], ("key", *columns.names), keyed, f"ON CONFLICT (key) DO UPDATE SET {replaced}")
+            updates = ", ".join(f'"{name}" = excluded."{name}"' for name in columns.names)
+            keyed_rows = ((key, *columns.encode(row)) for key, row in rows.items())
+            self._insert(NAMES[cls], ("key", *columns.names), keyed_rows, f"ON CONFLICT (key) DO UPDATE SET {updates}")
         problems = []
         if self._failure:
-            lost = f"{self._lost} rows were lost" if self._lost else "nothing was lost"
-            message = f"The recording could not be written for a while ({self._failure}); {lost}."
+            loss = f"{self._lost} rows were lost" if self._lost else "nothing was lost"
+            message = f"The recording could not be written for a while ({self._failure}); {loss}."
             problems.append(self._problem(message, "lost" if self._lost else "delayed"))
-        for cls, appended in self._streams.items():
-            if cls is not schema.Problem and (notice := self._append(cls, appended)):
+        for cls, new_rows in self._streams.items():
+            if cls is not schema.Problem and (notice := self._append(cls, new_rows)):
                 problems.append(self._problem(notice, "full"))
         self._append(schema.Problem, self._streams[schema.Problem] + problems)
         self._connection.executemany("INSERT OR REPLACE INTO cursors VALUES (?, ?)", self._cursors.items())
@@ -219,18 +219,18 @@ class Writer:
         notice = None
         if cls not in MERGES:
             # Compared with the size before this commit, so that a window's kernels are kept or left out together.
-            kept = [row for row in rows if sizes[key(row)] < limit]
-            if len(kept) < len(rows) and cls not in self._full:
+            kept_rows = [row for row in rows if sizes[key(row)] < limit]
+            if len(kept_rows) < len(rows) and cls not in self._full:
                 self._full.add(cls)
                 notice = f"Only about the first {limit} {name} of each process are kept; later ones are missing."
-            rows = kept
+            rows = kept_rows
         self._insert(name, columns.names, map(columns.encode, rows))
-        added = Counter(map(key, rows))
-        sizes.update(added)
-        if cls in MERGES and self._bound(cls, added) and cls in self.TOGETHER:
-            for other in self.TOGETHER:
-                if other is not cls:
-                    self._bound(other, list(self._size(other)), share=0.5)
+        added_counts = Counter(map(key, rows))
+        sizes.update(added_counts)
+        if cls in MERGES and self._bound(cls, added_counts) and cls in self.TOGETHER:
+            for other_cls in self.TOGETHER:
+                if other_cls is not cls:
+                    self._bound(other_cls, list(self._size(other_cls)), share=0.5)
         return notice
 
     def _bound(self, cls: type, groups: Iterable[tuple[object, ...]], share: float = 1) -> bool:
@@ -250,16 +250,18 @@ class Writer:
         return merged
 
     def _insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[object]], conflict: str = "") -> None:
-        marks = ", ".join("?" * len(columns))
-        self._connection.executemany(f"INSERT INTO {table} ({listed(columns)}) VALUES ({marks}) {conflict}", rows)
+        placeholders = ", ".join("?" * len(columns))
+        self._connection.executemany(
+            f"INSERT INTO {table} ({listed(columns)}) VALUES ({placeholders}) {conflict}", rows
+        )
 
     def _size(self, cls: type) -> Counter[tuple[object, ...]]:
         """Return the number of rows by group, as seen in the open transaction."""
         if cls not in self._sizes:
             self._sizes[cls] = Counter()
             _, group = GROUPS[cls]
-            by = f"GROUP BY {', '.join(group)}" if group else ""
-            query = f"SELECT {', '.join((*group, 'count(*)'))} FROM {NAMES[cls]} {by}"
+            clause = f"GROUP BY {', '.join(group)}" if group else ""
+            query = f"SELECT {', '.join((*group, 'count(*)'))} FROM {NAMES[cls]} {clause}"
             for *values, rows in self._connection.execute(query):
                 self._sizes[cls][tuple(values)] = rows
         return self._sizes[cls]
@@ -315,8 +317,8 @@ def _connect(path: Path, *pragmas: str) -> sqlite3.Connection:
     """
     connection = sqlite3.connect(path, timeout=2.0, isolation_level=None)
     try:
-        *before, journal = pragmas
-        for pragma in before:
+        *earlier_pragmas, journal = pragmas
+        for pragma in earlier_pragmas:
             connection.execute(pragma)
         if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             check(connection, path)

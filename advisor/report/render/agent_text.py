@@ -26,8 +26,8 @@ MOST_ROWS = 40
 
 def summary(report: Report) -> str:
     """Return what was found, what to do, and which sections hold more."""
-    more = [name for name, section in SECTIONS.items() if next(section(report), None)]
-    ends = [f"sections (--section NAME): {', '.join(more) or 'none'}"]
+    names = [name for name, section in SECTIONS.items() if next(section(report), None)]
+    ends = [f"sections (--section NAME): {', '.join(names) or 'none'}"]
     return _within([*_summary(report)], LONGEST, ends)
 
 
@@ -38,17 +38,17 @@ def section(report: Report, name: str) -> str:
 
 def _within(lines: list[str], longest: int, ends: list[str] | None = None) -> str:
     """Return as many of the lines as fit, fenced, and how many were left out."""
-    kept = list[str]()
+    kept_lines = list[str]()
     room = longest - len(fenced(ends or ()).encode()) - RESERVE
     for line in lines:
-        cut = line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} [cut]"
-        taken = len(cut.encode(errors="replace")) + 1
-        if taken > room:
-            kept.append(f"[{len(lines) - len(kept)} more lines left out]")
+        text = line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} [cut]"
+        length = len(text.encode(errors="replace")) + 1
+        if length > room:
+            kept_lines.append(f"[{len(lines) - len(kept_lines)} more lines left out]")
             break
-        kept.append(cut)
-        room -= taken
-    return fenced([*kept, *(ends or ())])
+        kept_lines.append(text)
+        room -= length
+    return fenced([*kept_lines, *(ends or ())])
 
 
 def _summary(report: Report) -> Iterator[str]:
@@ -60,8 +60,8 @@ def _summary(report: Report) -> Iterator[str]:
         low, high = (seconds(end) for end in steps.interval) if steps.interval else ("?", "?")
         yield f"step: mean {seconds(steps.mean)} (95 %: {low} to {high}), {steps.steady} steady of {steps.count}"
     if view.phases(report):
-        parts = sorted(view.phases(report), key=lambda phase: -(phase.share or 0.0))
-        yield f"phases: {', '.join(f'{each.name} {share(each.share or 0.0)}' for each in parts)}"
+        phases = sorted(view.phases(report), key=lambda part: -(part.share or 0.0))
+        yield f"phases: {', '.join(f'{phase.name} {share(phase.share or 0.0)}' for phase in phases)}"
     if view.places_text(report):
         yield f"hot lines: {'; '.join(view.places_text(report))}"
     yield from _next(report)
@@ -144,27 +144,27 @@ def _hot_lines(report: Report) -> Iterator[str]:
             where = f"{place.name} in {view.place(report, place)}"
             yield f"{share(place.share)} of {title} ({span}): {where}, {place.phase}"
     for heat in code.heated:
-        changed = " (changed since)" if heat.changed else ""
-        yield f"source of {heat.place.name} in {view.place(report, heat.place)}{changed}:"
+        remark = " (changed since)" if heat.changed else ""
+        yield f"source of {heat.place.name} in {view.place(report, heat.place)}{remark}:"
         yield from (
             f"  {line.number:5} {share(line.share) if line.share else '':>6} {line.text}" for line in heat.lines
         )
 
 
 def _metrics(report: Report) -> Iterator[str]:
-    measured = [one for one in report.quantities if one.value is not None]
-    yield from (f"{one.name} = {one.text}" for one in measured)
-    if missing := [one.name for one in report.quantities if one.value is None]:
-        yield f"not measured: {', '.join(missing)}"
+    measured = [quantity for quantity in report.quantities if quantity.value is not None]
+    yield from (f"{quantity.name} = {quantity.text}" for quantity in measured)
+    if missing_names := [quantity.name for quantity in report.quantities if quantity.value is None]:
+        yield f"not measured: {', '.join(missing_names)}"
 
 
 def _ranks(report: Report) -> Iterator[str]:
-    for one in report.ranks.rows:
-        where = f"rank {one.rank} on {one.host or f'node {one.node}'}"
-        phases = ", ".join(f"{name} {seconds(each)}" for name, each in one.phases.items())
-        time = "not measured" if one.step_time is None else seconds(one.step_time)
-        peak = "" if one.memory_peak is None else f", memory peak {size(one.memory_peak)}"
-        yield f"{where}: step {time}{peak}. {phases}. {one.remark}".rstrip(" .")
+    for row in report.ranks.rows:
+        label = f"rank {row.rank} on {row.host or f'node {row.node}'}"
+        phases = ", ".join(f"{name} {seconds(duration)}" for name, duration in row.phases.items())
+        time = "not measured" if row.step_time is None else seconds(row.step_time)
+        peak = "" if row.memory_peak is None else f", memory peak {size(row.memory_peak)}"
+        yield f"{label}: step {time}{peak}. {phases}. {row.remark}".rstrip(" .")
 
 
 SECTIONS: dict[str, Callable[[Report], Iterator[str]]] = {

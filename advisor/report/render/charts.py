@@ -43,8 +43,8 @@ def item(charts: tuple[Chart, ...]) -> dict[str, object]:
     end = end if end > 0 else 1.0
     tick = 10.0 ** math.floor(math.log10(end / FINEST))
     clocks: dict[tuple[int, ...], int] = {}
-    drawn = [_chart(chart, tick, clocks) for chart in charts]
-    return {"end": end, "tick": tick, "times": list(clocks), "charts": drawn}
+    drawings = [_chart(chart, tick, clocks) for chart in charts]
+    return {"end": end, "tick": tick, "times": list(clocks), "charts": drawings}
 
 
 def _points(curve: Curve) -> list[tuple[float, float | None]]:
@@ -59,13 +59,13 @@ def _points(curve: Curve) -> list[tuple[float, float | None]]:
 def _chart(chart: Chart, tick: float, clocks: dict[tuple[int, ...], int]) -> dict[str, object]:
     scale = SCALES[chart.unit]
     title, limit = _limit(chart)
-    lines = _highest(chart, "line")
+    highest = _highest(chart, "line")
     return {
         "title": title,
         "unit": UNITS[chart.unit],
         "limit": None if limit is None else _short(limit * scale),
         "top": TOPS.get(chart.unit),
-        "ceiling": None if lines is None else _short(ABOVE * lines * scale),
+        "ceiling": None if highest is None else _short(ABOVE * highest * scale),
         "curves": [_curve(curve, number, scale, tick, clocks) for number, curve in enumerate(chart.curves)],
     }
 
@@ -75,12 +75,12 @@ def _curve(
 ) -> dict[str, object]:
     points = _points(curve)
     ticks = [round(time / tick) for time, _ in points]
-    steps = tuple(now - before for before, now in zip([0, *ticks], ticks, strict=False))
+    deltas = tuple(now - before for before, now in zip([0, *ticks], ticks, strict=False))
     return {
         "label": curve.label,
         "kind": curve.kind,
         "color": WAIT if curve.label.startswith(WAITING) else COLORS[number % len(COLORS)],
-        "times": clocks.setdefault(steps, len(clocks)),
+        "times": clocks.setdefault(deltas, len(clocks)),
         "values": [None if value is None else _short(value * scale) for _, value in points],
     }
 
@@ -92,10 +92,10 @@ def _limit(chart: Chart) -> tuple[str, float | None]:
     """
     if chart.limit is None:
         return chart.title, None
-    said = f"{quantity(chart.limit, chart.unit)} {chart.limit_label}".rstrip()
+    limit_text = f"{quantity(chart.limit, chart.unit)} {chart.limit_label}".rstrip()
     if (_highest(chart) or 0.0) < chart.limit / FAR:
-        return f"{chart.title} (of {said})", None
-    return f"{chart.title} (dashed: {said})", chart.limit
+        return f"{chart.title} (of {limit_text})", None
+    return f"{chart.title} (dashed: {limit_text})", chart.limit
 
 
 def _highest(chart: Chart, *kinds: str) -> float | None:

@@ -43,8 +43,10 @@ _STEPS = {
 
 def sections(found: Comparison) -> tuple[Section, ...]:
     """Return the sections worth showing."""
-    work = [operator_section(found.operators)] if found.operators else []
-    made = [_time(found), *work] if found.verdict.is_decided else [*work, _time(found)]
+    operator_sections = [operator_section(found.operators)] if found.operators else []
+    page_sections = (
+        [_time(found), *operator_sections] if found.verdict.is_decided else [*operator_sections, _time(found)]
+    )
     for id_, title, table in (
         ("code", "Where in the code", _functions(found)),
         ("memory", "Memory", _rows("Peaks", found.memory)),
@@ -53,18 +55,21 @@ def sections(found: Comparison) -> tuple[Section, ...]:
         ("environment", "Environment that differs", _facts(found.environment)),
     ):
         if table.rows:
-            made.append(Section(id=id_, title=title, headline=title, tables=(table,)))
+            page_sections.append(Section(id=id_, title=title, headline=title, tables=(table,)))
         elif id_ in ("settings", "environment") and found.before.command and found.after.command:
-            alike = f"{title.partition(' that ')[0]}: no difference was seen."
-            made.append(Section(id=id_, title=title, headline=alike))
-    return (*made[:-1], replace(made[-1], notes=_NOTES))
+            sentence = f"{title.partition(' that ')[0]}: no difference was seen."
+            page_sections.append(Section(id=id_, title=title, headline=sentence))
+    return (*page_sections[:-1], replace(page_sections[-1], notes=_NOTES))
 
 
 def brief(found: Comparison) -> tuple[Section, ...]:
     """Return what a summary has room for: the verdict, and the operators that changed most."""
-    work = [operator_section(found.operators)] if found.operators else []
-    time = replace(_time(found), tables=())
-    return (time, *(replace(each, tables=tuple(map(_shortened, each.tables[:1]))) for each in work))
+    operator_sections = [operator_section(found.operators)] if found.operators else []
+    time_section = replace(_time(found), tables=())
+    return (
+        time_section,
+        *(replace(section, tables=tuple(map(_shortened, section.tables[:1]))) for section in operator_sections),
+    )
 
 
 def _shortened(table: Table) -> Table:
@@ -75,16 +80,16 @@ def headline(found: Comparison) -> str:
     """Return the verdict in one sentence."""
     row = _speaks(found)
     if found.verdict is ChangeVerdict.TOO_FEW:
-        few = f"A has {found.before.steps} steady steps, B has {found.after.steps}"
-        return f"Too few steps to tell: {few}; each needs {LEAST_STEPS}."
+        counts = f"A has {found.before.steps} steady steps, B has {found.after.steps}"
+        return f"Too few steps to tell: {counts}; each needs {LEAST_STEPS}."
     if row.before is None or row.after is None:
-        where = " and ".join(name for name, value in (("A", row.before), ("B", row.after)) if value is None)
-        return f"No verdict: no steady training step was measured in {where}."
+        sides = " and ".join(name for name, value in (("A", row.before), ("B", row.after)) if value is None)
+        return f"No verdict: no steady training step was measured in {sides}."
     word = _WORDS[found.verdict]
     if found.verdict is ChangeVerdict.UNCLEAR and found.crowded:
         word = "Unclear, because other programs used the cores"
-    step = _STEPS[row.name]
-    return f"{word}: {step} takes {seconds(row.after)} in B, {seconds(row.before)} in A: {_amount(row)}."
+    phrase = _STEPS[row.name]
+    return f"{word}: {phrase} takes {seconds(row.after)} in B, {seconds(row.before)} in A: {_amount(row)}."
 
 
 def _speaks(found: Comparison) -> ComparedQuantity:
@@ -141,8 +146,8 @@ def _sentences(found: Comparison) -> Iterable[str]:
         yield f"{name}: {_side(side)}"
     if found.verdict.is_decided and found.mean.verdict is ChangeVerdict.UNCLEAR and found.mean.change:
         yield f"Because of single stalls, the mean is unclear: {_amount(found.mean)}."
-    agreed = found.verdict.is_decided and found.mean.verdict is found.verdict
-    if agreed and found.whole.verdict is ChangeVerdict.UNCLEAR:
+    is_agreed = found.verdict.is_decided and found.mean.verdict is found.verdict
+    if is_agreed and found.whole.verdict is ChangeVerdict.UNCLEAR:
         yield f"Events between steps are too rare for a verdict; with them, a step takes {_amount(found.whole)}."
     if found.crowded:
         yield (
@@ -155,21 +160,21 @@ def _sentences(found: Comparison) -> Iterable[str]:
             f"{digits(found.after.samples or 0)} in B: times of B are scaled to the number of samples in A."
         )
     if found.before.ranks != found.after.ranks and found.before.ranks and found.after.ranks:
-        scaled = "" if found.before.samples and found.after.samples else ": times are per rank"
-        yield f"A trains on {found.before.ranks} ranks, B on {found.after.ranks}{scaled}."
-    if names := ", ".join(dict.fromkeys(_fact_name(one) for one in found.hardware)):
+        remark = "" if found.before.samples and found.after.samples else ": times are per rank"
+        yield f"A trains on {found.before.ranks} ranks, B on {found.after.ranks}{remark}."
+    if names := ", ".join(dict.fromkeys(_fact_name(difference) for difference in found.hardware)):
         yield f"They ran on different machines ({names}): the machine may be the cause of a difference."
     for name, attribute in (("A", "before"), ("B", "after")):
-        alone = [row for row in found.phases if row.is_measured and getattr(row, attribute) is None]
-        if alone and found.mean.change:
-            names = ", ".join(LABELS[row.name][0].lower() for row in alone)
+        rows = [row for row in found.phases if row.is_measured and getattr(row, attribute) is None]
+        if rows and found.mean.change:
+            names = ", ".join(LABELS[row.name][0].lower() for row in rows)
             yield f"Not measured in {name}, so included in its other phases: {names}."
 
 
 def _side(side: Side) -> str:
-    ended = "" if side.ended in ("completed", "attached") else f", {ENDINGS[side.ended]}"
+    ending = "" if side.ended in ("completed", "attached") else f", {ENDINGS[side.ended]}"
     command = f" ({shlex.join(side.command)})" if side.command else ""
-    return f"{side.folder}{command}, {count(side.steps, 'steady step')}{ended}."
+    return f"{side.folder}{command}, {count(side.steps, 'steady step')}{ending}."
 
 
 def _tiles(found: Comparison) -> Iterable[tuple[str, str]]:
@@ -202,16 +207,16 @@ def _bars(found: Comparison) -> tuple[Bar, ...]:
 
 
 def _rows(title: str, rows: Sequence[ComparedQuantity], note: str = "") -> Table:
-    kept = [row for row in rows if row.is_measured]
+    measured_rows = [row for row in rows if row.is_measured]
     return Table(
         title,
         COLUMNS,
         tuple(
             (_label(row), _value(row, row.before), _value(row, row.after), _change(row.change), _verdict(row))
-            for row in kept
+            for row in measured_rows
         ),
         note=note,
-        marks=tuple(map(_mark, kept)),
+        marks=tuple(map(_mark, measured_rows)),
     )
 
 
@@ -254,7 +259,14 @@ def _facts(differences: Sequence[Difference]) -> Table:
     return Table(
         "",
         ("", "A", "B"),
-        tuple((_fact_name(one), _fact(one.name, one.before), _fact(one.name, one.after)) for one in differences),
+        tuple(
+            (
+                _fact_name(difference),
+                _fact(difference.name, difference.before),
+                _fact(difference.name, difference.after),
+            )
+            for difference in differences
+        ),
         words=True,
     )
 
@@ -273,8 +285,8 @@ _CORES = ("process_cpu", "worker_cpu", "others_cpu")
 
 
 def _label(row: ComparedQuantity) -> str:
-    short = row.label.removesuffix(" of the step time").removesuffix(" step time")
-    return LABELS[row.name][0] if row.name in LABELS else f"{short[:1].upper()}{short[1:]}"
+    label = row.label.removesuffix(" of the step time").removesuffix(" step time")
+    return LABELS[row.name][0] if row.name in LABELS else f"{label[:1].upper()}{label[1:]}"
 
 
 def _value(row: ComparedQuantity, value: float | None) -> str:

@@ -17,18 +17,18 @@ _WIDEST = 16
 def show(findings: Iterable[CheckResult], console: Console | None = None) -> list[CheckResult]:
     """Print the findings, and return them."""
     console = console or Console(highlight=False)
-    shown = []
-    for each in findings:
-        console.print(_line(each))
-        shown.append(each)
-    counts = {state: sum(one.state is state for one in shown) for state in CheckState}
+    results = []
+    for finding in findings:
+        console.print(_line(finding))
+        results.append(finding)
+    counts = {state: sum(result.state is state for result in results) for state in CheckState}
     parts = [
         f"{counts[CheckState.FIX]} to fix",
         count(counts[CheckState.WARNING], "warning"),
         f"{counts[CheckState.OK]} ok",
     ]
     console.print(Text(f"\n{', '.join(parts)}."))
-    return shown
+    return results
 
 
 def _line(each: CheckResult) -> Table:
@@ -36,8 +36,8 @@ def _line(each: CheckResult) -> Table:
     grid.add_column(width=7)
     grid.add_column(width=_WIDEST)
     grid.add_column()
-    said = Text(printable(each.said))
+    text = Text(printable(each.said))
     if each.remedy:
-        said.append(f"\n-> {printable(each.remedy)}", style="cyan")
-    grid.add_row(Text(each.state.value, style=_STYLES[each.state]), Text(printable(each.name)), said)
+        text.append(f"\n-> {printable(each.remedy)}", style="cyan")
+    grid.add_row(Text(each.state.value, style=_STYLES[each.state]), Text(printable(each.name)), text)
     return grid

@@ -41,8 +41,8 @@ def cells(fleet: Fleet) -> dict[str, object]:
     names: dict[str, dict[str | None, int]] = {name: {} for name in DIMENSIONS}
 
     def number(dimension: str, name: str | None) -> int:
-        known = names[dimension]
-        return known.setdefault(name, len(known))
+        numbers = names[dimension]
+        return numbers.setdefault(name, len(numbers))
 
     rows = [
         [
@@ -58,7 +58,7 @@ def cells(fleet: Fleet) -> dict[str, object]:
         "causes": list(CAUSES),
         "most": MOST_ROWS,
         "nameless": NAMELESS,
-        "names": {name: list(known) for name, known in names.items()},
+        "names": {name: list(numbers) for name, numbers in names.items()},
         "cells": rows,
     }
 
@@ -80,8 +80,8 @@ class FleetView:
         self.weeks = list(fleet.weeks)[-WEEKS:]
         self.busiest = max((week.hours for week in self.weeks), default=0.0)
         self.capped = len(fleet.cells) >= MOST_CELLS
-        covered = sum(cell["hours"] or 0.0 for cell in fleet.cells)
-        self.covered = covered / fleet.total.hours if fleet.total.hours else 1.0
+        covered_hours = sum(cell["hours"] or 0.0 for cell in fleet.cells)
+        self.covered = covered_hours / fleet.total.hours if fleet.total.hours else 1.0
         self.unread_count = sum(count for status, count in fleet.status.items() if status != "complete")
 
     @property
@@ -89,12 +89,12 @@ class FleetView:
         """Return the page's first sentence."""
         if not self.total.runs:
             return "No run with measured hours was imported."
-        lost = self.lost_share(self.total)
-        if lost is None:
+        lost_share = self.lost_share(self.total)
+        if lost_share is None:
             return f"{digits(self.total.hours)} {self.unit}; lost time was not measured."
-        worst = self.worst(self.total)
-        return f"{lost} of {digits(self.total.measured)} measured {self.unit} were lost" + (
-            f", mostly to {inline(worst)}." if worst else "."
+        cause = self.worst(self.total)
+        return f"{lost_share} of {digits(self.total.measured)} measured {self.unit} were lost" + (
+            f", mostly to {inline(cause)}." if cause else "."
         )
 
     @property
@@ -102,20 +102,20 @@ class FleetView:
         """Return what to change first."""
         if not self._fleet.changes:
             return ""
-        first = self._fleet.changes[0]
-        return f"Begin with {first.script}: {first.title}. It would have saved {digits(first.saves)} {self.unit}."
+        change = self._fleet.changes[0]
+        return f"Begin with {change.script}: {change.title}. It would have saved {digits(change.saves)} {self.unit}."
 
     def tiles(self) -> Sequence[tuple[str, str, str]]:
         """Return label, value and note of the numbers at the top."""
         total, fleet = self.total, self._fleet
-        found = [("Runs", f"{sum(fleet.status.values()):,}", f"{self.unread_count:,} not complete")]
-        found.append((self.unit, digits(total.hours), f"of {total.runs:,} runs"))
-        found.append(("Lost", digits(total.lost_hours), f"{self.lost_share(total) or 'not measured'}"))
+        tiles = [("Runs", f"{sum(fleet.status.values()):,}", f"{self.unread_count:,} not complete")]
+        tiles.append((self.unit, digits(total.hours), f"of {total.runs:,} runs"))
+        tiles.append(("Lost", digits(total.lost_hours), f"{self.lost_share(total) or 'not measured'}"))
         if total.lost_money is not None:
-            found.append(("Money lost", money(total.lost_money), "at the declared price"))
-        found.append(("In failed runs", digits(total.ended_badly), f"{self.unit}, failed or killed"))
-        found.append(("All advice saves", digits(fleet.plan_hours), self.unit))
-        return found
+            tiles.append(("Money lost", money(total.lost_money), "at the declared price"))
+        tiles.append(("In failed runs", digits(total.ended_badly), f"{self.unit}, failed or killed"))
+        tiles.append(("All advice saves", digits(fleet.plan_hours), self.unit))
+        return tiles
 
     def lost_share(self, part: FleetPart) -> str | None:
         """Return the lost hours as a share of the hours of runs that measured them."""
@@ -134,8 +134,8 @@ class FleetView:
         """Return why a run is worth a look."""
         if run.outcome in ("failed", "killed"):
             return f"{run.outcome} after {digits(run.hours)} {self.unit}"
-        lost = sum(hours or 0.0 for hours in run.lost.values())
-        return f"{share(lost / run.hours) if run.hours else '?'} lost, mostly to {self.worst(run).lower()}"
+        lost_hours = sum(hours or 0.0 for hours in run.lost.values())
+        return f"{share(lost_hours / run.hours) if run.hours else '?'} lost, mostly to {self.worst(run).lower()}"
 
     def name(self, commit: str) -> str:
         """Return a commit hash shortened; other names unchanged."""
@@ -144,7 +144,7 @@ class FleetView:
 
 def as_json(fleet: Fleet) -> str:
     """Return fleet.json, for scripts: the content of the page, with no more rows than it has. It is ASCII."""
-    made = {
+    document = {
         "schema": SCHEMA,
         "unit": f"{fleet.unit}-hours",
         "since": fleet.since or None,
@@ -155,12 +155,14 @@ def as_json(fleet: Fleet) -> str:
         "weeks": [_part(week) for week in fleet.weeks],
         "changes": [asdict(change) for change in fleet.changes],
         "plan_hours": fleet.plan_hours,
-        "regressions": [_slower(one) for one in fleet.regressions],
-        "slow_hosts": [_slower(one) for one in fleet.slow_hosts],
+        "regressions": [_slower(slower) for slower in fleet.regressions],
+        "slow_hosts": [_slower(slower) for slower in fleet.slow_hosts],
         "look": [asdict(run) for run in fleet.look],
-        "not_complete": [{"folder": folder, "status": status, "why": why} for folder, status, why in fleet.unread],
+        "not_complete": [
+            {"folder": folder, "status": status, "why": reason} for folder, status, reason in fleet.unread
+        ],
     }
-    return json.dumps(made, indent=2, allow_nan=False) + "\n"
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
 def _part(part: FleetPart) -> dict[str, Any]:

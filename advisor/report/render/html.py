@@ -77,14 +77,14 @@ def filled(
             f"; script-src {' '.join(map(_hash, texts))}; style-src-elem {_hash(style)}; "
             "require-trusted-types-for 'script'; trusted-types 'none'"
         )
-    made = {
+    context = {
         "version": __version__,
         "policy": policy,
         "style": Markup(style),
         "scripts": [Markup(text) for text in texts],
         "data": {name: Markup(_as_data(item)) for name, item in (data or {}).items()},
     }
-    return environment().get_template(template).render(made | shown)
+    return environment().get_template(template).render(context | shown)
 
 
 def _steps(found: OneStep) -> dict[str, object]:
@@ -97,7 +97,10 @@ def _steps(found: OneStep) -> dict[str, object]:
                 "names": step.names,
                 "kinds": step.kinds,
                 "lanes": [{"name": lane.name, "levels": lane.levels, "items": lane.items} for lane in step.lanes],
-                "places": {each.part: [round(each.start * 1e9), round(each.seconds * 1e9)] for each in step.stretches},
+                "places": {
+                    stretch.part: [round(stretch.start * 1e9), round(stretch.seconds * 1e9)]
+                    for stretch in step.stretches
+                },
             }
             for step in found.steps
         ],

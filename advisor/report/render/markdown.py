@@ -22,8 +22,8 @@ _SPAN = re.compile(r"(?<!`)`([^`|]+)`(?!`)")
 
 def render(report: Report, compared: Comparison | None = None) -> str:
     """Return GitHub-flavored Markdown in which external text is only text."""
-    found = sections(compared) if compared else ()
-    return _template("report.md").render(report=report, compared=found)
+    compared_sections = sections(compared) if compared else ()
+    return _template("report.md").render(report=report, compared=compared_sections)
 
 
 def render_sections(sections: Sequence[Section]) -> str:
@@ -32,9 +32,9 @@ def render_sections(sections: Sequence[Section]) -> str:
 
 
 def _template(name: str) -> Template:
-    made = environment()
-    made.filters |= {"text": text, "paragraph": paragraph, "code": code, "fence": fence}
-    return made.get_template(name)
+    templates = environment()
+    templates.filters |= {"text": text, "paragraph": paragraph, "code": code, "fence": fence}
+    return templates.get_template(name)
 
 
 def text(value: object) -> Markup:

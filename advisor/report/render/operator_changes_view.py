@@ -17,17 +17,17 @@ def section(found: OperatorChanges) -> Section:
         Table(
             "Operators, largest difference first",
             ("", "A", "B", "Difference", "Of A's GPU time"),
-            (*(_row(each, found) for each in found.rows), *_others(found)),
+            (*(_row(change, found) for change in found.rows), *_others(found)),
             note=_note(found),
-            marks=(*(_mark(each) for each in found.rows), *("" for _ in _others(found))),
+            marks=(*(_mark(change) for change in found.rows), *("" for _ in _others(found))),
         ),
         Table(
             "Kernels exchanged",
             ("", "A", "B"),
             tuple(
-                (_place(each), _work(each.before, each.after), _work(each.after, each.before))
-                for each in found.rows
-                if each.exchanged
+                (_place(change), _work(change.before, change.after), _work(change.after, change.before))
+                for change in found.rows
+                if change.exchanged
             ),
             words=True,
         ),
@@ -43,16 +43,16 @@ def section(found: OperatorChanges) -> Section:
 
 def headline(found: OperatorChanges) -> str:
     """Return in one sentence by how much the GPU's work changed."""
-    per = "a step" if found.marked else "in all"
+    period = "a step" if found.marked else "in all"
     change = found.after / found.before - 1
     amount = "no difference" if abs(change) < LEAST else f"{share(abs(change))} {'more' if change > 0 else 'less'}"
-    return f"GPU work takes {seconds(found.after)} {per} in B, {seconds(found.before)} in A: {amount}."
+    return f"GPU work takes {seconds(found.after)} {period} in B, {seconds(found.before)} in A: {amount}."
 
 
 def _sentences(found: OperatorChanges) -> Iterable[str]:
-    named = [f"`{_name(each)}` {_signed(each.difference)}" for each in found.rows[:3] if each.difference]
-    if named:
-        yield f"Most of it: {', '.join(named)}."
+    changes = [f"`{_name(change)}` {_signed(change.difference)}" for change in found.rows[:3] if change.difference]
+    if changes:
+        yield f"Most of it: {', '.join(changes)}."
     if found.gpus[0] != found.gpus[1]:
         yield f"They ran on different GPUs: {found.gpus[0] or 'not known'} in A, {found.gpus[1] or 'not known'} in B."
 
@@ -80,8 +80,8 @@ def _time(side: OperatorSide | None, least: float | None) -> str:
 
 
 def _mark(each: OperatorChange) -> str:
-    whole = max(side.seconds for side in (each.before, each.after) if side)
-    return "" if abs(each.difference) < MARKED * whole else "worse" if each.difference > 0 else "better"
+    longest = max(side.seconds for side in (each.before, each.after) if side)
+    return "" if abs(each.difference) < MARKED * longest else "worse" if each.difference > 0 else "better"
 
 
 def _name(each: OperatorChange) -> str:
@@ -91,8 +91,8 @@ def _name(each: OperatorChange) -> str:
 
 def _place(each: OperatorChange) -> str:
     side = each.after or each.before
-    about = [part for part in (shapes(side.inputs) if side else "", each.phase or "", module(each.path)) if part]
-    return f"{_name(each)} ({'; '.join(about)})" if about else _name(each)
+    details = [part for part in (shapes(side.inputs) if side else "", each.phase or "", module(each.path)) if part]
+    return f"{_name(each)} ({'; '.join(details)})" if details else _name(each)
 
 
 def _work(side: OperatorSide | None, other: OperatorSide | None) -> str:
@@ -101,8 +101,8 @@ def _work(side: OperatorSide | None, other: OperatorSide | None) -> str:
         return ""
     names = "" if other and side.names == other.names else ", ".join(side.names)
     kernel = "" if side.kernel in side.names else side.kernel.removeprefix("void ")
-    done = ": ".join(part[: 2 * KERNEL_LENGTH] for part in (names, kernel) if part)
-    return f"{done}, {digits(side.calls)} x, {seconds(side.seconds)}"
+    description = ": ".join(part[: 2 * KERNEL_LENGTH] for part in (names, kernel) if part)
+    return f"{description}, {digits(side.calls)} x, {seconds(side.seconds)}"
 
 
 def _signed(value: float) -> str:
@@ -110,8 +110,8 @@ def _signed(value: float) -> str:
 
 
 def _note(found: OperatorChanges) -> str:
-    windows = "Based on one window per side, without an interval: small differences may be chance. "
+    caveat = "Based on one window per side, without an interval: small differences may be chance. "
     return (
-        f"{windows}Operators are matched by phase, place, name and shapes; if that fails, by fewer of these. "
+        f"{caveat}Operators are matched by phase, place, name and shapes; if that fails, by fewer of these. "
         f"Operators below {share(LEAST)} of A's GPU time are summed up."
     )

@@ -59,7 +59,7 @@ class Axis:
     @property
     def powers(self) -> list[float]:
         """Return the powers of ten, where the ticks are."""
-        first, last = (round(math.log10(each)) for each in (self.low, self.high))
+        first, last = (round(math.log10(bound)) for bound in (self.low, self.high))
         return [10.0**power for power in range(first, last + 1)]
 
 
@@ -100,14 +100,14 @@ def roofline(table: OperatorTable) -> RooflineChart | None:
 
     None if fewer than two operators have operations and bytes, or if the peaks are unknown.
     """
-    seen = (row for row in table.rows if row.share >= SMALLEST_SHARE and row.roof.share is not None)
-    rows = [row for row in seen if row.roof.rate and row.roof.bandwidth]
+    modeled_rows = (row for row in table.rows if row.share >= SMALLEST_SHARE and row.roof.share is not None)
+    rows = [row for row in modeled_rows if row.roof.rate and row.roof.bandwidth]
     if len(rows) < 2 or table.peaks is None or not table.peaks.bandwidth:
         return None
     peaks = {
-        each: rate
-        for each in sorted({row.arithmetic or "" for row in rows if row.kind in TENSOR_KINDS} | {"fp32"})
-        if (rate := peak_rate(table.peaks, each))
+        dtype: rate
+        for dtype in sorted({row.arithmetic or "" for row in rows if row.kind in TENSOR_KINDS} | {"fp32"})
+        if (rate := peak_rate(table.peaks, dtype))
     }
     bandwidth, highest = table.peaks.bandwidth, max(peaks.values())
     x = Axis(*_ends([*map(_intensity, rows), highest / bandwidth]), LEFT, WIDTH - RIGHT)
@@ -167,10 +167,10 @@ def icicle(table: OperatorTable) -> Icicle | None:
         return None
     root = _Node()
     for row in table.rows:
-        node, own = root, color(row.kind)
+        node, kind_color = root, color(row.kind)
         for name in dict.fromkeys(filter(None, [row.phase, *row.path[:DEEPEST], row.name, row.kernel])):
-            place = name == row.phase or (name in row.path and _is_place(name))
-            node = node.inside.setdefault(name, _Node(PLACE if place else own))
+            is_place = name == row.phase or (name in row.path and _is_place(name))
+            node = node.inside.setdefault(name, _Node(PLACE if is_place else kind_color))
             node.seconds += row.seconds
     parts = tuple(_parts(root, 0.0, 0, table.seconds))
     return Icicle(height=max((part.y for part in parts), default=0.0) + LEVEL, parts=parts)
@@ -181,12 +181,12 @@ def _is_place(name: str) -> bool:
 
 
 def _parts(node: _Node, x: float, depth: int, whole: float) -> Iterable[Rectangle]:
-    for name, each in sorted(node.inside.items(), key=lambda item: -item[1].seconds):
-        width = WIDTH * each.seconds / whole
+    for name, child in sorted(node.inside.items(), key=lambda item: -item[1].seconds):
+        width = WIDTH * child.seconds / whole
         if width >= NARROWEST:
             letters = int((width - 4) / LETTER)
             label = name if len(name) <= letters else f"{name[: letters - 1]}\u2026" if letters > 3 else ""
-            title = f"{name}: {seconds(each.seconds)}, {share(each.seconds / whole)}"
-            yield Rectangle(round(x, 1), depth * LEVEL, round(width, 1), each.color, label, title)
-            yield from _parts(each, x, depth + 1, whole)
+            title = f"{name}: {seconds(child.seconds)}, {share(child.seconds / whole)}"
+            yield Rectangle(round(x, 1), depth * LEVEL, round(width, 1), child.color, label, title)
+            yield from _parts(child, x, depth + 1, whole)
         x += width

@@ -23,30 +23,30 @@ COLUMNS = ("Time", "Share", "Calls", "TFLOP/s", "GB/s", "Roofline", "Bound", "Re
 
 def span(table: OperatorTable, *, imported: bool) -> str:
     """Return what the table is about."""
-    per = "of the trace" if imported and not table.marked else "a step"
+    period = "of the trace" if imported and not table.marked else "a step"
     gpu = f" on {table.gpu}" if table.gpu else ""
     return (
-        f"Operators that launched the {seconds(table.seconds)} of work {per}{gpu}: the innermost operator "
+        f"Operators that launched the {seconds(table.seconds)} of work {period}{gpu}: the innermost operator "
         "around each launch, with its place in the model and the shapes of its inputs."
     )
 
 
 def lines(table: OperatorTable) -> list[str]:
     """Return the sentences about the operators that matter most."""
-    found = [f"Most time: {', '.join(f'`{row.name}` {share(row.share)}' for row in table.rows[:3])}."]
+    sentences = [f"Most time: {', '.join(f'`{row.name}` {share(row.share)}' for row in table.rows[:3])}."]
     gains = [row for row in table.gains if row.roof.gain and row.roof.gain >= NOTABLE * table.elapsed]
     for row in gains[:NAMED]:
-        of = f" of {shapes(row.inputs)}" if any(row.inputs) else ""
-        at = f" in {inside}" if (inside := module(row.path)) else ""
-        found.append(
-            f"`{row.name}`{of}{at}: {share(row.roof.share or 0.0)} of its roofline, bound by {row.roof.bound}; "
+        shape = f" of {shapes(row.inputs)}" if any(row.inputs) else ""
+        place = f" in {module_name}" if (module_name := module(row.path)) else ""
+        sentences.append(
+            f"`{row.name}`{shape}{place}: {share(row.roof.share or 0.0)} of its roofline, bound by {row.roof.bound}; "
             f"{seconds(row.roof.gain or 0.0)} less at the speed that its kind typically reaches."
         )
     if table.peaks is None and table.gpu:
-        found.append(f"The peak rates of {table.gpu} are unknown, so there is no roofline.")
+        sentences.append(f"The peak rates of {table.gpu} are unknown, so there is no roofline.")
     elif not any(row.inputs for row in table.rows):
-        found.append("The trace lacks input shapes (`record_shapes=True`), so operations and bytes are unknown.")
-    return found
+        sentences.append("The trace lacks input shapes (`record_shapes=True`), so operations and bytes are unknown.")
+    return sentences
 
 
 def rows(table: OperatorTable) -> list[OperatorRow]:
@@ -61,19 +61,19 @@ def filters(table: OperatorTable) -> list[tuple[str, list[str]]]:
         "Phase": {row.phase or "" for row in rows(table)},
         "Bound": {row.roof.bound or "" for row in rows(table)},
     }
-    return [(name, sorted(found - {""})) for name, found in values.items() if len(found) > 1]
+    return [(name, sorted(choices - {""})) for name, choices in values.items() if len(choices) > 1]
 
 
 def note(table: OperatorTable) -> str:
     """Return what the columns mean."""
-    known = "Launch gap: time in which the GPU was idle because the launch came late. "
+    text = "Launch gap: time in which the GPU was idle because the launch came late. "
     if table.modeled:
-        known += (
+        text += (
             "Roofline: the least possible time (operations at the peak rate of their dtype, or bytes at peak "
             "bandwidth) divided by the measured time; above 100% if data came from a cache. Recoverable: the "
             "time saved at the speed that good kernels of this kind typically reach. "
         )
-    return f"{known}A cell is empty if the trace does not contain the value."
+    return f"{text}A cell is empty if the trace does not contain the value."
 
 
 def place(row: OperatorRow) -> str:

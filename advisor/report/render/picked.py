@@ -15,4 +15,4 @@ def picked(thing: object, names: str) -> dict[str, Any]:
 
 
 def _listed(value: Any) -> Any:
-    return [_listed(each) for each in value] if isinstance(value, tuple) else value
+    return [_listed(item) for item in value] if isinstance(value, tuple) else value

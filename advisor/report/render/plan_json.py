@@ -20,18 +20,18 @@ SCHEMA = "profile-train/plan@1"
 
 def render(plan: Plan) -> str:
     """Return the plan as JSON in ASCII."""
-    made = {
+    document = {
         "schema": SCHEMA,
         "version": __version__,
         "memory": plan.memory and _memory(plan.memory),
         "batch": plan.batch and _batch(plan.batch),
         "checkpoint_interval": plan.interval and _interval(plan.interval),
     }
-    return json.dumps(made, indent=2, allow_nan=False) + "\n"
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
 def _memory(plan: MemoryPlan) -> dict[str, object]:
-    choice, parts, kept = plan.choice, plan.accumulation, plan.activations
+    choice, accumulation, activations = plan.choice, plan.accumulation, plan.activations
     return {
         "model": picked(plan.model, "parameters optimizer precision largest_unit=unit"),
         "cluster": {
@@ -42,14 +42,19 @@ def _memory(plan: MemoryPlan) -> dict[str, object]:
             "host_memory": plan.cluster.host,
         },
         "micro_batch": plan.batch,
-        "activations": kept
+        "activations": activations
         and {
-            "source": kept.source,
+            "source": activations.source,
             "per_sample": [
-                {"checkpointing": way.name, "bytes": kept.kept(way), "time_added": way.extra} for way in kept.choices
+                {
+                    "checkpointing": checkpointing.name,
+                    "bytes": activations.kept(checkpointing),
+                    "time_added": checkpointing.extra,
+                }
+                for checkpointing in activations.choices
             ],
         },
-        "placements": [_account(plan, one) for one in plan.accounts + plan.accounts_in_8_bits],
+        "placements": [_account(plan, item) for item in plan.accounts + plan.accounts_in_8_bits],
         "recommendation": choice
         and {
             **picked(choice.account, "stage=placement.stage offload=placement.offload.value optimizer"),
@@ -60,18 +65,20 @@ def _memory(plan: MemoryPlan) -> dict[str, object]:
         "headline": advice.headline(plan),
         "why": advice.why(plan),
         "least_gpus": plan.least_gpus,
-        "accumulation": parts and picked(parts, "target_batch=target micro_batch steps samples=total"),
-        "settings": [picked(one, "tool language code note") for one in settings(plan)],
+        "accumulation": accumulation and picked(accumulation, "target_batch=target micro_batch steps samples=total"),
+        "settings": [picked(item, "tool language code note") for item in settings(plan)],
         "notes": advice.notes(plan),
     }
 
 
 def _account(plan: MemoryPlan, one: Account) -> dict[str, object]:
     least = plan.least(one)
-    states = "weights=states.parameters gradients=states.gradients optimizer_state=states.optimizer states=states.total"
+    state_names = (
+        "weights=states.parameters gradients=states.gradients optimizer_state=states.optimizer states=states.total"
+    )
     return {
         **picked(one, "stage=placement.stage offload=placement.offload.value optimizer"),
-        **_rounded(one, f"{states} transient"),
+        **_rounded(one, f"{state_names} transient"),
         "total": None if one.transient is None else round(one.least),
         **_rounded(one, "host sent_per_step=sent"),
         "offload_seconds": one.offload_time,
@@ -79,7 +86,8 @@ def _account(plan: MemoryPlan, one: Account) -> dict[str, object]:
         "fits": least is not None,
         "fits_with": least and least.name,
         "largest_micro_batch": {
-            way.name: plan.largest(one, way) for way in (plan.activations.choices if plan.activations else ())
+            checkpointing.name: plan.largest(one, checkpointing)
+            for checkpointing in (plan.activations.choices if plan.activations else ())
         },
     }
 
@@ -104,7 +112,8 @@ def _interval(plan: IntervalPlan) -> dict[str, object]:
         if plan.interval is None
         else {"interval": plan.interval, "inflation": _finite(plan.inflation(plan.interval))},
         "table": [
-            {"interval": each, "inflation": _finite(inflated), "what": what} for each, inflated, what in plan.table
+            {"interval": interval, "inflation": _finite(inflation), "what": label}
+            for interval, inflation, label in plan.table
         ],
         "spot": {
             **picked(plan, "discount break_even_discount=break_even cost_ratio"),

@@ -18,8 +18,8 @@ UNKNOWN = "?"
 def sections(plan: Plan) -> tuple[Section, ...]:
     """Return the requested sections, in the order of the decisions."""
     memory, batch, interval = plan.memory, plan.batch, plan.interval
-    found = (memory and _memory(memory), batch and _batch(batch), interval and _interval(interval))
-    return tuple(section for section in found if section)
+    all_sections = (memory and _memory(memory), batch and _batch(batch), interval and _interval(interval))
+    return tuple(section for section in all_sections if section)
 
 
 def _memory(plan: MemoryPlan) -> Section:
@@ -44,16 +44,16 @@ def _memory(plan: MemoryPlan) -> Section:
 
 
 def _tiles(plan: MemoryPlan, choice: Choice | None) -> tuple[tuple[str, str], ...]:
-    found = [
+    tiles = [
         ("Parameters", parameters(plan.model.parameters)),
         ("GPUs", f"{plan.cluster.gpus} x {in_gb(plan.cluster.device.memory)}"),
         ("Plain training", in_gb(plan.whole)),
     ]
     if choice is not None:
-        found.append(("As advised", in_gb(plan.used(choice))))
-        if (most := plan.largest(choice.account, choice.checkpointing)) is not None:
-            found.append(("Largest micro-batch", str(most)))
-    return tuple(found)
+        tiles.append(("As advised", in_gb(plan.used(choice))))
+        if (largest := plan.largest(choice.account, choice.checkpointing)) is not None:
+            tiles.append(("Largest micro-batch", str(largest)))
+    return tuple(tiles)
 
 
 def _states(plan: MemoryPlan, accounts: tuple[Account, ...], choice: Choice | None) -> Table:
@@ -62,8 +62,8 @@ def _states(plan: MemoryPlan, accounts: tuple[Account, ...], choice: Choice | No
     return Table(
         f"{name}, {plan.model.precision}: GB on each GPU",
         ("States", "Weights", "Grads", "Optim.", "Trans.", "Total", "Left", "Host"),
-        tuple(_state_row(plan, one) for one in accounts),
-        chosen=next((i for i, one in enumerate(accounts) if choice and one == choice.account), None),
+        tuple(_state_row(plan, account) for account in accounts),
+        chosen=next((i for i, account in enumerate(accounts) if choice and account == choice.account), None),
         note="Trans.: weights that exist only while they are used. Left: memory for activations; short: missing "
         "memory. Host: memory per node."
         if accounts == plan.accounts
@@ -92,18 +92,22 @@ def _batches(plan: MemoryPlan, choice: Choice | None) -> Table:
     ways = [way for way in plan.activations.choices if way.every in (None, 1, 2)]
     accounts = plan.accounts + plan.accounts_in_8_bits
     rows = []
-    for one in accounts:
-        name = one.placement.name(plan.cluster.gpus)
-        small = ", 8 bits" if one.optimizer != plan.model.optimizer else ""
-        way = plan.least(one)
+    for account in accounts:
+        name = account.placement.name(plan.cluster.gpus)
+        suffix = ", 8 bits" if account.optimizer != plan.model.optimizer else ""
+        way = plan.least(account)
         rows.append(
-            (name + small, *(_number(plan.largest(one, each)) for each in ways), "-" if way is None else way.name)
+            (
+                name + suffix,
+                *(_number(plan.largest(account, checkpointing)) for checkpointing in ways),
+                "-" if way is None else way.name,
+            )
         )
     return Table(
         "Largest micro-batch, by what is checkpointed",
         ("States", *(way.name for way in ways), f"{plan.batch} fits with"),
         tuple(rows),
-        chosen=next((i for i, one in enumerate(accounts) if choice and one == choice.account), None),
+        chosen=next((i for i, account in enumerate(accounts) if choice and account == choice.account), None),
         note="0: not even one sample fits. -: does not fit with any checkpointing"
         + (" the GPU or the host." if plan.cluster.host is not None else "."),
     )
@@ -118,9 +122,9 @@ def _checkpointing(plan: MemoryPlan) -> Table:
         f"Activations of {'1 sample' if plan.batch == 1 else f'{plan.batch} samples'}",
         ("Checkpointed", "GB", "Time added"),
         tuple(
-            (way.name, gb(plan.batch * kept), share(way.extra))
+            (way.name, gb(plan.batch * kept_bytes), share(way.extra))
             for way in ways
-            if (kept := plan.activations.kept(way)) is not None
+            if (kept_bytes := plan.activations.kept(way)) is not None
         ),
         chosen=next((i for i, way in enumerate(ways) if choice and way == choice.checkpointing), None),
         note="Time added: extra time of the forward and backward pass.",
@@ -129,9 +133,9 @@ def _checkpointing(plan: MemoryPlan) -> Table:
 
 def _deepspeed(plan: MemoryPlan) -> list[Table]:
     rows = tuple(
-        (one.placement.name(plan.cluster.gpus), gb(one.deepspeed.gpu), gb(one.deepspeed.host))
-        for one in plan.accounts
-        if one.deepspeed is not None
+        (account.placement.name(plan.cluster.gpus), gb(account.deepspeed.gpu), gb(account.deepspeed.host))
+        for account in plan.accounts
+        if account.deepspeed is not None
     )
     note = "Weights, gradients and optimizer state at 16 bits with a master copy. Host memory is per node and "
     note += "counts the whole model once per GPU, as when it is created without deepspeed.zero.Init."
@@ -145,8 +149,8 @@ def _bars(plan: MemoryPlan, choice: Choice | None) -> tuple[Bar, ...]:
     activations = 0.0 if plan.activations is None else plan.batch * plan.activations.whole
     bars = [_bar("Plain", plan.plain, activations, capacity, longest)]
     if choice is not None and (choice.account != plan.plain or choice.checkpointing.extra):
-        kept = plan.used(choice) - choice.account.least
-        bars.append(_bar("As advised", choice.account, kept, capacity, longest))
+        kept_activations = plan.used(choice) - choice.account.least
+        bars.append(_bar("As advised", choice.account, kept_activations, capacity, longest))
     return tuple(bars)
 
 
@@ -160,10 +164,10 @@ def _bar(label: str, one: Account, activations: float, capacity: float, longest:
         ("free", "Free", max(0.0, capacity - one.least - activations)),
     )
     total = sum(amount for _, _, amount in amounts)
-    used = one.least + activations
-    over = f", {in_gb(used - capacity)} more than a GPU has" if used > capacity else ""
+    used_bytes = one.least + activations
+    excess = f", {in_gb(used_bytes - capacity)} more than a GPU has" if used_bytes > capacity else ""
     return Bar(
-        f"{label}: {in_gb(used)}{over}",
+        f"{label}: {in_gb(used_bytes)}{excess}",
         tuple(BarPart(name, text, amount, in_gb(amount)) for name, text, amount in amounts if amount > 0),
         total,
         total / longest,
@@ -171,11 +175,11 @@ def _bar(label: str, one: Account, activations: float, capacity: float, longest:
 
 
 def _batch(found: BatchPlan) -> Section:
-    even = f", {found.even} as a multiple of 8" if found.even not in (0, found.largest) else ""
+    remark = f", {found.even} as a multiple of 8" if found.even not in (0, found.largest) else ""
     return Section(
         id="batch",
         title="Micro-batch from two measured peaks",
-        headline=f"A GPU holds {found.largest} samples at once{even}."
+        headline=f"A GPU holds {found.largest} samples at once{remark}."
         if found.largest
         else "Not even one sample fits on a GPU: shard, checkpoint or use larger GPUs.",
         sentences=(
@@ -198,7 +202,8 @@ def _interval(plan: IntervalPlan) -> Section:
                 f"restarts of {seconds(plan.restart)}",
                 ("Interval", "Time", "Lost", ""),
                 tuple(
-                    (seconds(each), _times(inflated), share(1 - 1 / inflated), what) for each, inflated, what in table
+                    (seconds(interval), _times(inflation), share(1 - 1 / inflation), label)
+                    for interval, inflation, label in table
                 ),
                 chosen=next(i for i, row in enumerate(table) if row[0] == plan.best),
                 note=f"Best: Daly's interval. Young's first-order interval: {seconds(plan.young)}. Lost: share of all "

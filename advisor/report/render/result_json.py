@@ -28,8 +28,8 @@ def render(report: Report, compared: Comparison | None = None) -> str:
 
     It is ASCII: control characters, and characters that an encoder may reject, are escaped.
     """
-    made = result(report) | ({"against": compared.result()} if compared else {})
-    return json.dumps(made, indent=2, allow_nan=False) + "\n"
+    document = result(report) | ({"against": compared.result()} if compared else {})
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
 def result(report: Report) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def result(report: Report) -> dict[str, Any]:
         },
         "phases": {name: shares.get(name) for name in CONTRACT_PHASES},
         "ranks": _ranks(report.ranks),
-        "regions": [picked(one, "name passes=count time_s=seconds") for one in report.regions],
+        "regions": [picked(entry, "name passes=count time_s=seconds") for entry in report.regions],
         "code": code
         and {
             "samples": code.samples,
@@ -66,12 +66,12 @@ def result(report: Report) -> dict[str, Any]:
         "advice": [_advice(item) for item in report.advice],
         "verdicts": [
             {
-                **picked(one, "rule=rule.id outcome=outcome.value why"),
-                "remedy": one.remedy or "",
-                "needs": one.need and one.need.value,
-                "limits": one.rule.in_force,
+                **picked(entry, "rule=rule.id outcome=outcome.value why"),
+                "remedy": entry.remedy or "",
+                "needs": entry.need and entry.need.value,
+                "limits": entry.rule.in_force,
             }
-            for one in report.checked
+            for entry in report.checked
         ],
         "goals": {
             "declared": {name: value for name, value in asdict(report.goals).items() if value not in (None, False)},
@@ -84,7 +84,7 @@ def result(report: Report) -> dict[str, Any]:
             **{group: dict(facts) for group, facts in report.environment.items()},
             "problems": [picked(note, "source message code") for note in report.problems if note.matters],
         },
-        **({"traces": [_traced(each) for each in report.traces]} if report.traces else {}),
+        **({"traces": [_traced(trace) for trace in report.traces]} if report.traces else {}),
         **({"operators": _operators(report.operators)} if report.operators else {}),
         **({"one_step": _one_step(report.one_step)} if report.one_step else {}),
     }
@@ -98,11 +98,11 @@ def _ranks(ranks: Ranks) -> dict[str, Any]:
         "memory_peak_bytes": ranks.memory_peaks and ranks.memory_peaks._asdict(),
         "each": [
             {
-                **picked(one, "rank node host steps step_time_s=step_time"),
-                "phases_s": {name: _nanoseconds(one.phases.get(name)) for name in PHASES},
-                **picked(one, "memory_peak_bytes=memory_peak events_lost remark"),
+                **picked(row, "rank node host steps step_time_s=step_time"),
+                "phases_s": {name: _nanoseconds(row.phases.get(name)) for name in PHASES},
+                **picked(row, "memory_peak_bytes=memory_peak events_lost remark"),
             }
-            for one in ranks.rows
+            for row in ranks.rows
         ],
     }
 
@@ -124,7 +124,7 @@ def _gain(gain: Triple | None) -> dict[str, float] | None:
 def _change(change: Change) -> dict[str, Any]:
     return {
         **picked(change, "language file line code"),
-        "differences": [picked(one, "name before after") for one in change.differences],
+        "differences": [picked(difference, "name before after") for difference in change.differences],
     }
 
 
@@ -135,7 +135,7 @@ def _advice(item: Recommendation) -> dict[str, Any]:
         **picked(item, "rule severity title"),
         "if": condition(finding.rule),
         "then": advice.then,
-        "evidence": [picked(one, "metric=metric.name value limit") for one in finding.evidence.facts],
+        "evidence": [picked(fact, "metric=metric.name value limit") for fact in finding.evidence.facts],
         "change": [_change(change) for change in advice.changes],
         "gain": {
             "step_time_removed": _gain(finding.alone),
@@ -185,8 +185,13 @@ def _one_step(found: OneStep) -> list[dict[str, Any]]:
         {
             **picked(step, "which number time_s=seconds parts_s=parts"),
             "longest": [
-                {"part": each.part, "start_s": each.start, "time_s": each.seconds, "host": each.host or None}
-                for each in step.stretches
+                {
+                    "part": stretch.part,
+                    "start_s": stretch.start,
+                    "time_s": stretch.seconds,
+                    "host": stretch.host or None,
+                }
+                for stretch in step.stretches
             ],
         }
         for step in found.steps
@@ -203,7 +208,7 @@ def _traced(one: TraceSummary) -> dict[str, Any]:
         "kinds": {kind.name: kind.share for kind in one.kinds} or None,
         "tensor_cores": one.tensor_cores,
         "critical_path_s": {part.name: part.seconds for part in one.critical} or None,
-        "collectives": [asdict(each) for each in one.fact.exchanges],
+        "collectives": [asdict(exchange) for exchange in one.fact.exchanges],
     }
 
 

@@ -56,8 +56,8 @@ def _table(table: Table, *, ascii_only: bool) -> RenderableType:
     long = any(len(row[0]) > LONG for row in table.rows)
     grid.add_column("  " + table.columns[0], no_wrap=not long, overflow="fold" if long else "ellipsis")
     for column in table.columns[1:]:
-        numbers = long and not table.words
-        grid.add_column(column, justify="left" if table.words else "right", overflow="fold", no_wrap=numbers)
+        no_wrap = long and not table.words
+        grid.add_column(column, justify="left" if table.words else "right", overflow="fold", no_wrap=no_wrap)
     for number, row in enumerate(table.rows):
         chosen = number == table.chosen
         style = "bold green" if chosen else _MARKS.get(table.marks[number]) if table.marks else None

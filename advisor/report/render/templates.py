@@ -88,7 +88,7 @@ def environment() -> Environment:
 
     Everything is escaped, and misleading characters are made visible. An unknown name is an error.
     """
-    made = Environment(
+    templates = Environment(
         loader=FileSystemLoader(folder()),
         bytecode_cache=_Compiled(str(folder() / "__pycache__")),
         optimized=False,  # else the cache would keep the results of filters for constants
@@ -98,7 +98,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
+    templates.filters |= {
         **{name: getattr(units, name) for name in ("seconds", "share", "size", "money", "digits", "utc")},
         "counted": units.count,
         "opening": lambda text: f"{text[:1].upper()}{text[1:]}",
@@ -113,7 +113,7 @@ def environment() -> Environment:
         "details": details,
         "outcome": outcome,
     }
-    made.globals |= {
+    templates.globals |= {
         "glossary": GLOSSARY,
         "severities": SEVERITIES,
         "pages": pages,
@@ -121,4 +121,4 @@ def environment() -> Environment:
         "wording": wording,
         "operators": operators_view,
     }
-    return made
+    return templates

@@ -49,19 +49,19 @@ def summarize(report: Report, folder: Path, console: Console | None = None, comp
     if console.is_terminal:
         _summarize(report, folder, console, compared)
         return
-    with console.capture() as captured:
+    with console.capture() as capture:
         _summarize(report, folder, console, compared)
     # Rich pads lines to the width of the terminal.
-    console.out(re.sub(r" +$", "", captured.get(), flags=re.MULTILINE), end="", highlight=False)
+    console.out(re.sub(r" +$", "", capture.get(), flags=re.MULTILINE), end="", highlight=False)
 
 
 def _summarize(report: Report, folder: Path, console: Console, compared: Comparison | None) -> None:
     console.print()
-    if said := busy(report):
-        console.print(Text(printable(said), style="bold yellow"))
+    if sentence := busy(report):
+        console.print(Text(printable(sentence), style="bold yellow"))
     console.print(Text(printable(diagnosis(report)), style="bold"))
-    if said := guidance(report):
-        console.print(Text(printable(said)))
+    if sentence := guidance(report):
+        console.print(Text(printable(sentence)))
     if report.imported and view.traced_gpu(report):
         console.print()
         _bars(((part.label, part.seconds, part.share) for part in report.traces[0].parts if part.seconds), console)
@@ -70,11 +70,11 @@ def _summarize(report: Report, folder: Path, console: Console, compared: Compari
         largest = sorted(view.phases(report), key=lambda phase: phase.share or 0.0, reverse=True)
         rows = ((phase.label, phase.seconds or 0.0, phase.share or 0.0) for phase in largest)
         _bars((row for row in rows if row[2] >= LEAST), console)
-    slow = view.why_slow(report).replace("`", "")
-    lines = f"Hottest lines of a step: {'; '.join(view.places_text(report))}." if view.places_text(report) else ""
-    look = _look(report)
+    cause = view.why_slow(report).replace("`", "")
+    hot_lines = f"Hottest lines of a step: {'; '.join(view.places_text(report))}." if view.places_text(report) else ""
+    hint = _look(report)
     if notes := [
-        *filter(None, (lines, slow, look, view.regions_text(report), view.between_text(report), *_ranks(report)))
+        *filter(None, (hot_lines, cause, hint, view.regions_text(report), view.between_text(report), *_ranks(report)))
     ]:
         console.print()
         for note in notes:  # printed one by one: printable() turns line ends into blanks
@@ -82,19 +82,19 @@ def _summarize(report: Report, folder: Path, console: Console, compared: Compari
     if advice := _worth_a_line(report):
         console.print()
         _advice(report, advice, console)
-    if len(view.path(report)) > SEVERAL and (said := forecast(report)):
+    if len(view.path(report)) > SEVERAL and (sentence := forecast(report)):
         console.print()
-        console.print(Text(printable(said)))
+        console.print(Text(printable(sentence)))
     if compared:
         show(brief(compared), console)
     if view.problems(report):
         console.print()
         _problems(report, console)
     console.print()
-    if said := remarks(report):
-        console.print(Text(printable(said), style="dim"))
-    made = printable(str(ours.where(folder, "report.html")))
-    console.print(Text.assemble("Report: ", (made, "bold")), soft_wrap=True)
+    if sentence := remarks(report):
+        console.print(Text(printable(sentence), style="dim"))
+    path = printable(str(ours.where(folder, "report.html")))
+    console.print(Text.assemble("Report: ", (path, "bold")), soft_wrap=True)
 
 
 def _bars(rows: Iterable[tuple[str, float, float]], console: Console) -> None:
@@ -123,14 +123,14 @@ def _ranks(report: Report) -> list[str]:
 def _look(report: Report) -> str:
     """Return how to look into the phase "other", if that is the largest or if there is nothing better to do."""
     largest = report.largest_phase
-    most = largest is not None and largest.name == "other"
-    return inside_other(report) if most or conclude(report).kind in ("nothing", "too_noisy") else ""
+    is_largest = largest is not None and largest.name == "other"
+    return inside_other(report) if is_largest or conclude(report).kind in ("nothing", "too_noisy") else ""
 
 
 def _worth_a_line(report: Report) -> list[Recommendation]:
     """Return the advice without what every run gets, and without what the warning of a busy machine covers."""
-    said = {GOAL_UNDEFINED, *([WINDOW_TOO_SHORT] if busy(report) and is_scattered(report) else [])}
-    return [item for item in report.advice if item.rule not in said]
+    excluded_rules = {GOAL_UNDEFINED, *([WINDOW_TOO_SHORT] if busy(report) and is_scattered(report) else [])}
+    return [item for item in report.advice if item.rule not in excluded_rules]
 
 
 def _advice(report: Report, advice: list[Recommendation], console: Console) -> None:
@@ -140,8 +140,10 @@ def _advice(report: Report, advice: list[Recommendation], console: Console) -> N
         console.print(Text.assemble((printable(f"{number}. {item.title}"), style), f"  [{item.rule}]"))
         console.print(Padding(Text(printable(f"{gain}{item.finding.advice.then}")), (0, 0, 0, 3)))
         if item.verified:
-            came = f"Tried. {outcome(item.verified)} {details(item.verified)}"
-            console.print(Padding(Text(printable(came), style=_VERDICTS.get(item.verified.verdict, "")), (0, 0, 0, 3)))
+            result = f"Tried. {outcome(item.verified)} {details(item.verified)}"
+            console.print(
+                Padding(Text(printable(result), style=_VERDICTS.get(item.verified.verdict, "")), (0, 0, 0, 3))
+            )
         if held_back := item.finding.held_back:
             console.print(Padding(Text(printable(f"Only information: {held_back}"), style="dim"), (0, 0, 0, 3)))
         if item.past:
@@ -155,12 +157,12 @@ def _advice(report: Report, advice: list[Recommendation], console: Console) -> N
 
 def _change(where: str, differences: str, console: Console) -> None:
     """Print where a change belongs and what it sets: on one line if both fit. A path is never broken."""
-    together = "  ".join(filter(None, (where, differences)))
-    if where and len(together) + INDENT > console.width:
+    line = "  ".join(filter(None, (where, differences)))
+    if where and len(line) + INDENT > console.width:
         console.print(Text(printable(f"{' ' * INDENT}{where}"), style="cyan"), soft_wrap=True)
-        together = differences
-    if together:
-        console.print(Padding(Text(printable(together), style="cyan"), (0, 0, 0, INDENT)))
+        line = differences
+    if line:
+        console.print(Padding(Text(printable(line), style="cyan"), (0, 0, 0, INDENT)))
 
 
 def _problems(report: Report, console: Console) -> None:

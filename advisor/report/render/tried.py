@@ -76,8 +76,8 @@ def _bounds(removed: Triple, direction: str) -> str:
 def _details(tried: Verified) -> Iterator[str]:
     yield f"{tried.processes} runs and {tried.steps:,} steps each way."
     if tried.losses_agree is not None:
-        agree = "agree" if tried.losses_agree else "differ"
-        yield f"The losses of the first epoch {agree}."
+        verb = "agree" if tried.losses_agree else "differ"
+        yield f"The losses of the first epoch {verb}."
     if tried.memory:
         yield f"GPU memory at the peak: {size(abs(tried.memory))} {'more' if tried.memory > 0 else 'less'}."
     if tried.leaves:

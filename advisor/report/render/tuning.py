@@ -29,13 +29,13 @@ def story(tuned: Tuned | Fitted) -> list[str]:
 def _tuned(tuned: Tuned) -> Iterator[str]:
     """Yield the step's time from first to last, and each change's predicted and measured gain."""
     yield _bar("unchanged", tuned.before, tuned.before)
-    for each in tuned.kept:
-        if each.verified.seconds is not None:
-            yield _bar(each.verified.rule, each.verified.seconds[1], tuned.before)
-        yield f"    {outcome(each.verified)}"
+    for kept_change in tuned.kept:
+        if kept_change.verified.seconds is not None:
+            yield _bar(kept_change.verified.rule, kept_change.verified.seconds[1], tuned.before)
+        yield f"    {outcome(kept_change.verified)}"
     yield _bar("with all kept changes" if tuned.kept else "nothing was kept", tuned.after, tuned.before)
-    for tried in tuned.given_up:
-        yield f"  not kept: {tried.rule}. {outcome(tried)}"
+    for trial in tuned.given_up:
+        yield f"  not kept: {trial.rule}. {outcome(trial)}"
     for finding in tuned.by_hand:
         yield f"  by hand: {finding.rule.title} [{finding.rule.id}]"
 
@@ -49,13 +49,13 @@ def _fitted(fitted: Fitted) -> Iterator[str]:
         time = fitted.after.step_time
         pace = "" if time is None else f", of {seconds(time)} each"
         yield f"The smallest set of changes, with which it completed {fitted.after.steps} steps{pace}:"
-        for each in fitted.kept:
-            yield f"  {each.finding.advice.then} [{each.verified.rule}]"
+        for kept_change in fitted.kept:
+            yield f"  {kept_change.finding.advice.then} [{kept_change.verified.rule}]"
         yield "Peaks vary from step to step: leave some memory free, or test more steps with --steps."
-    made = [each.finding for each in fitted.kept]
-    for chosen, ending in fitted.tried:
-        if list(chosen) != made:
-            names = " + ".join(map(remedy_name, chosen))
+    findings = [kept_change.finding for kept_change in fitted.kept]
+    for remedies, ending in fitted.tried:
+        if list(remedies) != findings:
+            names = " + ".join(map(remedy_name, remedies))
             yield f"  tried: {names}: {'it fits, too.' if ending.fits else inline(ending.why)}"
     for left_out in fitted.left_out:
         yield f"  not tried: {left_out}"
@@ -71,9 +71,9 @@ def markdown(tuned: Tuned | Fitted, command: str) -> str:
 def _to_apply(kept: Sequence[KeptChange]) -> list[str]:
     """Return what to change by hand, as Markdown; empty if nothing was kept."""
     parts = ["## To apply", ""] if kept else []
-    for each in kept:
-        parts += [f"### {text(each.finding.rule.title)}", "", text(each.finding.advice.then), ""]
-        for change in each.finding.advice.changes:
+    for kept_change in kept:
+        parts += [f"### {text(kept_change.finding.rule.title)}", "", text(kept_change.finding.advice.then), ""]
+        for change in kept_change.finding.advice.changes:
             if change.file:
                 parts += [code(f"{change.file}:{change.line}" if change.line else change.file), ""]
             parts += [fence(change.code, change.language), ""]
@@ -93,11 +93,11 @@ def toml(tuned: Tuned | Fitted) -> str:
 
 def _changes(kept: Sequence[KeptChange]) -> list[str]:
     lines = []
-    for each in kept:
-        change = each.finding.change
-        lines += ["", "[[change]]", f"rule = {_value(each.verified.rule)}", f"name = {_value(change.name)}"]
-        if each.verified.removed is not None:
-            lines.append(f"removed = {_value(list(each.verified.removed))}")
+    for kept_change in kept:
+        change = kept_change.finding.change
+        lines += ["", "[[change]]", f"rule = {_value(kept_change.verified.rule)}", f"name = {_value(change.name)}"]
+        if kept_change.verified.removed is not None:
+            lines.append(f"removed = {_value(list(kept_change.verified.removed))}")
         lines += ["", "[change.settings]"]
         lines += _assigned(change.settings)
     return lines
@@ -110,7 +110,7 @@ def _assigned(values: Mapping[str, object]) -> list[str]:
 def _value(value: object) -> str:
     """Return a value as TOML. It has no null, so a variable to unset becomes an empty string."""
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_value(name)} = {_value(each)}" for name, each in value.items()) + " }"
+        return "{ " + ", ".join(f"{_value(name)} = {_value(item)}" for name, item in value.items()) + " }"
     if isinstance(value, str):
         return json.dumps(printable(value), ensure_ascii=False)
     return json.dumps("" if value is None else value)
@@ -143,7 +143,7 @@ def result(tuned: Tuned | Fitted) -> dict[str, Any]:
         "before": {"fits": True, "step_time_s": tuned.before, "why": ""},
         "after": {"fits": True, "step_time_s": tuned.after, "why": ""},
         "kept": list(map(_kept, tuned.kept)),
-        "not_kept": [{"rule": tried.rule, "verified": verified(tried)} for tried in tuned.given_up],
+        "not_kept": [{"rule": trial.rule, "verified": verified(trial)} for trial in tuned.given_up],
         "by_hand": [finding.rule.id for finding in tuned.by_hand],
         "left_out": [],
         "run": str(tuned.profile),

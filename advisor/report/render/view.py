@@ -105,17 +105,17 @@ def ending(report: Report) -> str:
 
 def facts(report: Report) -> list[str]:
     """Return when the run started, how long it took, how many ranks it had, and what recording cost."""
-    run, known = report.run, []
+    run, parts = report.run, []
     if run.started:
-        known.append(run.started.replace("T", " ").replace("+00:00", " UTC"))
+        parts.append(run.started.replace("T", " ").replace("+00:00", " UTC"))
     if run.duration is not None:
-        known.append(seconds(run.duration))
+        parts.append(seconds(run.duration))
     if run.ranks:
         nodes = f" on {run.nodes} nodes" if run.nodes > 1 else ""
-        known.append(f"{count(run.ranks, 'rank')}{nodes}")
+        parts.append(f"{count(run.ranks, 'rank')}{nodes}")
     if report.overhead.fraction is not None:
-        known.append(f"recording cost {share(report.overhead.fraction)}")
-    return known
+        parts.append(f"recording cost {share(report.overhead.fraction)}")
+    return parts
 
 
 def tiles(report: Report) -> Iterable[Tile]:
@@ -128,10 +128,12 @@ def tiles(report: Report) -> Iterable[Tile]:
         yield Tile("Slowest 1%", seconds(steps.p99), f"median {seconds(steps.p50)}")
     if steps:
         yield Tile("Steps", f"{steps.count:,}", f"{steps.steady:,} steady" if steps.steady else "")
-    if (used := _measured(report, "gpu_utilization")) is not None:
-        active = _measured(report, "sm_active")
+    if (utilization := _measured(report, "gpu_utilization")) is not None:
+        sm_active = _measured(report, "sm_active")
         yield Tile(
-            "GPU utilization", share(used), "upper bound" if active is None else f"{share(active)} of SMs active"
+            "GPU utilization",
+            share(utilization),
+            "upper bound" if sm_active is None else f"{share(sm_active)} of SMs active",
         )
     if report.gpu_hours is not None:
         price = report.goals.gpu_price
@@ -145,7 +147,7 @@ def tiles(report: Report) -> Iterable[Tile]:
 
 
 def _measured(report: Report, name: str) -> float | None:
-    return next((one.value for one in report.quantities if one.name == name), None)
+    return next((quantity.value for quantity in report.quantities if quantity.name == name), None)
 
 
 def phases(report: Report) -> list[Phase]:
@@ -176,18 +178,18 @@ def part_label(name: str) -> str:
 
 def why_slow(report: Report) -> str:
     """Return what made the slowest step slow; empty if none stands out."""
-    found = report.one_step
-    if found is None or found.slowest is None:
+    one_step = report.one_step
+    if one_step is None or one_step.slowest is None:
         return ""
-    slow = found.slowest
-    longer = slow.seconds - found.typical.seconds
-    took = f"The slowest step takes {seconds(slow.seconds)}, {seconds(longer)} more than a typical one"
-    if found.cause is None:
-        return f"{took}; no single part explains it."
-    part, grown = found.cause
-    host = next((each.host for each in slow.stretches if each.part == part), "")
-    inside = f"; during its longest stretch, the host was in `{host}`" if host else ""
-    return f'{took}; "{part_label(part)}" alone takes {seconds(grown)} more{inside}.'
+    slowest = one_step.slowest
+    difference = slowest.seconds - one_step.typical.seconds
+    sentence = f"The slowest step takes {seconds(slowest.seconds)}, {seconds(difference)} more than a typical one"
+    if one_step.cause is None:
+        return f"{sentence}; no single part explains it."
+    part, growth = one_step.cause
+    host = next((stretch.host for stretch in slowest.stretches if stretch.part == part), "")
+    clause = f"; during its longest stretch, the host was in `{host}`" if host else ""
+    return f'{sentence}; "{part_label(part)}" alone takes {seconds(growth)} more{clause}.'
 
 
 def step_lead(report: Report) -> str:
@@ -202,23 +204,23 @@ def step_lead(report: Report) -> str:
 
 def step_notes(report: Report) -> list[str]:
     """Return what the drawing of single steps leaves out, one sentence each."""
-    found = report.one_step
-    if found is None:
+    one_step = report.one_step
+    if one_step is None:
         return []
-    if not found.placed:
+    if not one_step.placed:
         return ["Only the duration of each phase was recorded; the order shown is the usual order of a training loop."]
     notes = ["A step starts and ends when the GPU reaches it; the host may be ahead of the GPU."]
     if not report.imported:
         notes.append("The host is slower while it is profiled.")
-    if tick := max(step.tick for step in found.steps):
+    if tick := max(step.tick for step in one_step.steps):
         notes.append(f"Neighboring pieces shorter than {seconds(tick)} are merged.")
     return notes
 
 
 def places(report: Report) -> list[HotPlace]:
     """Return the hottest places of the program's code in a step."""
-    found = report.code.places if report.code else ()
-    return [place for place in found if place.share >= NOTABLE][:MOST_PLACES]
+    all_places = report.code.places if report.code else ()
+    return [place for place in all_places if place.share >= NOTABLE][:MOST_PLACES]
 
 
 def place(report: Report, of: HotPlace | Change) -> str:
@@ -230,8 +232,8 @@ def place(report: Report, of: HotPlace | Change) -> str:
         return f"{file}, line {of.line}" if of.line else file
     path = PurePath(file)
     inside = bool(report.run.cwd) and path.is_relative_to(report.run.cwd)
-    short = path.relative_to(report.run.cwd) if inside else path
-    return f"{short}:{of.line}" if of.line else str(short)
+    short_path = path.relative_to(report.run.cwd) if inside else path
+    return f"{short_path}:{of.line}" if of.line else str(short_path)
 
 
 def phase_name(name: str) -> str:
@@ -241,36 +243,36 @@ def phase_name(name: str) -> str:
 
 def places_text(report: Report) -> list[str]:
     """Return the three hottest places, one line each."""
-    known = [place for place in places(report) if place.phase not in ("backward", "optimizer")]
+    hot_places = [place for place in places(report) if place.phase not in ("backward", "optimizer")]
     if not report.code or report.code.samples < LEAST_SAMPLES:
         return []
     return [
-        f"{share(one.share)} {one.name} in {place(report, one)}"
-        for one in known
-        if one.share >= NAMED / 2 and one.low >= NAMED_LOW / 2
+        f"{share(hot_place.share)} {hot_place.name} in {place(report, hot_place)}"
+        for hot_place in hot_places
+        if hot_place.share >= NAMED / 2 and hot_place.low >= NAMED_LOW / 2
     ][:3]
 
 
 def traced_gpu(report: Report) -> bool:
     """Return whether a trace holds GPU work."""
-    return any(one.parts for one in report.traces)
+    return any(trace.parts for trace in report.traces)
 
 
 def traced_title(report: Report) -> str:
     """Return the title of the section on traces."""
-    several = "s" if len(report.traces) > 1 else ""
-    return "What the GPU does" if traced_gpu(report) else f"The trace{several}"
+    suffix = "s" if len(report.traces) > 1 else ""
+    return "What the GPU does" if traced_gpu(report) else f"The trace{suffix}"
 
 
 def traced_span(report: Report) -> str:
     """Return what part of the traces is analyzed, in a sentence or two."""
-    first = report.traces[0].fact
+    fact = report.traces[0].fact
     if not report.imported:
-        held = f" of {count(first.steps, 'step')}" if first.steps else ""
-        return f"One profiler window{held}, {seconds(first.seconds)} long. The host is slower while it is profiled."
-    if first.steps is None:
-        return f"The trace marks no steps: this is the whole trace, {seconds(first.seconds)}."
-    return f"The trace marks {count(first.steps, 'whole step')}, {seconds(first.seconds)} from the first to the last."
+        scope = f" of {count(fact.steps, 'step')}" if fact.steps else ""
+        return f"One profiler window{scope}, {seconds(fact.seconds)} long. The host is slower while it is profiled."
+    if fact.steps is None:
+        return f"The trace marks no steps: this is the whole trace, {seconds(fact.seconds)}."
+    return f"The trace marks {count(fact.steps, 'whole step')}, {seconds(fact.seconds)} from the first to the last."
 
 
 def traced_parts(one: TraceSummary) -> list[BarPart]:
@@ -295,11 +297,12 @@ def traced_facts(one: TraceSummary) -> list[str]:
             f"Queue of the busiest stream: {digits(queue.mean)} items on average, {queue.most} at most, "
             f"empty for {share(queue.empty)} of the time."
         )
-    if calls := one.fact.launches:
+    if launches := one.fact.launches:
         sentences.append(
-            f"Launches: {count(calls.calls, 'call')} of {seconds(calls.median)} (median) and {seconds(calls.p99)} "
-            f"at the 99th percentile, {calls.slow} above 50 us. {share(calls.shorter)} took longer than the work "
-            f"they launched. The work began {seconds(calls.delay)} after the call (median)."
+            f"Launches: {count(launches.calls, 'call')} of {seconds(launches.median)} (median) and "
+            f"{seconds(launches.p99)} at the 99th percentile, {launches.slow} above 50 us. {share(launches.shorter)} "
+            "took longer than the work they launched. "
+            f"The work began {seconds(launches.delay)} after the call (median)."
         )
     return sentences
 
@@ -311,16 +314,23 @@ def between(report: Report) -> list[Phase]:
 
 def between_text(report: Report) -> str:
     """Return a sentence on the work between the steps that takes more than 1% of the run; empty without any."""
-    parts = [f"{p.label.lower()} {share(p.share or 0.0)}" for p in between(report) if (p.share or 0.0) > NOTABLE]
+    parts = [
+        f"{phase.label.lower()} {share(phase.share or 0.0)}"
+        for phase in between(report)
+        if (phase.share or 0.0) > NOTABLE
+    ]
     return f"Between the steps, as shares of the run: {', '.join(parts)}." if parts else ""
 
 
 def regions_text(report: Report) -> str:
     """Return a sentence on how long a pass through the longest regions takes; empty without regions."""
     regions = report.regions
-    shown = [f"{one.name} {seconds(one.seconds / one.count)} x {one.count:,}" for one in regions[:MOST_REGIONS]]
+    texts = [
+        f"{region.name} {seconds(region.seconds / region.count)} x {region.count:,}"
+        for region in regions[:MOST_REGIONS]
+    ]
     rest = f" and {len(regions) - MOST_REGIONS} more" if len(regions) > MOST_REGIONS else ""
-    return f"Named regions: {', '.join(shown)}{rest}." if shown else ""
+    return f"Named regions: {', '.join(texts)}{rest}." if texts else ""
 
 
 def by_rank(report: Report) -> list[tuple[int, float, list[BarPart]]]:
@@ -329,7 +339,7 @@ def by_rank(report: Report) -> list[tuple[int, float, list[BarPart]]]:
     if report.ranks.many or not 1 < len(rows) <= FEW or any(row.step_time is None for row in rows):
         return []
     steps = [(row.rank, sum(row.phases.values()), row.phases.items()) for row in rows]
-    return [(rank, whole, [_part(name, time / whole) for name, time in parts if time]) for rank, whole, parts in steps]
+    return [(rank, total, [_part(name, time / total) for name, time in parts if time]) for rank, total, parts in steps]
 
 
 def ranks_text(report: Report) -> str:
@@ -372,7 +382,7 @@ def bar_text(parts: Iterable[BarPart]) -> str:
 
 def memory_parts(report: Report) -> list[BarPart]:
     """Return the device's memory, for a stacked bar; the free part comes last."""
-    parts = [BarPart(name, MEMORY[name], held, size(held)) for name, held in report.memory.items() if held > 0]
+    parts = [BarPart(name, MEMORY[name], amount, size(amount)) for name, amount in report.memory.items() if amount > 0]
     free = (report.memory_total or 0.0) - sum(part.amount for part in parts)
     return [*parts, BarPart("free", "Free or cached", free, size(free))] if free > 0 else parts
 
@@ -381,21 +391,21 @@ def curves(report: Report) -> Iterable[tuple[str, list[str]]]:
     """Return the curves for readers who cannot see them: the lowest, median, highest and last value of each."""
     for chart in report.charts:
         for curve in chart.curves:
-            known = [value for value in curve.values if value is not None]
-            figures = (min(known), median(known), max(known), known[-1])
+            values = [value for value in curve.values if value is not None]
+            figures = (min(values), median(values), max(values), values[-1])
             yield f"{chart.title}: {curve.label}", [quantity(value, chart.unit) for value in figures]
 
 
 def path(report: Report) -> list[Stop]:
     """Return the expected step time now and after each change of the plan that has one."""
-    now = report.before
-    if not now:
+    step_time = report.before
+    if not step_time:
         return []
-    stops = [Stop("Now, including its share of the time between steps" if report.extended else "Now", now)]
+    stops = [Stop("Now, including its share of the time between steps" if report.extended else "Now", step_time)]
     for item in report.advice:
         if (gain := item.finding.in_plan) and item.severity != "info":
-            now *= 1 - gain.expected
-            stops.append(Stop(item.title, now, rule=item.rule))
+            step_time *= 1 - gain.expected
+            stops.append(Stop(item.title, step_time, rule=item.rule))
     return stops
 
 
@@ -406,22 +416,22 @@ def only_information(report: Report) -> bool:
 
 def applied(report: Report) -> list[Stop]:
     """Return the step time before the changes that were applied in this run, and after each; empty without any."""
-    measured = [(each, each.seconds) for each in report.applied if each.seconds]
-    if not measured:
+    measured_trials = [(trial, trial.seconds) for trial in report.applied if trial.seconds]
+    if not measured_trials:
         return []
-    first = Stop("Before", measured[0][1][0])
-    return [first, *(Stop(_title(report, each.rule), times[1], outcome(each)) for each, times in measured)]
+    first = Stop("Before", measured_trials[0][1][0])
+    return [first, *(Stop(_title(report, trial.rule), times[1], outcome(trial)) for trial, times in measured_trials)]
 
 
 def change_since(report: Report, step: float) -> str:
     """Return this run's median step relative to one of `step` seconds: "-20%"; empty if it is not known."""
-    mine = report.steps.p50 if report.steps else None
-    return "" if mine is None else f"{mine / step - 1:+.0%}"
+    median_step = report.steps.p50 if report.steps else None
+    return "" if median_step is None else f"{median_step / step - 1:+.0%}"
 
 
 def fitted(report: Report) -> list[str]:
     """Return the changes without which the program ran out of memory; empty without any."""
-    return [f"{_title(report, each.rule)}: {outcome(each)}" for each in report.applied if each.seconds is None]
+    return [f"{_title(report, trial.rule)}: {outcome(trial)}" for trial in report.applied if trial.seconds is None]
 
 
 def _title(report: Report, rule: str) -> str:
@@ -433,19 +443,19 @@ def effects(item: Recommendation) -> list[Tile]:
     """Return the other expected effects of a change; empty if the verdict of a trial is against it."""
     if item.tried_in_vain:
         return []
-    found = []
+    tiles = []
     finding, advice = item.finding, item.finding.advice
-    saved = finding.saving
-    if saved is not None and saved.gpu_hours > 0:
-        paid = f", worth {money(saved.money)}" if saved.money is not None else ""
-        found.append(Tile("Saves", f"{digits(saved.gpu_hours)} of every {SAVING_OF:.0f} GPU-hours{paid}"))
+    saving = finding.saving
+    if saving is not None and saving.gpu_hours > 0:
+        worth = f", worth {money(saving.money)}" if saving.money is not None else ""
+        tiles.append(Tile("Saves", f"{digits(saving.gpu_hours)} of every {SAVING_OF:.0f} GPU-hours{worth}"))
     if finding.cost:
-        found.append(Tile("Cost of training", gain_text(finding.cost, "").rstrip()))
+        tiles.append(Tile("Cost of training", gain_text(finding.cost, "").rstrip()))
     measured = item.verified is not None and item.verified.memory is not None
     for label, amount in (("GPU memory", None if measured else advice.memory), ("Host memory", advice.host_memory)):
         if amount:
-            found.append(Tile(label, f"{'frees' if amount < 0 else 'takes'} about {size(abs(amount))} (estimated)"))
-    return found
+            tiles.append(Tile(label, f"{'frees' if amount < 0 else 'takes'} about {size(abs(amount))} (estimated)"))
+    return tiles
 
 
 def differences(change: Change, arrow: str = "\u2192") -> str:
@@ -453,7 +463,9 @@ def differences(change: Change, arrow: str = "\u2192") -> str:
 
     Empty if the current settings are not known.
     """
-    return ", ".join(f"{one.name}: {one.before} {arrow} {one.after}" for one in change.differences)
+    return ", ".join(
+        f"{difference.name}: {difference.before} {arrow} {difference.after}" for difference in change.differences
+    )
 
 
 def gain(item: Recommendation) -> str:

@@ -82,21 +82,21 @@ def _phases(steps: StepsNow | None, marks: str) -> list[Text]:
     """Return the lines of the phases, largest first."""
     if steps is None or not steps.mean:
         return []
-    shown = [(name, value / steps.mean, value) for name, value in steps.phases.items() if value is not None]
+    rows = [(name, value / steps.mean, value) for name, value in steps.phases.items() if value is not None]
     return [
         Text.assemble(
             f"{LABELS[name][0]:<{NAME}}{seconds(value):>9}{share(part):>7}  ",
             (marks[-1] * round(LONGEST_BAR * part), "yellow" if name in WAITS else "cyan"),
         )
-        for name, part, value in sorted(shown, key=lambda each: -each[1])
+        for name, part, value in sorted(rows, key=lambda row: -row[1])
         if part >= NOTICEABLE
     ]
 
 
 def _gpu(gpu: GpuNow, width: int, marks: str) -> list[Text]:
-    used = "not measured" if gpu.utilization.now is None else share(gpu.utilization.now)
+    utilization = "not measured" if gpu.utilization.now is None else share(gpu.utilization.now)
     return [
-        _gauge(f"GPU {gpu.index}", gpu.utilization, used, width, marks),
+        _gauge(f"GPU {gpu.index}", gpu.utilization, utilization, width, marks),
         _gauge("  memory", gpu.memory, _bytes(gpu.memory), width, marks),
     ]
 
@@ -119,9 +119,9 @@ def _gauge(name: str, gauge: Gauge, value: str, width: int, marks: str) -> Text:
 
 def sparkline(curve: Curve, top: float | None, width: int, marks: str = BLOCKS) -> str:
     """Return the newest `width` seconds of a curve; a blank means not measured, which is not zero."""
-    shown = curve[-width:] if width else ()
-    highest = top or max((value for value in shown if value is not None), default=0.0)
-    return "".join(" " if value is None else _mark(value, highest, marks) for value in shown)
+    points = curve[-width:] if width else ()
+    highest = top or max((value for value in points if value is not None), default=0.0)
+    return "".join(" " if value is None else _mark(value, highest, marks) for value in points)
 
 
 def _mark(value: float, highest: float, marks: str) -> str:
@@ -148,8 +148,8 @@ def _advice(seen: Snapshot, width: int) -> list[Text]:
 
 
 def _folded(text: str, width: int) -> Sequence[Text]:
-    found = textwrap.wrap(text, max(20, width - 8), max_lines=2, placeholder=" ...")
-    return [Text(f"{'':8}{line}") for line in found]
+    lines = textwrap.wrap(text, max(20, width - 8), max_lines=2, placeholder=" ...")
+    return [Text(f"{'':8}{line}") for line in lines]
 
 
 def _footer(seen: Snapshot, note: str) -> Text:

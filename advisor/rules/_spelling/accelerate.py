@@ -47,8 +47,8 @@ class Accelerate(OwnLoop):
             f"        {self.optimizer}.step()\n"
             f"        {self.optimizer}.zero_grad()\n"
         )
-        size, name = self.batch_size(micro) if micro else (), "gradient_accumulation_steps"
-        return (*size, *self._arguments({name: k}, {name: self._accumulated}), python(loop))
+        batch_changes, setting = self.batch_size(micro) if micro else (), "gradient_accumulation_steps"
+        return (*batch_changes, *self._arguments({setting: k}, {setting: self._accumulated}), python(loop))
 
     def shard(self, stage: int) -> tuple[Change, ...]:
         """Return an FSDP2 plugin.
@@ -57,7 +57,7 @@ class Accelerate(OwnLoop):
         """
         fact = self.m.get(model)
         block = fact.block if fact else None
-        wrapped = (
+        wrap_policy = (
             f'    auto_wrap_policy="transformer_based_wrap",\n    transformer_cls_names_to_wrap=[{block!r}],\n'
             if block
             else ""
@@ -65,7 +65,7 @@ class Accelerate(OwnLoop):
         code = (
             "from accelerate import FullyShardedDataParallelPlugin\n\n"
             "plugin = FullyShardedDataParallelPlugin(\n"
-            f"    fsdp_version=2,\n    reshard_after_forward={stage == 3},\n{wrapped})\n"
+            f"    fsdp_version=2,\n    reshard_after_forward={stage == 3},\n{wrap_policy})\n"
             "Accelerator(..., fsdp_plugin=plugin)\n"
         )
         return (python(code, self._place),)

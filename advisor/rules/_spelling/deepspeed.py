@@ -23,8 +23,8 @@ class DeepSpeed(OwnLoop):
 
     def compile(self, mode: str | None = None) -> tuple[Change, ...]:
         """Return code that lets the engine compile the model it wraps."""
-        how = f'compile_kwargs={{"mode": "{mode}"}}' if mode else ""
-        code = f"engine.compile({how})  # the engine that deepspeed.initialize returned\n"
+        arguments = f'compile_kwargs={{"mode": "{mode}"}}' if mode else ""
+        code = f"engine.compile({arguments})  # the engine that deepspeed.initialize returned\n"
         return (python(code, self._place),)
 
     def fused(self) -> tuple[Change, ...]:
@@ -44,8 +44,8 @@ class DeepSpeed(OwnLoop):
         bitsandbytes accepts DeepSpeed's flat buffers. ZeRO accepts such an optimizer only with
         `zero_allow_untested_optimizer`.
         """
-        own = python(self._bitsandbytes(self.m[optimizer].name))
-        return (own, *self._config({"zero_allow_untested_optimizer": True}))
+        change = python(self._bitsandbytes(self.m[optimizer].name))
+        return (change, *self._config({"zero_allow_untested_optimizer": True}))
 
     def learning_rate(self, factor: float, why: str) -> tuple[Change, ...]:
         """Return the learning rate in DeepSpeed's configuration if DeepSpeed creates the optimizer."""
@@ -63,10 +63,10 @@ class DeepSpeed(OwnLoop):
 
     def accumulate(self, k: int, micro: int | None = None) -> tuple[Change, ...]:
         """Return the accumulation setting; the engine then updates at every `k`-th call of `step`."""
-        now = self._accumulated
-        before = (CodeDifference("gradient_accumulation_steps", str(now), str(k)),) if now else ()
-        size = super().batch_size(micro) if micro else ()
-        return (*size, *self._batch(micro or self.m[loader].batch_size, k, *before))
+        accumulated = self._accumulated
+        differences = (CodeDifference("gradient_accumulation_steps", str(accumulated), str(k)),) if accumulated else ()
+        batch_changes = super().batch_size(micro) if micro else ()
+        return (*batch_changes, *self._batch(micro or self.m[loader].batch_size, k, *differences))
 
     def shard(self, stage: int) -> tuple[Change, ...]:
         """Return the ZeRO configuration for the stage."""
@@ -93,9 +93,9 @@ class DeepSpeed(OwnLoop):
         file, line = None, None
         if self.call is not None:
             file, line = self.call.place.file, self.call.place.line
-            named = self.call.settings.get("config")
-            if named and named != "None":
-                file, line = named.strip('"'), None
+            config_file = self.call.settings.get("config")
+            if config_file and config_file != "None":
+                file, line = config_file.strip('"'), None
         return (
             Change(
                 language="json", code=json.dumps(config, indent=2) + "\n", file=file, line=line, differences=differences

@@ -43,8 +43,8 @@ class Lightning(OwnLoop):
 
     def accumulate(self, k: int, micro: int | None = None) -> tuple[Change, ...]:
         """Return the `accumulate_grad_batches` argument; the Trainer then reduces gradients once per update."""
-        size, name = self.batch_size(micro) if micro else (), "accumulate_grad_batches"
-        return (*size, *self._arguments({name: k}, {name: self._accumulated}))
+        batch_changes, setting = self.batch_size(micro) if micro else (), "accumulate_grad_batches"
+        return (*batch_changes, *self._arguments({setting: k}, {setting: self._accumulated}))
 
     def shard(self, stage: int) -> tuple[Change, ...]:
         """Return the name of the DeepSpeed strategy for the stage."""
@@ -64,8 +64,8 @@ class Lightning(OwnLoop):
 
     def evaluate_every(self, k: int) -> tuple[Change, ...]:
         """Return the interval in epochs; if validation runs within epochs, return plain PyTorch code."""
-        within = self.call is not None and "val_check_interval" in self.call.settings
-        return super().evaluate_every(k) if within else self._arguments({"check_val_every_n_epoch": k})
+        within_epochs = self.call is not None and "val_check_interval" in self.call.settings
+        return super().evaluate_every(k) if within_epochs else self._arguments({"check_val_every_n_epoch": k})
 
     def no_anomaly_detection(self) -> tuple[Change, ...]:
         """Return the `detect_anomaly` argument, turned off."""

@@ -43,14 +43,14 @@ class OwnLoop:
         """Return the DataLoader call with these arguments set and all others unchanged."""
         fact = self.m[loader]
         dataset = fact.dataset if fact.dataset.isidentifier() else "as before"
-        before = {name: getattr(fact, name, None) for name in settings}
+        old_values = {name: getattr(fact, name, None) for name in settings}
         lines = [
-            f"    {name}={each!r},{_was(before.get(name, each), each)}\n"
-            for name, each in {"batch_size": fact.batch_size, **settings}.items()
-            if name in settings or each is not None
+            f"    {name}={value!r},{_was(old_values.get(name, value), value)}\n"
+            for name, value in {"batch_size": fact.batch_size, **settings}.items()
+            if name in settings or value is not None
         ]
         code = f"DataLoader(\n    dataset,  # {dataset}\n{''.join(lines)}    # all other arguments as before\n)\n"
-        return (self._at(fact, code, before, settings),)
+        return (self._at(fact, code, old_values, settings),)
 
     def batch_size(self, size: int) -> tuple[Change, ...]:
         """Return the DataLoader call with this batch size."""
@@ -71,8 +71,8 @@ class OwnLoop:
     def tf32(self) -> tuple[Change, ...]:
         """Return the setting that runs fp32 matmuls on tensor cores."""
         settings = self.m.get(flags)
-        before = settings.matmul_precision if settings else None
-        differences = [CodeDifference("float32_matmul_precision", _source(before), '"high"')] if before else []
+        precision = settings.matmul_precision if settings else None
+        differences = [CodeDifference("float32_matmul_precision", _source(precision), '"high"')] if precision else []
         code = 'torch.set_float32_matmul_precision("high")  # once, before the first step\n'
         return (python(code, None, differences),)
 
@@ -85,20 +85,20 @@ class OwnLoop:
     def compile(self, mode: str | None = None) -> tuple[Change, ...]:
         """Return the line that compiles the model."""
         fact = self.m.get(model)
-        name = f"  # the {fact.name}" if fact and fact.name.isidentifier() else ""
+        comment = f"  # the {fact.name}" if fact and fact.name.isidentifier() else ""
         argument = f", mode={mode!r}" if mode else ""
-        last = ", before it is wrapped for distributed training" if fact and fact.wrappers else ""
-        compiled = f"{self.model} = torch.compile({self.model}{argument}){name}"
-        code = f"import torch\n\n# after it was moved to the GPU{last}\n{compiled}\n"
+        wrapper_note = ", before it is wrapped for distributed training" if fact and fact.wrappers else ""
+        assignment = f"{self.model} = torch.compile({self.model}{argument}){comment}"
+        code = f"import torch\n\n# after it was moved to the GPU{wrapper_note}\n{assignment}\n"
         return (python(code, fact.place if fact else None),)
 
     def fused(self) -> tuple[Change, ...]:
         """Return the optimizer call with `fused=True`, which updates all tensors in few passes."""
         fact = self.m[optimizer]
-        instead = " instead of foreach=True" if fact.foreach else ""
-        code = f"torch.optim.{fact.name}(..., fused=True)  # its other arguments as before{instead}\n"
-        before = NOT_SET if fact.fused is None else repr(fact.fused)
-        return (python(code, _of_program(fact), [CodeDifference("fused", before, "True")]),)
+        note = " instead of foreach=True" if fact.foreach else ""
+        code = f"torch.optim.{fact.name}(..., fused=True)  # its other arguments as before{note}\n"
+        old_value = NOT_SET if fact.fused is None else repr(fact.fused)
+        return (python(code, _of_program(fact), [CodeDifference("fused", old_value, "True")]),)
 
     def eight_bit(self) -> tuple[Change, ...]:
         """Return an 8-bit optimizer that keeps the moments of embeddings in 32 bits.
@@ -128,35 +128,39 @@ class OwnLoop:
             k: Micro-batches per update.
             micro: Samples per micro-batch; None leaves the batch size as it is.
         """
-        held, last = self._reduced_once()
-        passes = [f"loss = loss_function({self.model}(inputs), targets) / accumulate", "loss.backward()"]
-        if held:  # includes the forward pass, in which DDP decides whether to reduce gradients
-            passes = [held, *(f"    {line}" for line in passes)]
+        context_line, sync_line = self._reduced_once()
+        pass_lines = [f"loss = loss_function({self.model}(inputs), targets) / accumulate", "loss.backward()"]
+        if context_line:  # includes the forward pass, in which DDP decides whether to reduce gradients
+            pass_lines = [context_line, *(f"    {line}" for line in pass_lines)]
         lines = [
-            *(["import contextlib", ""] if "contextlib" in held else []),
+            *(["import contextlib", ""] if "contextlib" in context_line else []),
             f"accumulate = {k}",
             "for i, (inputs, targets) in enumerate(loader, start=1):",
-            *([f"    {last}"] if last else []),
-            *(f"    {line}" for line in passes),
+            *([f"    {sync_line}"] if sync_line else []),
+            *(f"    {line}" for line in pass_lines),
             "    if i % accumulate == 0:",
             f"        {self.optimizer}.step()",
             f"        {self.optimizer}.zero_grad(set_to_none=True)",
         ]
-        now = self._accumulated
-        difference = [CodeDifference("micro-batches per update", str(now), str(k))] if now and now != k else []
-        return (*(self.batch_size(micro) if micro else ()), python("\n".join(lines) + "\n", None, difference))
+        accumulated = self._accumulated
+        differences = (
+            [CodeDifference("micro-batches per update", str(accumulated), str(k))]
+            if accumulated and accumulated != k
+            else []
+        )
+        return (*(self.batch_size(micro) if micro else ()), python("\n".join(lines) + "\n", None, differences))
 
     def checkpoint(self, block: str, every: int) -> tuple[Change, ...]:
         """Return code that checkpoints every `every`-th block.
 
         Blocks are found by class, because a model may not keep them in one list.
         """
-        chosen = f"blocks[::{every}]" if every > 1 else "blocks"
+        selection = f"blocks[::{every}]" if every > 1 else "blocks"
         code = (
             "from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing\n\n"
             "# before the optimizer and any DDP or FSDP wrapper are created\n"
             f"blocks = [module for module in {self.model}.modules() if type(module).__name__ == {block!r}]\n"
-            f"apply_activation_checkpointing({self.model}, check_fn=lambda module: module in {chosen})\n"
+            f"apply_activation_checkpointing({self.model}, check_fn=lambda module: module in {selection})\n"
         )
         fact = self.m.get(model)
         return (python(code, fact.place if fact else None),)
@@ -229,18 +233,20 @@ class OwnLoop:
 
         For the old value of a setting, the program's source takes precedence over the measured value.
         """
-        written = {key: _source(each) for key, each in settings.items()}
-        before = {key: _source(each) for key, each in (known or {}).items() if each is not None}
+        new_values = {key: _source(value) for key, value in settings.items()}
+        old_values = {key: _source(value) for key, value in (known or {}).items() if value is not None}
         if self.call is not None:
-            before = dict.fromkeys(written, NOT_SET) | before | self.call.settings
-        if len(written) == 1:
-            ((key, each),) = written.items()
-            code = f"{self._configuring}(..., {key}={each})  # its other arguments as before\n"
+            old_values = dict.fromkeys(new_values, NOT_SET) | old_values | self.call.settings
+        if len(new_values) == 1:
+            ((key, value),) = new_values.items()
+            code = f"{self._configuring}(..., {key}={value})  # its other arguments as before\n"
         else:
-            lines = "".join(f"    {key}={each},\n" for key, each in written.items())
+            lines = "".join(f"    {key}={value},\n" for key, value in new_values.items())
             code = f"{self._configuring}(\n    ...,  # its other arguments as before\n{lines})\n"
-        changed = [key for key in written if before.get(key, written[key]) != written[key]]
-        return (python(code, self._place, [CodeDifference(key, before[key], written[key]) for key in changed]),)
+        changed_keys = [key for key in new_values if old_values.get(key, new_values[key]) != new_values[key]]
+        return (
+            python(code, self._place, [CodeDifference(key, old_values[key], new_values[key]) for key in changed_keys]),
+        )
 
     @property
     def _configuring(self) -> str:
@@ -250,9 +256,9 @@ class OwnLoop:
     def _at(self, fact: LoaderFact, code: str, before: dict[str, object], settings: dict[str, object]) -> Change:
         """Return a change located at the DataLoader call, if the program itself makes that call."""
         differences = [
-            CodeDifference(name, _source(before[name]), _source(each))
-            for name, each in settings.items()
-            if before.get(name) is not None and before[name] != each
+            CodeDifference(name, _source(before[name]), _source(value))
+            for name, value in settings.items()
+            if before.get(name) is not None and before[name] != value
         ]
         return python(code, _of_program(fact), differences)
 
@@ -312,8 +318,8 @@ class OwnLoop:
         if "FSDPModule" in self._wrappers:
             return "", f"{self.model}.set_requires_gradient_sync(i % accumulate == 0)  # reduce gradients once"
         if (settings and settings.ddp) or "FullyShardedDataParallel" in self._wrappers:
-            around = f"contextlib.nullcontext() if i % accumulate == 0 else {self.model}.no_sync()"
-            return f"with {around}:  # reduce gradients once", ""
+            context = f"contextlib.nullcontext() if i % accumulate == 0 else {self.model}.no_sync()"
+            return f"with {context}:  # reduce gradients once", ""
         return "", ""
 
     @property

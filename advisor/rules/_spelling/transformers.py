@@ -27,8 +27,8 @@ class Transformers(OwnLoop):
     def loader(self, **settings: object) -> tuple[Change, ...]:
         """Return the `TrainingArguments` for the DataLoader, which the Trainer creates."""
         fact = self.m[loader]
-        named = {ARGUMENTS[name]: each for name, each in settings.items()}
-        return self._arguments(named, {ARGUMENTS[name]: getattr(fact, name, None) for name in settings})
+        arguments = {ARGUMENTS[name]: value for name, value in settings.items()}
+        return self._arguments(arguments, {ARGUMENTS[name]: getattr(fact, name, None) for name in settings})
 
     def batch_size(self, size: int) -> tuple[Change, ...]:
         """Return the batch size per GPU."""
@@ -41,9 +41,9 @@ class Transformers(OwnLoop):
     def half(self, precision: Half) -> tuple[Change, ...]:
         """Return the `bf16` or `fp16` argument, with the other one turned off."""
         settings = self.m.get(flags)
-        other = "fp16" if precision == "bf16" else "bf16"
-        off = {other: False} if settings and settings.autocast else {}
-        return self._arguments({precision: True, **off})
+        other_precision = "fp16" if precision == "bf16" else "bf16"
+        disabled = {other_precision: False} if settings and settings.autocast else {}
+        return self._arguments({precision: True, **disabled})
 
     def tf32(self) -> tuple[Change, ...]:
         """Return the argument that lets fp32 matmuls run in TF32."""
@@ -70,10 +70,10 @@ class Transformers(OwnLoop):
         moment.
         """
         try:
-            said = float(self.call.settings["learning_rate"] if self.call and self._made_by_trainer else "")
+            rate = float(self.call.settings["learning_rate"] if self.call and self._made_by_trainer else "")
         except (KeyError, ValueError):
             return super().learning_rate(factor, why)
-        return self._arguments({"learning_rate": float(f"{said * factor:.3g}")})
+        return self._arguments({"learning_rate": float(f"{rate * factor:.3g}")})
 
     def accumulate(self, k: int, micro: int | None = None) -> tuple[Change, ...]:
         """Return the accumulation argument; the Trainer does the rest."""
@@ -121,10 +121,12 @@ class Transformers(OwnLoop):
 
     def evaluate_every(self, k: int) -> tuple[Change, ...]:
         """Return the interval in updates, computed from the present one."""
-        recorded, number = self.m.get(recording), self.m.get(evaluations)
-        if recorded is None or not number:
+        run, evaluation_count = self.m.get(recording), self.m.get(evaluations)
+        if run is None or not evaluation_count:
             return super().evaluate_every(k)
-        return self._arguments({"eval_strategy": "steps", "eval_steps": k * max(1, round(recorded.steps / number))})
+        return self._arguments(
+            {"eval_strategy": "steps", "eval_steps": k * max(1, round(run.steps / evaluation_count))}
+        )
 
     @property
     def _made_by_trainer(self) -> bool:
@@ -137,7 +139,7 @@ class Transformers(OwnLoop):
 
     def _arguments(self, settings: dict[str, object], known: dict[str, object] | None = None) -> tuple[Change, ...]:
         changes = super()._arguments(settings, known)
-        if self.call is not None or any(isinstance(each, dict) for each in settings.values()):
+        if self.call is not None or any(isinstance(value, dict) for value in settings.values()):
             return changes
-        words = " ".join(f"--{name} {each}" for name, each in settings.items())
-        return (python(f"{changes[0].code}# or, where the script reads it from the command line: {words}\n"),)
+        options = " ".join(f"--{name} {value}" for name, value in settings.items())
+        return (python(f"{changes[0].code}# or, where the script reads it from the command line: {options}\n"),)

@@ -20,11 +20,11 @@ def install(agent: Agent) -> None:
     if plain is None:
         return
 
-    ours = (f'File "{OURS}', f'File "<{OURS}')
+    prefixes = (f'File "{OURS}', f'File "<{OURS}')
 
     @functools.wraps(plain)
     def format_stack(*args: Any, **kwargs: Any) -> Any:
-        return [entry for entry in plain(*args, **kwargs) if not entry.lstrip().startswith(ours)]
+        return [entry for entry in plain(*args, **kwargs) if not entry.lstrip().startswith(prefixes)]
 
     not_for_dynamo(agent.torch, format_stack)
     agent.uninstall.append(("anomaly", patch("format_stack", plain, format_stack, module)))

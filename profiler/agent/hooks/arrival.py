@@ -59,8 +59,8 @@ class Arrival:
         # If more batches than workers are queued, one was put a batch's time ago, and has long been sent.
         if queued and (self._is_slow or queued <= held["_num_workers"]) and not self._has_come(held):
             queued = 0
-        put_by = _put_by(held)
-        return queued, put_by, put_by > 0 and len(held["_task_info"].get(held["_rcvd_idx"], ())) == 2
+        set_aside = _put_by(held)
+        return queued, set_aside, set_aside > 0 and len(held["_task_info"].get(held["_rcvd_idx"], ())) == 2
 
     def ready(self, held: dict[str, Any], asked: Asked, nanoseconds: int) -> int:
         """Return how many batches were ready when one was requested, for a `next()` that took `nanoseconds`.
@@ -69,13 +69,13 @@ class Arrival:
         in the queue have since been set aside as out of order, the requested one was not there, however many others
         were.
         """
-        queued, put_by, next_put_by = asked
+        queued, set_aside, next_is_set_aside = asked
         if queued < 0:
             return queued
         was_late = queued > 0 and nanoseconds > TURN_NS and self._was_late(nanoseconds)
-        if was_late or (not next_put_by and (queued == 0 or _put_by(held) - put_by >= queued)):
+        if was_late or (not next_is_set_aside and (queued == 0 or _put_by(held) - set_aside >= queued)):
             return 0
-        return queued + put_by
+        return queued + set_aside
 
     def _has_come(self, held: dict[str, Any]) -> bool:
         """Return whether a batch can be read from the queue's pipe."""
@@ -99,15 +99,15 @@ class Arrival:
 
     def _was_late(self, nanoseconds: int) -> bool:
         """Return whether a fetch waited for a worker that was computing; False for the first slow one (unknown)."""
-        before, self._before, self._is_slow = self._before, None, self._pipe is not None
-        if before is None:
+        times_before, self._before, self._is_slow = self._before, None, self._pipe is not None
+        if times_before is None:
             return False
-        worker, own, its = before
+        worker_clock, own_cpu, worker_cpu = times_before
         try:
-            its = time.clock_gettime_ns(worker) - its
+            worker_cpu = time.clock_gettime_ns(worker_clock) - worker_cpu
         except OSError:  # the worker has ended
             return False
-        return time.thread_time_ns() - own < PART * nanoseconds < its
+        return time.thread_time_ns() - own_cpu < PART * nanoseconds < worker_cpu
 
 
 def _put_by(held: dict[str, Any]) -> int:
@@ -120,8 +120,8 @@ def _cpu_times(held: dict[str, Any]) -> tuple[int, int, int] | None:
     Returns None if they cannot be read, because the epoch or the worker has ended.
     """
     try:
-        maker = held["_workers"][held["_task_info"][held["_rcvd_idx"]][0]]
-        worker = ~maker.pid << 3 | 2  # as in clock_getcpuclockid(3)
-        return worker, time.thread_time_ns(), time.clock_gettime_ns(worker)
+        process = held["_workers"][held["_task_info"][held["_rcvd_idx"]][0]]
+        worker_clock = ~process.pid << 3 | 2  # as in clock_getcpuclockid(3)
+        return worker_clock, time.thread_time_ns(), time.clock_gettime_ns(worker_clock)
     except (LookupError, TypeError, ValueError, OSError):  # the epoch or the worker is over
         return None

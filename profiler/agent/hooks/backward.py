@@ -24,7 +24,7 @@ def install(agent: Agent) -> None:
     plain = getattr(autograd, ENGINE)
     is_traced, flag = compiling(agent.torch)
     dynamo = agent.dynamo
-    inside = agent.in_backward
+    threads = agent.in_backward
     mark = agent.mark
     put = agent.put
 
@@ -34,9 +34,9 @@ def install(agent: Agent) -> None:
             return plain(*args, **kwargs)
         code = 0 if kwargs.get("accumulate_grad", True) is True else 1  # `autograd.grad` does not
         thread = ident()
-        outermost = thread not in inside
-        if outermost:
-            inside.add(thread)
+        is_outermost = thread not in threads
+        if is_outermost:
+            threads.add(thread)
             if mark is not None:
                 mark(MARK_BACKWARD_START)
         begin = clock()
@@ -47,8 +47,8 @@ def install(agent: Agent) -> None:
             raise
         finally:
             end = clock()
-            if outermost:
-                inside.discard(thread)
+            if is_outermost:
+                threads.discard(thread)
                 if mark is not None:
                     mark(MARK_BACKWARD_END)
             put((thread, BACKWARD, begin, end, 0, code))

@@ -129,8 +129,8 @@ class Marks:
         if not self._is_used:
             self._is_used = True
             self._agent.put((ident(), GPU, begin, begin, MARK_FIRST, -1, -1))
-        free = self._free.get(device)
-        event = free.pop() if free else self._cuda.Event(enable_timing=True)
+        free_events = self._free.get(device)
+        event = free_events.pop() if free_events else self._cuda.Event(enable_timing=True)
         stream = self._cuda.current_stream(device)
         event.record(stream)
         self._last = device, stream, begin
@@ -205,9 +205,9 @@ class Marks:
         Raises:
             SeveralGpus: they lie on more than one GPU.
         """
-        known: int | None = self._roots.get(module)
-        if known is not None:
-            return known
+        known_device: int | None = self._roots.get(module)
+        if known_device is not None:
+            return known_device
         devices = gpus_of(self._agent.torch, module)
         if len(devices) > 1:
             raise SeveralGpus("the model lies on ", devices)
@@ -233,26 +233,26 @@ class Marks:
         """Return whether the stream of the last mark has nothing left to do."""
         if self._last is None:
             return False
-        device, last, _ = self._last
+        device, last_stream, _ = self._last
         stream = self._cuda.current_stream(device)
-        return bool(stream == last and stream.query())
+        return bool(stream == last_stream and stream.query())
 
     def _read(self) -> None:
         pending = self._pending
         thread = ident()
         put = self._agent.put
         while pending and pending[0][3].query():
-            code, at, device, event, stretch = pending.popleft()
-            before = self._before.get(device)
+            code, host_ns, device, event, stretch = pending.popleft()
+            previous = self._before.get(device)
             is_boundary = code in _BOUNDARIES
-            elapsed, apart = -1, 0
-            if before is not None:
-                if before[1] == stretch:
-                    elapsed = int(before[0].elapsed_time(event) * 1e6)
-                elif is_boundary and before[2]:
-                    apart = int(before[0].elapsed_time(event) * 1e6)
-                self._free.setdefault(device, []).append(before[0])
-            put((thread, GPU, at, at, code, elapsed, device, apart))
+            elapsed_ns, gap_ns = -1, 0
+            if previous is not None:
+                if previous[1] == stretch:
+                    elapsed_ns = int(previous[0].elapsed_time(event) * 1e6)
+                elif is_boundary and previous[2]:
+                    gap_ns = int(previous[0].elapsed_time(event) * 1e6)
+                self._free.setdefault(device, []).append(previous[0])
+            put((thread, GPU, host_ns, host_ns, code, elapsed_ns, device, gap_ns))
             self._before[device] = event, stretch, is_boundary
         if len(pending) > MOST_PENDING:
             for _, _, device, event, _ in pending:

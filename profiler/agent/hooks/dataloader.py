@@ -56,9 +56,9 @@ def install(agent: Agent) -> None:
     """Hook iterators, loaders and dataset fetchers. The program must have imported `torch.utils.data`."""
     loaders = _Loaders(agent)
     paddings = Paddings(agent)
-    called = _Loaders.id, _Loaders.iterated, _Loaders.batch, _Loaders.made, _Loaders.look_into
-    asked = Arrival.__init__, Arrival.asked, Arrival.ready, Arrival._has_come, Arrival._was_late
-    not_for_dynamo(agent.torch, *called, *asked, callees=True)
+    loader_functions = _Loaders.id, _Loaders.iterated, _Loaders.batch, _Loaders.made, _Loaders.look_into
+    arrival_functions = Arrival.__init__, Arrival.asked, Arrival.ready, Arrival._has_come, Arrival._was_late
+    not_for_dynamo(agent.torch, *loader_functions, *arrival_functions, callees=True)
     _hook_next(agent, loaders, paddings)
     _hook_iter(agent, loaders)
     _hook_construction(agent, loaders)
@@ -87,24 +87,24 @@ class _Loaders:
         """The number of each iterator's loader."""
 
     def made(self, loader: Any) -> None:
-        where = place()
-        if where is not None and "via" in where:
-            where = self._origin(loader) or where
-        if where is not None and self._places.get(loader) is None:
-            self._places.put(loader, where)
+        origin = place()
+        if origin is not None and "via" in origin:
+            origin = self._origin(loader) or origin
+        if origin is not None and self._places.get(loader) is None:
+            self._places.put(loader, origin)
 
     def _origin(self, loader: Any) -> dict[str, Any] | None:
         """Return where the program made the loader that a framework has now rebuilt.
 
         The two are matched by their dataset. Returns None unless exactly one loader matches.
         """
-        data = dict_of(loader).get("dataset")
-        made = [
-            where
-            for other, where in self._places.items()
-            if dict_of(other).get("dataset") is data and "via" not in where
+        dataset = dict_of(loader).get("dataset")
+        origins = [
+            origin
+            for other_loader, origin in self._places.items()
+            if dict_of(other_loader).get("dataset") is dataset and "via" not in origin
         ]
-        return made[0] if len(made) == 1 else None
+        return origins[0] if len(origins) == 1 else None
 
     def id(self, loader: Any) -> int:
         number: int | None = self._ids.get(loader)
@@ -120,14 +120,14 @@ class _Loaders:
         Returns 0 once MOST_LOADERS have a number.
         """
         fact = self._describe(loader)
-        like = f"{id(_settings(loader).get('dataset'))} {fact}"
-        number, last = self._like.get(like, (0, None))
-        if last is None or last() is not None:
+        description = f"{id(_settings(loader).get('dataset'))} {fact}"
+        number, last_loader = self._like.get(description, (0, None))
+        if last_loader is None or last_loader() is not None:
             if len(self._facts) >= MOST_LOADERS:
                 return 0
             number = len(self._facts) + 1
             self._facts[number] = {"id": number, **fact}
-        self._like[like] = number, weakref.ref(loader)
+        self._like[description] = number, weakref.ref(loader)
         return number
 
     def iterated(self, loader: Any, number: int) -> None:
@@ -174,34 +174,34 @@ class _Loaders:
         self.fetches.watch(fetcher, number, times)
 
     def _describe(self, loader: Any) -> dict[str, Any]:
-        held = _settings(loader)
-        dataset, workers = held.get("dataset"), _whole(held.get("num_workers")) or 0
+        attributes = _settings(loader)
+        dataset, workers = attributes.get("dataset"), _whole(attributes.get("num_workers")) or 0
         method = None
         if workers > 0:
-            context = held.get("_DataLoader__multiprocessing_context")
+            context = attributes.get("_DataLoader__multiprocessing_context")
             if context is None or module_of(type(context)) != "multiprocessing.context":
                 context = sys.modules.get("multiprocessing")
             method = getattr(context, "get_start_method", None)
-        batches, order = held.get("batch_sampler"), held.get("sampler")
-        size = held.get("batch_size")
+        batch_sampler, sampler = attributes.get("batch_sampler"), attributes.get("sampler")
+        size = attributes.get("batch_size")
         if size is None:  # with a batch sampler of the program (or of accelerate), the loader itself has none
-            size = dict_of(batches).get("batch_size")
-            order = dict_of(batches).get("sampler", order)
-        collate = held.get("collate_fn")
-        data = sys.modules["torch.utils.data.dataset"]
+            size = dict_of(batch_sampler).get("batch_size")
+            sampler = dict_of(batch_sampler).get("sampler", sampler)
+        collate = attributes.get("collate_fn")
+        dataset_module = sys.modules["torch.utils.data.dataset"]
         return {
             "place": self._places.get(loader),
             "dataset": qualified_name_of(type(dataset)),
-            "length": _length(held),
-            "iterable": is_a(dataset, data.IterableDataset),
+            "length": _length(attributes),
+            "iterable": is_a(dataset, dataset_module.IterableDataset),
             "batch_size": _whole(size),
             "num_workers": workers,
-            "sampler": name_of(type(order)),
+            "sampler": name_of(type(sampler)),
             "collate": collate.__qualname__ if type(collate) is types.FunctionType else name_of(type(collate)),
-            "pin_memory": held.get("pin_memory") is True,
+            "pin_memory": attributes.get("pin_memory") is True,
             "context": None if method is None else method(),
-            "prefetch_factor": _whole(held.get("prefetch_factor")),
-            "persistent_workers": held.get("persistent_workers") is True,
+            "prefetch_factor": _whole(attributes.get("prefetch_factor")),
+            "persistent_workers": attributes.get("persistent_workers") is True,
         }
 
 
@@ -216,15 +216,15 @@ def _settings(loader: Any) -> dict[str, Any]:
 
     For an iterator, return the attributes that it has copied from its loader, which may be gone.
     """
-    held = dict_of(loader)
-    if "_index_sampler" not in held:
-        return held
-    order = held["_index_sampler"]
-    batched = held.get("_auto_collation")
+    attributes = dict_of(loader)
+    if "_index_sampler" not in attributes:
+        return attributes
+    sampler = attributes["_index_sampler"]
+    is_batched = attributes.get("_auto_collation")
     return {
-        **{name: held.get(f"_{name}") for name in _OF_ITERATORS},
-        "batch_sampler": order if batched is True else None,
-        "sampler": None if batched is True else order,
+        **{name: attributes.get(f"_{name}") for name in _OF_ITERATORS},
+        "batch_sampler": sampler if is_batched is True else None,
+        "sampler": None if is_batched is True else sampler,
     }
 
 
@@ -235,23 +235,23 @@ def _whole(value: Any) -> int | None:
 
 def _length(held: dict[str, Any]) -> int | None:
     """Return the number of batches, or None if finding out would run the program's code."""
-    data = sys.modules["torch.utils.data.dataset"]
+    dataset_module = sys.modules["torch.utils.data.dataset"]
     samplers = sys.modules["torch.utils.data.sampler"]
-    order, size = held.get("sampler"), held.get("batch_size")
+    sampler, size = held.get("sampler"), held.get("batch_size")
     rows: int | None = None
-    if type(order) is samplers.SubsetRandomSampler:
-        rows = _count(dict_of(order).get("indices"))
-    elif type(order) in (samplers.SequentialSampler, samplers.RandomSampler):
-        given = dict_of(order).get("_num_samples")
-        source = dict_of(order).get("data_source")
-        rows = given if type(given) is int else _count(source)
-        if type(source) is data.TensorDataset and rows is None:
+    if type(sampler) is samplers.SubsetRandomSampler:
+        rows = _count(dict_of(sampler).get("indices"))
+    elif type(sampler) in (samplers.SequentialSampler, samplers.RandomSampler):
+        num_samples = dict_of(sampler).get("_num_samples")
+        source = dict_of(sampler).get("data_source")
+        rows = num_samples if type(num_samples) is int else _count(source)
+        if type(source) is dataset_module.TensorDataset and rows is None:
             torch = sys.modules["torch"]
             tensors = dict_of(source).get("tensors")
-            first: Any = tensors[0] if type(tensors) is tuple and tensors else None
+            first_tensor: Any = tensors[0] if type(tensors) is tuple and tensors else None
             with torch._C.DisableTorchFunction():
-                rows = first.shape[0] if type(first) is torch.Tensor else None
-        elif type(source) is data.Subset and rows is None:
+                rows = first_tensor.shape[0] if type(first_tensor) is torch.Tensor else None
+        elif type(source) is dataset_module.Subset and rows is None:
             rows = _count(dict_of(source).get("indices"))
     if rows is None or type(held.get("batch_sampler")) not in (samplers.BatchSampler, type(None)):
         return None
@@ -267,19 +267,19 @@ def _count(values: Any) -> int | None:
 
 def _size(value: Any, depth: int = 0) -> tuple[int, int, Any]:
     """Return the bytes of a batch's tensors and arrays, its number of tensors, and the first one's device."""
-    read = tensor(value)
-    if read is not None:
-        return read.bytes, 1, str(read.device)
+    facts = tensor(value)
+    if facts is not None:
+        return facts.bytes, 1, str(facts.device)
     numpy = sys.modules.get("numpy")
     if numpy is not None and type(value) is getattr(numpy, "ndarray", None):
         return int(value.nbytes), 0, "cpu"
     total, tensors, device = 0, 0, None
     if depth < 4:
-        for _, each in inside(value):
-            size, number, where = _size(each, depth + 1)
+        for _, item in inside(value):
+            size, number, item_device = _size(item, depth + 1)
             total += size
             tensors += number
-            device = device or where
+            device = device or item_device
     return total, tensors, device
 
 
@@ -299,14 +299,14 @@ def _hook_next(agent: Agent, loaders: _Loaders, paddings: Paddings) -> None:
     def __next__(self: Any) -> Any:
         if dynamo and (is_traced() or flag(FLAG)):
             return plain(self)
-        arrival, asked = None, (NO_WORKERS, 0, False)
+        arrival, queue_state = None, (NO_WORKERS, 0, False)
         try:
             if type(self) is not single:  # without workers no batch can be ready
-                arrival, held = arrivals.get(self), dict_of(self)
+                arrival, attributes = arrivals.get(self), dict_of(self)
                 if arrival is None:
-                    arrival = Arrival(held)
+                    arrival = Arrival(attributes)
                     arrivals.put(self, arrival)
-                asked = arrival.asked(held)
+                queue_state = arrival.asked(attributes)
             if mark is not None:
                 mark(MARK_FETCH_START)
         except Exception as error:
@@ -316,13 +316,13 @@ def _hook_next(agent: Agent, loaders: _Loaders, paddings: Paddings) -> None:
         try:
             batch = plain(self)
         except BaseException as error:
-            put((ident(), FETCH, begin, clock(), iterators.get(self, 0), asked[0], 1))
+            put((ident(), FETCH, begin, clock(), iterators.get(self, 0), queue_state[0], 1))
             step_aside(error)
             raise
         end = clock()
         try:
             number = iterators.get(self, 0)
-            ready = NO_WORKERS if arrival is None else arrival.ready(held, asked, end - begin)
+            ready = NO_WORKERS if arrival is None else arrival.ready(attributes, queue_state, end - begin)
             put((ident(), FETCH, begin, end, number, ready))
             if end >= agent.attend:
                 if mark is not None:
@@ -385,8 +385,8 @@ def _hook_construction(agent: Agent, loaders: _Loaders) -> None:
     DataLoader, name = _module().DataLoader, "multiprocessing_context"
     plain = DataLoader.__dict__.get(name)
     if isinstance(plain, property) and plain.fset is not None:
-        ours = plain.setter(observer(agent, "dataloader", plain.fset, note))
-        agent.uninstall.append(("dataloader", patch(name, plain, ours, DataLoader)))
+        replacement = plain.setter(observer(agent, "dataloader", plain.fset, note))
+        agent.uninstall.append(("dataloader", patch(name, plain, replacement, DataLoader)))
 
 
 def _count_opened() -> list[int]:
@@ -407,8 +407,8 @@ def _hook_fetchers(agent: Agent, loaders: _Loaders) -> None:
     def made(fetcher: Any, result: None, failed: bool) -> None:
         if agent.is_worker and not failed:
             # When attached, the audit hook would stay after the other hooks are removed.
-            opened = None if agent.attached else _count_opened()
-            loaders.fetches.watch(fetcher, agent.loader, None, opened)
+            opened_files = None if agent.attached else _count_opened()
+            loaders.fetches.watch(fetcher, agent.loader, None, opened_files)
 
     base = sys.modules["torch.utils.data._utils.fetch"]._BaseDatasetFetcher
     observe(agent, "dataloader", "__init__", lambda fetcher, *_, **__: fetcher, base, after=made)
@@ -424,9 +424,9 @@ class _Collation:
         self._watched = watched
 
     def __get__(self, fetcher: Any, owner: Any = None) -> Any:
-        watched = self._watched.get(fetcher)
-        if watched is not None:
-            watched.collates = clock()
+        state = self._watched.get(fetcher)
+        if state is not None:
+            state.collates = clock()
         try:
             return dict_of(fetcher)["collate_fn"]
         except KeyError:
@@ -478,17 +478,17 @@ class _Fetches:
     @not_counted
     def _hook(self, cls: type) -> Callable[[], None]:
         plain: Any = getattr(cls, "fetch")  # noqa: B009
-        agent, watched_fetchers, done, slow = self._agent, self._watched, self._done, self._slow
+        agent, watched_fetchers, done, slow_loaders = self._agent, self._watched, self._done, self._slow
 
         @functools.wraps(plain)
         def fetch(self: Any, possibly_batched_index: Any) -> Any:
-            watched = watched_fetchers.get(self)
-            if watched is None:
+            state = watched_fetchers.get(self)
+            if state is None:
                 return plain(self, possibly_batched_index)
-            opened = watched.opened
-            queued = _waited_for_a_core() if watched.loader in slow else None  # before `files`: it opens a file
-            files = opened[0] if opened else 0
-            watched.collates = 0
+            opened_files = state.opened
+            wait_ns = _waited_for_a_core() if state.loader in slow_loaders else None  # before `files`: it opens a file
+            files = opened_files[0] if opened_files else 0
+            state.collates = 0
             cpu = time.thread_time_ns()
             begin = clock()
             try:
@@ -498,14 +498,14 @@ class _Fetches:
                 raise
             end = clock()
             try:
-                done(watched, self, possibly_batched_index, (begin, end, cpu, queued, files))
+                done(state, self, possibly_batched_index, (begin, end, cpu, wait_ns, files))
             except Exception as error:
                 agent.give_up("dataloader", error)
             return batch
 
         not_for_dynamo(agent.torch, fetch)
         undo = [_put(cls, "fetch", fetch)]
-        if not any("collate_fn" in class_dict_of(each) for each in mro_of(cls)):
+        if not any("collate_fn" in class_dict_of(base) for base in mro_of(cls)):
             undo.append(_put(cls, "collate_fn", _Collation(watched_fetchers)))
         return each_of(undo)
 
@@ -515,27 +515,27 @@ class _Fetches:
         `times` are the clock at its begin and end, and three values from before it: CPU time, time spent waiting for a
         core, and files opened.
         """
-        agent, (begin, end, cpu, queued, files) = self._agent, times
-        wanted = time.thread_time_ns() - cpu
+        agent, (begin, end, cpu, wait_ns, files) = self._agent, times
+        core_ns = time.thread_time_ns() - cpu
         if watched.left is not None:
             watched.left -= 1
             if watched.left <= 0:
                 self._watched.entries.pop(id(fetcher), None)
                 if not self._watched.entries:
                     self.uninstall()
-        opened = watched.opened
+        opened_files = watched.opened
         samples = 1
         if dict_of(fetcher).get("auto_collation") is True:  # a sampler may hand out iterators, which cannot be counted
             samples = _count(index) or 0
-        files = opened[0] - files if opened and samples else -1
-        if queued is not None:
-            wanted += max(0, (_waited_for_a_core() or queued) - queued)
+        files = opened_files[0] - files if opened_files and samples else -1
+        if wait_ns is not None:
+            core_ns += max(0, (_waited_for_a_core() or wait_ns) - wait_ns)
         if end - begin > SLOW_NS:
             self._slow.add(watched.loader)
         else:
             self._slow.discard(watched.loader)
-        collated = end - watched.collates if begin <= watched.collates <= end else 0
-        agent.put((ident(), BATCH, begin, end, watched.loader, min(wanted, end - begin), collated, samples, files))
+        collate_ns = end - watched.collates if begin <= watched.collates <= end else 0
+        agent.put((ident(), BATCH, begin, end, watched.loader, min(core_ns, end - begin), collate_ns, samples, files))
         if watched.left is None:  # a worker may be killed without notice; its work in parallel with the step is free
             agent.flush()
             if agent.outlet is not None:
@@ -548,8 +548,8 @@ class _Fetches:
 
 def _put(cls: type, name: str, ours: Any) -> Callable[[], None]:
     """Set an attribute of a class; return the undo function."""
-    held = class_dict_of(cls)
-    plain = held.get(name)
+    attributes = class_dict_of(cls)
+    plain = attributes.get(name)
     type.__setattr__(cls, name, ours)
 
     def undo() -> None:

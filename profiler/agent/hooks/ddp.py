@@ -47,23 +47,23 @@ class Ddp:
 
     def counting(self, root: Any, number: int) -> Callable[[bool, bool], None] | None:
         """Return the function that counts the passes of a root. None if the root has no DistributedDataParallel."""
-        module = next((each for each in _inwards(root) if is_a(each, self._class)), None)
+        module = next((candidate for candidate in _inwards(root) if is_a(candidate, self._class)), None)
         if module is None:
             return None
         try:
             # An optimizer may step in a backward pass, which holds the lock that `_logged` takes.
             logged = {} if self._agent.in_backward else _logged(module)
-            made = self._places.get(module, {"place": None})
-            count = self._counts[number] = _Count(module, self._agent.steps, made["place"], logged)
+            origin = self._places.get(module, {"place": None})
+            count = self._counts[number] = _Count(module, self._agent.steps, origin["place"], logged)
         except Exception as error:
             self._agent.give_up("ddp", error)
             return None
-        passes, inner = count.passes, count.module
+        passes, reference = count.passes, count.module
 
         def passed(training: bool, grad: bool) -> None:
             if training and grad:
                 # As in DDP, the value at the time of the forward pass counts.
-                passes[dict_of(inner()).get("require_backward_grad_sync") is not False] += 1
+                passes[dict_of(reference()).get("require_backward_grad_sync") is not False] += 1
 
         not_for_dynamo(self._agent.torch, passed, callees=True)
         return passed
@@ -87,31 +87,31 @@ class _Count:
         """Passes without and with reduction."""
         self._steps = steps
         self._place = where
-        read = [tensor(parameter) for parameter in parameters(module)]
-        if None in read:
+        tensors = [tensor(parameter) for parameter in parameters(module)]
+        if None in tensors:
             raise TypeError("the size of a parameter cannot be read without running the program's code")
-        gradients = [each for each in read if each is not None and each.trainable]
-        self._bytes = sum(each.bytes for each in gradients)
-        self._dtypes = sorted({each.dtype for each in gradients})
+        gradients = [gradient for gradient in tensors if gradient is not None and gradient.trainable]
+        self._bytes = sum(gradient.bytes for gradient in gradients)
+        self._dtypes = sorted({gradient.dtype for gradient in gradients})
         self._before = _sums(logged)
 
     def fact(self, number: int, steps: int) -> dict[str, Any]:
         """Return the settings and buckets of a DDP model as a fact."""
         module = self.module()
         logged = _logged(module)
-        sizes = logged.get("rebuilt_bucket_sizes") or logged.get("bucket_sizes")
-        held = dict_of(module)
-        hooks = held.get("_comm_hooks")
+        bucket_sizes = logged.get("rebuilt_bucket_sizes") or logged.get("bucket_sizes")
+        attributes = dict_of(module)
+        hooks = attributes.get("_comm_hooks")
         fact = {
             "id": number,
             "place": self._place,
             "backend": logged.get("backend_name"),
             "gradient_bytes": self._bytes,
             "dtypes": self._dtypes,
-            "bucket_cap": held.get("bucket_bytes_cap"),
-            "buckets": len(sizes.split(",")) if sizes else None,
-            "gradient_as_bucket_view": held.get("gradient_as_bucket_view") is True,
-            "find_unused_parameters": held.get("find_unused_parameters") is True,
+            "bucket_cap": attributes.get("bucket_bytes_cap"),
+            "buckets": len(bucket_sizes.split(",")) if bucket_sizes else None,
+            "gradient_as_bucket_view": attributes.get("gradient_as_bucket_view") is True,
+            "find_unused_parameters": attributes.get("find_unused_parameters") is True,
             "comm_hook": logged.get("comm_hook") or (_named(hooks[0][0]) if hooks else None),
             "steps": steps - self._steps,
             "passes": sum(self.passes),
@@ -159,4 +159,4 @@ def _inwards(module: Any) -> Iterator[Any]:
     """Yield a module, then each module it wraps, from the outside in."""
     while module is not None:
         yield module
-        module = next((each for name in WRAPPERS if (each := child(module, name)) is not None), None)
+        module = next((inner for name in WRAPPERS if (inner := child(module, name)) is not None), None)

@@ -112,8 +112,8 @@ class Roots:
 
     def install(self) -> None:
         """Hook the forward pass and keep torch.compile away from it."""
-        called = dict_of, module_of, _is_training, self._measure, self._is_root, self._is_outermost
-        not_for_dynamo(self._agent.torch, *called, self._agent.is_recomputing, callees=True)
+        functions = dict_of, module_of, _is_training, self._measure, self._is_root, self._is_outermost
+        not_for_dynamo(self._agent.torch, *functions, self._agent.is_recomputing, callees=True)
         self.watch()
         self._agent.on_tick.append(self._at_tick)
         self._agent.on_failure.append(self._tell)
@@ -177,8 +177,8 @@ class Roots:
     def _measure(self, linear: Any, args: Any) -> None:
         torch = self._agent.torch
         try:
-            held = dict_of(linear)
-            inputs, outputs = held["in_features"], held["out_features"]
+            attributes = dict_of(linear)
+            inputs, outputs = attributes["in_features"], attributes["out_features"]
             if type(args[0]) is not torch.Tensor:
                 return
             with torch._C.DisableTorchFunction():
@@ -248,7 +248,7 @@ class Roots:
             if root.count is None:
                 root.count = self._counting(module, root.number)
             cls = type(module)
-            if not any(class_dict_of(each).get(NAME) is self._slot for each in mro_of(cls)) and _is_open(cls):
+            if not any(class_dict_of(base).get(NAME) is self._slot for base in mro_of(cls)) and _is_open(cls):
                 type.__setattr__(cls, NAME, self._slot)  # not through the metaclass's own `__setattr__`
                 self._classes.append(weakref.ref(cls))
 
@@ -287,7 +287,7 @@ class Roots:
         """Return the function that times a root's call; Python binds it to the module at each call."""
         agent = self._agent
         in_forward = agent.in_forward
-        grad = agent.torch.is_grad_enabled
+        is_grad_enabled = agent.torch.is_grad_enabled
         mark = agent.mark
         put = agent.put
         roots = self._roots.entries
@@ -295,17 +295,17 @@ class Roots:
         held_by = self._held_by
 
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            held = held_by(self)
-            plain = held.get(NAME)
+            attributes = held_by(self)
+            plain = attributes.get(NAME)
             if plain is None:
                 plain = self._call_impl
-            known = roots.get(id(self))
-            if known is None:  # removed since the slot was read
+            entry = roots.get(id(self))
+            if entry is None:  # removed since the slot was read
                 return plain(*args, **kwargs)
-            root = known[1]
+            root = entry[1]
             thread = ident()
             if root.count is not None:
-                root.count(_is_training(self, held), grad())
+                root.count(_is_training(self, attributes), is_grad_enabled())
             if mark is not None:
                 mark(MARK_FORWARD_START, self)
             begin = clock()
@@ -320,10 +320,10 @@ class Roots:
                 in_forward.discard(thread)
                 if mark is not None:
                     mark(MARK_FORWARD_END)
-                training = held.get("training")
+                training = attributes.get("training")
                 if training is not True and training is not False:
-                    training = _is_training(self, held)
-                put((thread, FORWARD, begin, end, root.number, training, grad()))
+                    training = _is_training(self, attributes)
+                put((thread, FORWARD, begin, end, root.number, training, is_grad_enabled()))
                 called[0] = True
 
         not_for_dynamo(agent.torch, call)
@@ -365,10 +365,10 @@ def _is_training(module: Any, held: dict[str, Any]) -> bool:
 
 def _is_open(cls: type) -> bool:
     """Return whether the slot can intercept calls of a class's instances without running its code."""
-    for each in mro_of(cls):
-        held = class_dict_of(each)
-        if "__getattribute__" in held:
-            return each is object
-        if held.get(NAME) is not None and not isinstance(held[NAME], _Slot):
+    for base in mro_of(cls):
+        attributes = class_dict_of(base)
+        if "__getattribute__" in attributes:
+            return base is object
+        if attributes.get(NAME) is not None and not isinstance(attributes[NAME], _Slot):
             return False
     return True

@@ -15,14 +15,14 @@ SHORTEST_NS = 50_000
 
 def install(agent: Agent) -> None:
     """Add a callback to `gc.callbacks`."""
-    begun = [0]
+    begin = [0]
 
     def on_collection(phase: str, info: dict[str, Any]) -> None:
         now = clock()
         if phase == "start":
-            begun[0] = now
-        elif now - begun[0] >= SHORTEST_NS:
-            agent.put((ident(), GC, begun[0], now, 0, info.get("generation", 2)))
+            begin[0] = now
+        elif now - begin[0] >= SHORTEST_NS:
+            agent.put((ident(), GC, begin[0], now, 0, info.get("generation", 2)))
 
     not_for_dynamo(agent.torch, on_collection, callees=True)
     gc.callbacks.append(on_collection)

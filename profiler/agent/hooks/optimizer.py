@@ -61,10 +61,10 @@ def install(agent: Agent, seen: Callable[[Any, int, Any], None], another: Callab
             return
         try:
             thread = ident()
-            for each in [each for each in open_steps if each[2] == thread][::-1]:
-                if each[0] != id(optimizer) and _is_running(each[0]):
+            for step in [step for step in open_steps if step[2] == thread][::-1]:
+                if step[0] != id(optimizer) and _is_running(step[0]):
                     break
-                open_steps.remove(each)  # that step has failed: torch then skips the post hook
+                open_steps.remove(step)  # that step has failed: torch then skips the post hook
             if mark is not None and not open_steps:
                 mark(MARK_OPTIMIZER_START)
             open_steps.append((id(optimizer), clock(), thread))
@@ -87,21 +87,21 @@ def install(agent: Agent, seen: Callable[[Any, int, Any], None], another: Callab
                 return
         try:
             thread = ident()
-            mine = [each for each in open_steps if each[2] == thread]
-            if mark is not None and len(mine) <= 1:
+            thread_steps = [step for step in open_steps if step[2] == thread]
+            if mark is not None and len(thread_steps) <= 1:
                 mark(MARK_OPTIMIZER_END)
                 end = clock()
             begin = end
-            while mine:  # also remove steps that failed inside this one
-                each = mine.pop()
-                open_steps.remove(each)
-                begin = each[1]
-                if each[0] == key:
+            while thread_steps:  # also remove steps that failed inside this one
+                step = thread_steps.pop()
+                open_steps.remove(step)
+                begin = step[1]
+                if step[0] == key:
                     break
-            counted = known_of(optimizer)
-            number = counted[0]
-            counted[1] += 1
-            if mine:
+            record = known_of(optimizer)
+            number = record[0]
+            record[1] += 1
+            if thread_steps:
                 put((thread, OPTIMIZER, begin, end, number, 0, 1))
                 return
             put((thread, OPTIMIZER, begin, end, number, 0 if agent.own_steps else agent.end_step(end)))
@@ -109,7 +109,7 @@ def install(agent: Agent, seen: Callable[[Any, int, Any], None], another: Callab
             if agent.abandoned and next(reversed(_global_optimizer_post_hooks)) == handles[1].id:
                 agent.leave()  # torch is looping over these hooks: only the last may be removed
                 return
-            if counted[1] in (1, 3):
+            if record[1] in (1, 3):
                 agent.flush()
                 start = clock()
                 seen(optimizer, number, places.get(optimizer))
@@ -119,13 +119,13 @@ def install(agent: Agent, seen: Callable[[Any, int, Any], None], another: Callab
 
     def known_of(optimizer: Any) -> list[int]:
         """Return an optimizer's entry in `known`; number it if it is new."""
-        found: list[int] | None = known.get(optimizer)
-        if found is None:
-            found = [next(numbers), 0]
-            known.put(optimizer, found)
-            if found[0] > 1:
+        known_record: list[int] | None = known.get(optimizer)
+        if known_record is None:
+            known_record = [next(numbers), 0]
+            known.put(optimizer, known_record)
+            if known_record[0] > 1:
                 another()
-        return found
+        return known_record
 
     not_for_dynamo(agent.torch, before, after, callees=True)
     handles = [
@@ -135,9 +135,9 @@ def install(agent: Agent, seen: Callable[[Any, int, Any], None], another: Callab
 
     def failed() -> None:
         """Report the optimizers that have not stepped: the first step may be what failed."""
-        for optimizer, made in places.items():
+        for optimizer, origin in places.items():
             if known.get(optimizer) is None:
-                seen(optimizer, known_of(optimizer)[0], made)
+                seen(optimizer, known_of(optimizer)[0], origin)
 
     agent.on_failure.append(failed)
     agent.uninstall += [("optimizer", handle.remove) for handle in handles]
@@ -150,12 +150,12 @@ def _numbered_apart(torch: Any, handle: Any) -> Any:
 
     So torch numbers the program's hooks as it does without the agent.
     """
-    kind, number = torch.utils.hooks.RemovableHandle, handle.id
+    handle_class, number = torch.utils.hooks.RemovableHandle, handle.id
     hooks = handle.hooks_dict_ref()
-    if kind.next_id == number + 1:  # else another thread has registered one
+    if handle_class.next_id == number + 1:  # else another thread has registered one
         handle.id = -1 - number
         hooks[handle.id] = hooks.pop(number)
-        kind.next_id = number
+        handle_class.next_id = number
     return handle
 
 

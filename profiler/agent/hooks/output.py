@@ -88,11 +88,11 @@ class Output:
 
     def _write_calls(self) -> Any:
         """Return the program's write() system calls so far; None if Linux does not report them."""
-        ours = 0 if self._agent.outlet is None else self._agent.outlet.writes
+        own_writes = 0 if self._agent.outlet is None else self._agent.outlet.writes
         try:
             for line in contents("/proc/self/io").splitlines():
                 if line.startswith(b"syscw:"):
-                    return int(line.split()[1]) - ours
+                    return int(line.split()[1]) - own_writes
         except (OSError, ValueError):
             pass
         return None

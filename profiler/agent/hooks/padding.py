@@ -82,32 +82,32 @@ class Paddings:
     def _count(self, number: int, batch: Any, rows: int | None) -> None:
         numpy = sys.modules.get("numpy")
         arrays = {} if numpy is None else dict(_arrays(self._agent.torch, numpy, batch, rows))
-        told_by = self._told_by.get(number) or _find(arrays)
-        if told_by is None or told_by[0] not in arrays:
+        source = self._told_by.get(number) or _find(arrays)
+        if source is None or source[0] not in arrays:
             self._fruitless[number] += 1
             return
-        path, mark = self._told_by[number] = told_by
+        path, mark = self._told_by[number] = source
         real = mark(arrays[path])
         lengths = _lengths(real)
         if lengths is None:  # this batch contradicts the others, so what they showed was not padding either
             self._fruitless[number] = FRUITLESS
             self._sums[number] = Counter()
             return
-        count, padded = real.shape
+        count, positions = real.shape
         longest = int(lengths.max())
         self._sums.setdefault(number, Counter()).update(
             batches=1,
             real=int(lengths.sum()),
             longest=count * longest,
-            padded=count * padded,
+            padded=count * positions,
             real_pairs=int((lengths.astype("int64") ** 2).sum()),
-            padded_pairs=count * padded**2,
+            padded_pairs=count * positions**2,
         )
 
     def _tell(self) -> None:
         for number, sums in self._sums.items():
-            told_by = {"told_by": self._told_by[number][0]} if sums else {}
-            self._agent.fact("padding", {"id": number, **told_by, **sums})
+            source = {"told_by": self._told_by[number][0]} if sums else {}
+            self._agent.fact("padding", {"id": number, **source, **sums})
 
 
 def _arrays(torch: Any, numpy: Any, batch: Any, rows: int | None) -> Iterator[tuple[str, Any]]:
@@ -136,10 +136,10 @@ def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
         return
     names = class_dict_of(type(value)).get("_fields") if is_a(value, tuple) else None
     for name, child in children:
-        word = f"[{name!r}]" if type(name) in (str, int) else "[...]"
+        accessor = f"[{name!r}]" if type(name) in (str, int) else "[...]"
         if type(names) is tuple:
-            word = f".{names[name]}"
-        yield from _leaves(child, (path + word)[:80], depth - 1)
+            accessor = f".{names[name]}"
+        yield from _leaves(child, (path + accessor)[:80], depth - 1)
 
 
 _CODES = {
@@ -192,16 +192,16 @@ def _mark_of_mask(path: str, mask: Any, arrays: Arrays) -> Mark | None:
         return None
     if not ((mask == 0) | (mask == 1)).all():
         return None
-    attention, padding = "attention_mask" in path.lower(), "pad" in path.lower()
-    paired = [other for name, other in arrays.items() if _is_of_inputs(name) and _goes_with(mask, other)]
-    for mark in (_is_not_zero,) if attention else (_is_zero, _is_not_zero):
+    is_attention, is_padding = "attention_mask" in path.lower(), "pad" in path.lower()
+    inputs = [array for name, array in arrays.items() if _is_of_inputs(name) and _goes_with(mask, array)]
+    for mark in (_is_not_zero,) if is_attention else (_is_zero, _is_not_zero):
         real = mark(mask)
         if _lengths(real) is None or _is_triangle(real):
             continue
-        if paired and not attention and not real.all():
-            if any(_are_alike(other[~real]) for other in paired):
+        if inputs and not is_attention and not real.all():
+            if any(_are_alike(array[~real]) for array in inputs):
                 return mark
-        elif attention or (padding and mark is _is_zero and real[:, 0].all()):
+        elif is_attention or (is_padding and mark is _is_zero and real[:, 0].all()):
             return mark  # by its name alone; with the opposite meaning, it would begin with padding
     return None
 
@@ -229,11 +229,11 @@ def _mark_of_tokens(path: str, tokens: Any) -> Mark | None:
     """Return a mark if exactly one value is repeated at the ends of rows and occurs nowhere else in them."""
     if tokens.ndim != 2 or tokens.dtype.kind not in "iu" or not _is_of_inputs(path):
         return None
-    for last, before in ((-1, -2), (0, 1)):
-        ends = set(tokens[:, last][tokens[:, last] == tokens[:, before]].tolist())
-        if len(ends) != 1:
+    for last, neighbor in ((-1, -2), (0, 1)):
+        end_values = set(tokens[:, last][tokens[:, last] == tokens[:, neighbor]].tolist())
+        if len(end_values) != 1:
             continue
-        padding = ends.pop()
+        padding = end_values.pop()
         real = tokens != padding
         lengths = _lengths(real)
         if lengths is None:

@@ -40,8 +40,8 @@ class Usage:
         self.flags: dict[str, Any] = {"autocast": False, "grad_scaler": False, "checkpointing": False, "packed": False}
         by_environment = any(name in os.environ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"))
         # When attached, the agent does not know what the program has called before.
-        unset = None if "recorder" in agent.settings else "default"
-        self.flags["threads_from"] = "environment" if by_environment else unset
+        default = None if "recorder" in agent.settings else "default"
+        self.flags["threads_from"] = "environment" if by_environment else default
         self.scaler_steps = 0
         self.scaler_applied = 0
         self._anomaly_step: int | None = None
@@ -65,11 +65,11 @@ class Usage:
         observe(self._agent, "usage", "set_anomaly_enabled", self._anomaly, torch)
 
     def _autocast(self, context: Any) -> bool:
-        held = dict_of(context)
-        if held.get("_enabled") is not True:
+        attributes = dict_of(context)
+        if attributes.get("_enabled") is not True:
             return False
         self.flags["autocast"] = True
-        self.flags["autocast_dtype"] = str(held.get("fast_dtype")).replace("torch.", "")
+        self.flags["autocast_dtype"] = str(attributes.get("fast_dtype")).replace("torch.", "")
         return True
 
     def _scaler(self) -> None:
@@ -101,9 +101,9 @@ class Usage:
             if seen(*args[:1]):
                 undo()
 
-        ours = observer(self._agent, "usage", plain, look)
-        undo = undoing(name, vars(owner)[name], ours, owner)
-        setattr(owner, name, ours)
+        wrapper = observer(self._agent, "usage", plain, look)
+        undo = undoing(name, vars(owner)[name], wrapper, owner)
+        setattr(owner, name, wrapper)
         self._agent.uninstall.append(("usage", undo))
 
     def _threads(self, *_: Any, **__: Any) -> None:

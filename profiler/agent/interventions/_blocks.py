@@ -17,12 +17,12 @@ def replace_in_blocks(change: Modification, name: str, forward: Callable[..., An
 
     The change is in place before the model's first call: the first step may be the one that does not fit in memory.
     """
-    known: set[Any] = set()
+    replaced_modules: set[Any] = set()
 
     def act(model: Any) -> None:
         for module in blocks(model, name)[::every]:
-            if module not in known:  # a wrapper and the model in it can both be roots
-                known.add(module)
+            if module not in replaced_modules:  # a wrapper and the model in it can both be roots
+                replaced_modules.add(module)
                 change.replace_forward(module, forward)
 
     change.agent.on_call.append(act)

@@ -52,16 +52,16 @@ class Modification:
 
     def put(self, owner: Any, name: str, value: Any) -> Callable[[], None]:
         """Set an attribute; return the undo function, which keeps a value that the program has set since."""
-        before = vars(owner).get(name, _MISSING)
+        previous_value = vars(owner).get(name, _MISSING)
         setattr(owner, name, value)
 
         def undo() -> None:
             if vars(owner).get(name) is not value:
                 return
-            if before is _MISSING:
+            if previous_value is _MISSING:
                 delattr(owner, name)
             else:
-                setattr(owner, name, before)
+                setattr(owner, name, previous_value)
 
         self.undoing.append(undo)
         return undo
@@ -79,8 +79,8 @@ class Modification:
                 step_aside(error)  # removes the frame of `function`, too
                 raise
 
-        for ours in (replaced, function):
-            not_for_dynamo(self.torch, ours)
+        for own_function in (replaced, function):
+            not_for_dynamo(self.torch, own_function)
         return self.put(owner, name, replaced)
 
     def replace_forward(self, module: Any, function: Callable[..., Any]) -> None:
@@ -89,11 +89,11 @@ class Modification:
         The replacement is bound like a method: a copy of the module calls its own plain forward, and a pickle only
         names it.
         """
-        before = module.__dict__.get("forward")
+        instance_forward = module.__dict__.get("forward")
 
         @functools.wraps(type(module).forward)
         def replaced(self: Any, *args: Any, **kwargs: Any) -> Any:
-            plain = functools.partial(type(self).forward, self) if before is None else before
+            plain = functools.partial(type(self).forward, self) if instance_forward is None else instance_forward
             return function(self, plain, *args, **kwargs)
 
         self.made = True
@@ -116,15 +116,15 @@ class Modification:
         With `by_the_end` it is checked after the last step instead, and not at all if the program trains to its own
         end.
         """
-        agent, last = self.agent, self.agent.settings["trial"]["steps"]
-        if last is None and by_the_end:
+        agent, last_step = self.agent, self.agent.settings["trial"]["steps"]
+        if last_step is None and by_the_end:
             return  # it is unknown when the program ends
-        due = SETTLED if last is None else last if by_the_end else min(SETTLED, last)
+        due_step = SETTLED if last_step is None else last_step if by_the_end else min(SETTLED, last_step)
         steps = [0]
 
         def at_step() -> None:
             steps[0] += 1
-            if steps[0] >= due:
+            if steps[0] >= due_step:
                 look()
 
         def at_exit() -> None:

@@ -9,13 +9,13 @@ def replaced(torch: Any, value: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(value, torch.Tensor):
         return change(value)
     if type(value) is dict:
-        return {key: replaced(torch, each, change) for key, each in value.items()}
+        return {key: replaced(torch, item, change) for key, item in value.items()}
     if isinstance(value, dict):  # such as a ModelOutput, which is made from its fields
-        return type(value)(**{key: replaced(torch, each, change) for key, each in value.items()})
+        return type(value)(**{key: replaced(torch, item, change) for key, item in value.items()})
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(replaced(torch, each, change) for each in value))
+        return type(value)(*(replaced(torch, item, change) for item in value))
     if isinstance(value, (list, tuple)):
-        return type(value)(replaced(torch, each, change) for each in value)
+        return type(value)(replaced(torch, item, change) for item in value)
     return value
 
 
@@ -24,5 +24,5 @@ def tensors(torch: Any, value: Any) -> Iterator[Any]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (Mapping, list, tuple)):
-        for each in value.values() if isinstance(value, Mapping) else value:
-            yield from tensors(torch, each)
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from tensors(torch, item)

@@ -29,8 +29,12 @@ class Optimizers:
 
     def of(self, parameters: list[Any]) -> list[Any]:
         """Return the optimizers that update at least one of these parameters that has a gradient."""
-        among = {id(parameter) for parameter in parameters}
-        return [each for each in self._made if any(id(parameter) in among for parameter in with_gradients(each))]
+        ids = {id(parameter) for parameter in parameters}
+        return [
+            optimizer
+            for optimizer in self._made
+            if any(id(parameter) in ids for parameter in with_gradients(optimizer))
+        ]
 
     def _replace_step(self, plain: Any, optimizer: Any) -> Any:
         result = plain(optimizer)
@@ -38,8 +42,8 @@ class Optimizers:
 
         @functools.wraps(type(optimizer).step)
         def step(this: Any, closure: Any = None, *args: Any, **kwargs: Any) -> Any:
-            given = () if closure is None else (closure,)
-            update = functools.partial(type(this).step, this, *given, *args, **kwargs)
+            closure_arguments = () if closure is None else (closure,)
+            update = functools.partial(type(this).step, this, *closure_arguments, *args, **kwargs)
             return update() if self._undone else self._step(update, this, closure, *args, **kwargs)
 
         step._profile_train_change = self  # type: ignore[attr-defined]
@@ -65,7 +69,9 @@ def replace_optimizer(change: Modification, name: str, cls: type) -> None:
 
 def with_gradients(optimizer: Any) -> list[Any]:
     """Return the parameters of an optimizer that have gradients."""
-    return [each for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
+    return [
+        parameter for group in optimizer.param_groups for parameter in group["params"] if parameter.grad is not None
+    ]
 
 
 def replace_clipping(change: Modification, function: Callable[..., Any]) -> None:

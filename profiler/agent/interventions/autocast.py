@@ -15,13 +15,13 @@ def apply(change: Modification, dtype: str) -> None:
 
     `dtype` is "bfloat16" or "float16".
     """
-    torch, low = change.torch, getattr(change.torch, dtype)
+    torch, low_precision = change.torch, getattr(change.torch, dtype)
 
     def in_float32(tensor: Any) -> Any:
         return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
     def forward(module: Any, plain: Any, *args: Any, **kwargs: Any) -> Any:
-        with torch.autocast(next(module.parameters()).device.type, low):
+        with torch.autocast(next(module.parameters()).device.type, low_precision):
             result = plain(*args, **kwargs)
         return replaced(torch, result, in_float32)
 

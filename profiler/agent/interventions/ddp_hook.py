@@ -22,25 +22,25 @@ def apply(change: Modification, dtype: str | None = None, arguments: dict[str, A
     """
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks  # type: ignore[import-not-found,unused-ignore]
 
-    wanted = arguments or {}
-    if dtype is None and not wanted:
+    overrides = arguments or {}
+    if dtype is None and not overrides:
         raise NotMade("There is nothing to change.", "no-target")
     cls = change.torch.nn.parallel.DistributedDataParallel
     hook = None if dtype is None else getattr(default_hooks, _HOOKS[dtype])
     signature = inspect.signature(cls.__init__)
-    signature.bind_partial(**wanted)  # raises for an unknown argument
-    hooked: list[Any] = []
+    signature.bind_partial(**overrides)  # raises for an unknown argument
+    hooked_models: list[Any] = []
 
     def made(plain: Any, *args: Any, **kwargs: Any) -> None:
-        given = signature.bind(*args, **kwargs)
-        given.arguments.update(wanted)
-        plain(*given.args, **given.kwargs)
+        bound = signature.bind(*args, **kwargs)
+        bound.arguments.update(overrides)
+        plain(*bound.args, **bound.kwargs)
         change.made = change.made or hook is None
 
     def act(root: Any) -> None:
         for model in root.modules():
-            if isinstance(model, cls) and model not in hooked:
-                hooked.append(model)
+            if isinstance(model, cls) and model not in hooked_models:
+                hooked_models.append(model)
                 change.made = True
                 model.register_comm_hook(None, hook)
 

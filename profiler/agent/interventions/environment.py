@@ -18,11 +18,11 @@ def apply(change: Modification, variables: dict[str, str | None]) -> None:
     Raises:
         NotMade: the program changed a variable before it imported torch.
     """
-    otherwise = f"The program itself sets {', '.join(variables)}."
+    message = f"The program itself sets {', '.join(variables)}."
 
     def hold() -> bool:
         return all(os.environ.get(name) == value for name, value in variables.items())
 
     if not hold():
-        raise NotMade(otherwise, "program-does")
-    change.expect(otherwise, hold, code="program-does")
+        raise NotMade(message, "program-does")
+    change.expect(message, hold, code="program-does")

@@ -47,8 +47,8 @@ def apply(change: Modification) -> None:
         return replaced(torch, result, with_nothing_behind)
 
     change.agent.on_model.append(lambda model: change.replace_forward(model, forward))
-    missing = "No model ran in eval mode with gradients enabled."
-    change.expect(missing, lambda: changed, by_the_end=True)
+    message = "No model ran in eval mode with gradients enabled."
+    change.expect(message, lambda: changed, by_the_end=True)
 
 
 def _is_left_alone(torch: Any, module: Any, inputs: Any) -> bool:

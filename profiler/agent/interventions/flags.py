@@ -27,25 +27,25 @@ def apply(
     """
     torch, agent = change.torch, change.agent
     cudnn = torch.backends.cudnn
-    every: tuple[tuple[Any, Callable[[], Any], Callable[[Any], None]], ...] = (
+    all_switches: tuple[tuple[Any, Callable[[], Any], Callable[[Any], None]], ...] = (
         (matmul_precision, torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
-        (cudnn_benchmark, lambda: cudnn.benchmark, lambda wanted: setattr(cudnn, "benchmark", wanted)),
+        (cudnn_benchmark, lambda: cudnn.benchmark, lambda value: setattr(cudnn, "benchmark", value)),
         (threads, torch.get_num_threads, torch.set_num_threads),
         (deterministic, torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
     )
-    switches = [switch for switch in every if switch[0] is not None]
+    switches = [switch for switch in all_switches if switch[0] is not None]
     """For each switch to change: the wanted value, how to read it, and how to set it."""
     steps = [0]
 
     def at_step() -> None:
         steps[0] += 1
-        for wanted, _, switch in switches:
-            switch(wanted)
+        for value, _, switch in switches:
+            switch(value)
         if steps[0] >= SETTLED and at_step in agent.on_step:
             agent.on_step.remove(at_step)
 
     def hold() -> bool:
-        return all(now() == wanted for wanted, now, _ in switches)
+        return all(read() == value for value, read, _ in switches)
 
     agent.on_step.append(at_step)
     change.expect("The program itself sets this switch.", hold, code="program-does", by_the_end=True)

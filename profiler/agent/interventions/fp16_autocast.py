@@ -85,10 +85,10 @@ class _Scaling:
         return plain(scaler, *args, **kwargs)
 
     def clipped(self, plain: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
-        every = [parameters] if isinstance(parameters, self._torch.Tensor) else list(parameters)
-        for optimizer in self._optimizers.of(every):
+        parameter_list = [parameters] if isinstance(parameters, self._torch.Tensor) else list(parameters)
+        for optimizer in self._optimizers.of(parameter_list):
             self._unscale(optimizer)
-        return plain(every, *args, **kwargs)
+        return plain(parameter_list, *args, **kwargs)
 
     def _step(self, plain: Any, optimizer: Any, closure: Any, *args: Any, **kwargs: Any) -> Any:
         if self._stepping:

@@ -38,19 +38,19 @@ def apply(change: Modification, block: str | None = None) -> None:
     optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def shard(module: Any) -> None:
-        before = dict(module.named_parameters(remove_duplicate=False))
+        old_parameters = dict(module.named_parameters(remove_duplicate=False))
         for tensor in (*module.parameters(), *module.buffers()):
             torch.distributed.broadcast(tensor.detach(), 0)
-        kind = next(module.parameters()).device.type
-        mesh = torch.distributed.init_device_mesh(kind, (torch.distributed.get_world_size(),))
-        for each in blocks(module, block) if block else ():
-            fully_shard(each, mesh=mesh)
+        device_type = next(module.parameters()).device.type
+        mesh = torch.distributed.init_device_mesh(device_type, (torch.distributed.get_world_size(),))
+        for submodule in blocks(module, block) if block else ():
+            fully_shard(submodule, mesh=mesh)
         fully_shard(module, mesh=mesh)
-        after = dict(module.named_parameters(remove_duplicate=False))
-        new = {id(old): after[path] for path, old in before.items()}
+        new_parameters = dict(module.named_parameters(remove_duplicate=False))
+        replacements = {id(old): new_parameters[path] for path, old in old_parameters.items()}
         for optimizer in optimizers:
             for group in optimizer.param_groups:
-                group["params"] = [new.get(id(parameter), parameter) for parameter in group["params"]]
+                group["params"] = [replacements.get(id(parameter), parameter) for parameter in group["params"]]
         change.made = True
 
     class Sharded(torch.nn.Module):  # type: ignore[misc,name-defined,unused-ignore]
@@ -58,10 +58,10 @@ def apply(change: Modification, block: str | None = None) -> None:
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__()
-            given = signature.bind(*args, **kwargs).arguments
-            if given.get("process_group") is not None:
+            arguments = signature.bind(*args, **kwargs).arguments
+            if arguments.get("process_group") is not None:
                 change.fail("The program passes its own `process_group`.", "program-does")
-            self.module = given["module"]
+            self.module = arguments["module"]
             shard(self.module)
 
         def forward(self, *args: Any, **kwargs: Any) -> Any:

@@ -33,20 +33,20 @@ def apply(
         "persistent_workers": persistent_workers,
         "pin_memory": pin_memory,
     }
-    wanted = {name: value for name, value in arguments.items() if value is not None}
+    overrides = {name: value for name, value in arguments.items() if value is not None}
 
     def made(plain: Any, *args: Any, **kwargs: Any) -> None:
-        where = place()
-        if where is None or (where["file"], where["line"]) != (file, line):
+        origin = place()
+        if origin is None or (origin["file"], origin["line"]) != (file, line):
             plain(*args, **kwargs)
             return
-        given = inspect.signature(plain).bind(*args, **kwargs)
+        bound = inspect.signature(plain).bind(*args, **kwargs)
         change.made = True
-        given.arguments.update(wanted)
-        if not given.arguments.get("num_workers"):
+        bound.arguments.update(overrides)
+        if not bound.arguments.get("num_workers"):
             for name in _OF_WORKERS:
-                given.arguments.pop(name, None)
-        plain(*given.args, **given.kwargs)
+                bound.arguments.pop(name, None)
+        plain(*bound.args, **bound.kwargs)
 
     def watch() -> None:
         change.replace(change.torch.utils.data.DataLoader, "__init__", made)

@@ -41,7 +41,7 @@ def apply(change: Modification, every: int) -> None:
         raise NotMade("Every step is logged already.", "no-target")
     agent = change.agent
     left_out: list[bool] = []
-    printed: list[bool] = []
+    skipped_prints: list[bool] = []
     functions = _LogFunctions(change, every, left_out)
 
     def thin(
@@ -66,15 +66,15 @@ def apply(change: Modification, every: int) -> None:
 
     def made() -> bool:
         # An occasional line costs nothing; the cost is then elsewhere.
-        return bool(left_out) or len(printed) >= agent.steps / 4
+        return bool(left_out) or len(skipped_prints) >= agent.steps / 4
 
     thin(logging.Handler, "handle", lambda handler, record: record.levelno >= logging.WARNING)
     when_imported(_TENSORBOARD, tensorboard)
     when_imported(_WANDB, lambda: thin(sys.modules[_WANDB].Run, "log"))
     functions.watch()
     if change.is_trial:
-        thin(builtins, "print", _into_a_file, printed)
-        when_imported(_TQDM, lambda: thin(sys.modules[_TQDM].tqdm, "refresh", counted=printed))
+        thin(builtins, "print", _into_a_file, skipped_prints)
+        when_imported(_TQDM, lambda: thin(sys.modules[_TQDM].tqdm, "refresh", counted=skipped_prints))
     change.expect("No log output could be skipped.", made, by_the_end=True)
 
 
@@ -129,16 +129,16 @@ class _LogFunctions:
         if not self._stop:
             return False
         frame: Any = sys._getframe(1)
-        called = None
+        callee = None
         while frame is not None and frame.f_code not in self._loop:
             if is_users(frame.f_code.co_filename):
-                called = frame
+                callee = frame
             frame = frame.f_back
         if frame is None:  # another thread, or before there was a loop
             return False
-        if called is not None:
-            self._writers.setdefault(called.f_code, (set(), called.f_globals))[0].add(self._agent.steps)
-        return called is None
+        if callee is not None:
+            self._writers.setdefault(callee.f_code, (set(), callee.f_globals))[0].add(self._agent.steps)
+        return callee is None
 
     def _trains(self) -> None:
         frame: Any = sys._getframe(1)
@@ -151,14 +151,14 @@ class _LogFunctions:
         if self._agent.steps < WATCHED:
             return
         self._agent.on_step.remove(self._at_step)
-        for each in self._stop:
-            each()
+        for stop in self._stop:
+            stop()
         self._stop = []
         if len(self._synced) >= WATCHED - 2 and self._change.is_trial:
             self._change.fail("The training loop itself calls `os.fsync` at every step.")
         # Writing in the first step came before the loop was known, and writing in the last step is yet to come.
-        often = [(code, names) for code, (steps, names) in self._writers.items() if len(steps) >= WATCHED - 2]
-        for code, names in often:
+        writers = [(code, names) for code, (steps, names) in self._writers.items() if len(steps) >= WATCHED - 2]
+        for code, names in writers:
             if code in self._loop:
                 continue
             if self._change.is_trial:
@@ -169,16 +169,16 @@ class _LogFunctions:
                 self._agent.problem("logging", RuntimeError(message))
 
     def _gate(self) -> Callable[..., Any]:
-        returned: list[bool] = []
+        returned_none: list[bool] = []
         """For each call, whether it returned None."""
 
         def gate(plain: Any, *args: Any, **kwargs: Any) -> Any:
-            if len(returned) >= CALLS and all(returned) and self._agent.steps % self._every:
+            if len(returned_none) >= CALLS and all(returned_none) and self._agent.steps % self._every:
                 self._left_out.append(True)
                 return None
             result = plain(*args, **kwargs)
-            if len(returned) < CALLS or result is not None:
-                returned.append(result is None)
+            if len(returned_none) < CALLS or result is not None:
+                returned_none.append(result is None)
             return result
 
         return gate

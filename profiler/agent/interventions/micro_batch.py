@@ -43,23 +43,23 @@ def apply(change: Modification, file: str, line: int, pieces: int) -> None:
     from torch.optim import lr_scheduler  # type: ignore[import-not-found,unused-ignore]
 
     state = _PiecewiseUpdate(change)
-    waiting = functools.partial(_unless, lambda: state.waiting)
-    accumulating = functools.partial(_unless, lambda: state.accumulating)
+    unless_waiting = functools.partial(_unless, lambda: state.waiting)
+    unless_accumulating = functools.partial(_unless, lambda: state.accumulating)
     change.replace(torch.Tensor, "backward", state.backward)
     replace_clipping(change, state.clipped)
     for cls in (torch.optim.Optimizer, torch.nn.Module):
-        change.replace(cls, "zero_grad", waiting)
-    for cls in [each for each in vars(lr_scheduler).values() if isinstance(each, type) and "step" in vars(each)]:
-        change.replace(cls, "step", accumulating)
+        change.replace(cls, "zero_grad", unless_waiting)
+    for cls in [value for value in vars(lr_scheduler).values() if isinstance(value, type) and "step" in vars(value)]:
+        change.replace(cls, "step", unless_accumulating)
     scaler = torch.amp.GradScaler
     change.replace(scaler, "step", state.scaled)
     for name in ("unscale_", "update"):
-        change.replace(scaler, name, accumulating)
+        change.replace(scaler, name, unless_accumulating)
 
     def made(plain: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
-        where = place()
+        origin = place()
         plain(loader, *args, **kwargs)
-        if where is not None and (where["file"], where["line"]) == (file, line):
+        if origin is not None and (origin["file"], origin["line"]) == (file, line):
             loader.__dict__[_OURS] = True
 
     def iterated(plain: Any, loader: Any) -> Any:
@@ -133,9 +133,9 @@ class _PiecewiseUpdate:
     def clipped(self, plain: Any, *args: Any, **kwargs: Any) -> Any:
         if not self.accumulating:
             return plain(*args, **kwargs)
-        given = inspect.signature(plain).bind(*args, **kwargs)
-        given.arguments[_LIMITS[plain.__name__]] = float("inf")
-        result = plain(*given.args, **given.kwargs)
+        bound = inspect.signature(plain).bind(*args, **kwargs)
+        bound.arguments[_LIMITS[plain.__name__]] = float("inf")
+        result = plain(*bound.args, **bound.kwargs)
         self._look()
         return result
 
@@ -175,17 +175,17 @@ class _BatchPieces:
         return self
 
     def __next__(self) -> Any:
-        own = self.__dict__
-        if not own["_left"]:
-            batch = next(own["_iterator"])
+        attributes = self.__dict__
+        if not attributes["_left"]:
+            batch = next(attributes["_iterator"])
             try:
-                own["_left"] = in_pieces(own["_torch"], batch, own["_number"])
+                attributes["_left"] = in_pieces(attributes["_torch"], batch, attributes["_number"])
             except ValueError as error:
-                own["_state"].fail(str(error))
+                attributes["_state"].fail(str(error))
                 return batch
-        share, piece = own["_left"].pop(0)
-        own["_state"].hand_out(share, not own["_left"], own["_is_first"])
-        own["_is_first"] = False
+        share, piece = attributes["_left"].pop(0)
+        attributes["_state"].hand_out(share, not attributes["_left"], attributes["_is_first"])
+        attributes["_is_first"] = False
         return piece
 
     def __getattr__(self, name: str) -> Any:
@@ -220,13 +220,13 @@ def _part(torch: Any, value: Any, start: int, end: int, samples: int) -> Any:
     if isinstance(value, torch.Tensor):
         return value[start:end] if value.dim() else value
     if isinstance(value, Mapping):
-        parts = {key: _part(torch, each, start, end, samples) for key, each in value.items()}
+        parts = {key: _part(torch, item, start, end, samples) for key, item in value.items()}
         return parts if type(value) is dict else type(value)(parts)  # type: ignore[call-arg]
     if isinstance(value, (list, tuple)):
         if next(tensors(torch, value), None) is None:  # a list of names, or of sizes
             return value[start:end] if len(value) == samples else value
-        made = [_part(torch, each, start, end, samples) for each in value]
-        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+        pieces = [_part(torch, item, start, end, samples) for item in value]
+        return type(value)(*pieces) if hasattr(value, "_fields") else type(value)(pieces)
     return value
 
 

@@ -32,13 +32,13 @@ def apply(change: Modification, passes: int) -> None:
 
     def backward(plain: Any, *args: Any, **kwargs: Any) -> Any:
         result = plain(*args, **kwargs)
-        for each in models.values():
-            each.passed()
+        for reduction in models.values():
+            reduction.passed()
         return result
 
     def before_update(optimizer: Any, args: Any, kwargs: Any) -> None:
-        for each in models.values():
-            each.before_update(optimizer)
+        for reduction in models.values():
+            reduction.before_update(optimizer)
 
     change.agent.on_model.append(act)
     change.undoing.append(register_optimizer_step_pre_hook(before_update).remove)
@@ -86,7 +86,9 @@ class _DelayedReduction:
             self._reduced = self._reduces
 
     def before_update(self, optimizer: Any) -> None:
-        if not any(id(each) in self._parameters for group in optimizer.param_groups for each in group["params"]):
+        if not any(
+            id(parameter) in self._parameters for group in optimizer.param_groups for parameter in group["params"]
+        ):
             return
         if self._passed and not self._reduced:
             self._change.fail(

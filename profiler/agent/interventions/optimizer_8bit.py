@@ -28,10 +28,10 @@ def apply(change: Modification, name: str) -> None:
         """The 8-bit optimizer, with the arguments of torch's optimizer."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
-            known = {key: value for key, value in kwargs.items() if key not in _WAYS}
-            if known.get("maximize") is False:
-                del known["maximize"]
-            super().__init__(*args, **known)
+            arguments = {key: value for key, value in kwargs.items() if key not in _WAYS}
+            if arguments.get("maximize") is False:
+                del arguments["maximize"]
+            super().__init__(*args, **arguments)
             change.made = True
 
     replace_optimizer(change, name, EightBit)

@@ -32,8 +32,8 @@ def apply(change: Modification, name: str) -> None:
             return super().__new__(cls) if distributed.is_initialized() else plain(*args, **kwargs)
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
-            given = signature.bind(*args, **kwargs).arguments
-            super().__init__(_groups(given.pop("params")), optimizer_class=plain, **given)
+            arguments = signature.bind(*args, **kwargs).arguments
+            super().__init__(_groups(arguments.pop("params")), optimizer_class=plain, **arguments)
             change.made = True
 
     def act(root: Any) -> None:
@@ -50,7 +50,7 @@ def _groups(params: Any) -> list[Any]:
 
     torch reads a group's parameters twice, and an iterator would then be empty.
     """
-    return [{**each, "params": _listed(each["params"])} if isinstance(each, dict) else each for each in params]
+    return [{**entry, "params": _listed(entry["params"])} if isinstance(entry, dict) else entry for entry in params]
 
 
 def _listed(params: Any) -> Any:

@@ -84,26 +84,28 @@ def read(text: str, pid: int, *, worker: bool) -> Iterator[Span]:
         raise ValueError("not a list of events")
     thread = _main_thread(events, pid)
     open_frames: list[tuple[str, int, str]] = []
-    since = 0.0
-    kept: dict[tuple[tuple[str, int, str], ...], tuple[tuple[Frame, ...], str]] = {}
+    start = 0.0
+    results: dict[tuple[tuple[str, int, str], ...], tuple[tuple[Frame, ...], str]] = {}
     for event in events:
         if event["tid"] != thread:
             continue
         now = event["ts"] / 1e6
-        if open_frames and now - since > 1e-3:
+        if open_frames and now - start > 1e-3:
             key = tuple(open_frames)
-            if key not in kept and _is_own_work(*key[-1][:2]):
-                kept[key] = (), "other"
-            elif key not in kept:
-                kept[key] = (shortened(_in_worker(key)), worker_phase(key)) if worker else (shortened(key), phase(key))
-            if kept[key][0]:  # otherwise it is starting, ending, or in our hooks
-                yield Span(since, now, *kept[key])
-            since = now
+            if key not in results and _is_own_work(*key[-1][:2]):
+                results[key] = (), "other"
+            elif key not in results:
+                results[key] = (
+                    (shortened(_in_worker(key)), worker_phase(key)) if worker else (shortened(key), phase(key))
+                )
+            if results[key][0]:  # otherwise it is starting, ending, or in our hooks
+                yield Span(start, now, *results[key])
+            start = now
         elif not open_frames:
-            since = now
+            start = now
         if event["ph"] == "B":
-            place = event["args"]
-            open_frames.append((str(place["filename"]), int(place["line"] or 0), str(event["name"])))
+            location = event["args"]
+            open_frames.append((str(location["filename"]), int(location["line"] or 0), str(event["name"])))
         elif open_frames:
             open_frames.pop()
 
@@ -113,46 +115,46 @@ def _main_thread(events: Sequence[Any], pid: int) -> object:
 
     In a container, the kernel's ID of a thread may differ from the process's own; then the thread's name decides.
     """
-    named = None
+    named_thread = None
     for event in events:
         match = _MAIN.match(event["name"])
         if match and match[1] == str(pid):
             return event["tid"]
         if match and match[2] == "MainThread":
-            named = event["tid"]
-    return named
+            named_thread = event["tid"]
+    return named_thread
 
 
 def phase(frames: Sequence[tuple[str, int, str]]) -> str:
     """Return the phase of a sample of the training process."""
-    found = "other"
+    result = "other"
     for file, line, name in frames:
         mark = _mark(_frame(file, line, name))
         if mark is None:
             continue
-        if found == "other":
-            found = mark
-        elif found == "optimizer" and mark in ("forward", "backward"):
+        if result == "other":
+            result = mark
+        elif result == "optimizer" and mark in ("forward", "backward"):
             return mark
-    return found
+    return result
 
 
 def worker_phase(frames: Sequence[tuple[str, int, str]]) -> str:
     """Return what a loader worker does: "fetch", "collate", "idle" (no request is pending) or "other"."""
-    found = "other"
-    for (file, _, name), (below, _, called) in zip(frames, (*frames[1:], ("", 0, "")), strict=False):
+    activity = "other"
+    for (file, _, name), (callee_file, _, callee) in zip(frames, (*frames[1:], ("", 0, "")), strict=False):
         if file.endswith(_FETCH) and name.endswith("fetch"):
-            return "collate" if "collate" in called else "fetch"
+            return "collate" if "collate" in callee else "fetch"
         if file.endswith(_WORKER) and name.endswith("_worker_loop"):
-            found = "idle" if below.endswith("multiprocessing/queues.py") else "other"
-    return found
+            activity = "idle" if callee_file.endswith("multiprocessing/queues.py") else "other"
+    return activity
 
 
 def _in_worker(frames: Sequence[tuple[str, int, str]]) -> Sequence[tuple[str, int, str]]:
     """Return a worker's own frames: frames above its loop belong to the process that forked it."""
-    for at, (file, _, name) in enumerate(frames):
+    for position, (file, _, name) in enumerate(frames):
         if file.endswith(_WORKER) and name.endswith("_worker_loop"):
-            return frames[at:]
+            return frames[position:]
     return frames
 
 
@@ -167,7 +169,7 @@ def _mark(frame: Frame) -> str | None:
         return _MARKS[file, name]
     if file.startswith("torch/optim/"):  # not an update: zero_grad, construction, a scheduler's step
         return "optimizer" if name in _UPDATES and file != _SCHEDULER else None
-    return next((found for folder, found in _FOLDERS if file.startswith(folder)), None)
+    return next((mark for folder, mark in _FOLDERS if file.startswith(folder)), None)
 
 
 def shortened(frames: Sequence[tuple[str, int, str]]) -> tuple[Frame, ...]:
@@ -176,22 +178,22 @@ def shortened(frames: Sequence[tuple[str, int, str]]) -> tuple[Frame, ...]:
     Our own frames are left out. So are comprehensions, lambdas and progress bars around a loader: their time belongs to
     the function that contains them.
     """
-    found: list[Frame] = []
+    result: list[Frame] = []
     run = 0
     for file, line, name in frames:
         if not file or file.startswith((f"{OURS}/", "<")) or name.rpartition(".")[2] in _COMPREHENSIONS:
             continue
         frame = _frame(file, line, name)
-        if _is_iteration(frame) or (found and _is_lambda_of(frame, found[-1])):
+        if _is_iteration(frame) or (result and _is_lambda_of(frame, result[-1])):
             continue
-        run = run + 1 if frame[3] and found and found[-1][3] == frame[3] else 1
+        run = run + 1 if frame[3] and result and result[-1][3] == frame[3] else 1
         if run > 2:
-            found.pop()
-        found.append(frame)
-    if len(found) > MOST_FRAMES:
+            result.pop()
+        result.append(frame)
+    if len(result) > MOST_FRAMES:
         half = MOST_FRAMES // 2
-        found[half:-half] = []
-    return tuple(found)
+        result[half:-half] = []
+    return tuple(result)
 
 
 def _is_own_work(file: str, line: int) -> bool:

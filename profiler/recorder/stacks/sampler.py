@@ -49,8 +49,8 @@ _PDEATHSIG = 1
 
 def executable() -> str | None:
     """Return the path of py-spy in our own environment, else on PATH; None if it is in neither."""
-    installed = Path(sys.executable).parent / "py-spy"
-    return str(installed) if os.access(installed, os.X_OK) else shutil.which("py-spy")
+    candidate = Path(sys.executable).parent / "py-spy"
+    return str(candidate) if os.access(candidate, os.X_OK) else shutil.which("py-spy")
 
 
 def _prepare() -> None:
@@ -134,7 +134,7 @@ class StackSampler:
 
         `ranks` are the PIDs of the training processes in rank order; `workers` returns the workers of a process.
         """
-        for stretch in [one for one in self._running if self._has_ended(one)]:
+        for stretch in [candidate for candidate in self._running if self._has_ended(candidate)]:
             self._take(stretch)
         if self._off:
             return
@@ -143,15 +143,15 @@ class StackSampler:
             self._rank = next(iter(ranks), None)
         if self._rank is None or not _exists(self._rank):
             return
-        busy = {stretch.role for stretch in self._running}
-        if "rank" not in busy:
-            others = [pid for pid in ranks if pid != self._rank and _exists(pid)]
+        busy_roles = {stretch.role for stretch in self._running}
+        if "rank" not in busy_roles:
+            other_ranks = [pid for pid in ranks if pid != self._rank and _exists(pid)]
             turn, is_others = divmod(self._stretches["rank"], 2)
-            self._begin(others[turn % len(others)] if others and is_others else self._rank, "rank")
-        living = [] if "worker" in busy else workers(self._rank)
-        if living and not self._off:
+            self._begin(other_ranks[turn % len(other_ranks)] if other_ranks and is_others else self._rank, "rank")
+        live_workers = [] if "worker" in busy_roles else workers(self._rank)
+        if live_workers and not self._off:
             self._turn += 1
-            self._begin(living[self._turn % len(living)], "worker")
+            self._begin(live_workers[self._turn % len(live_workers)], "worker")
 
     def rows(self, *, final: bool = False) -> list[Stack]:
         """Return the stacks whose sums have changed since the last call."""
@@ -220,20 +220,20 @@ class StackSampler:
     def _take(self, stretch: _Stretch) -> None:
         self._running.remove(stretch)
         log = stretch.output.with_suffix(".log")
-        seen = False
+        has_samples = False
         try:
             for span in read(stretch.output.read_text(errors="replace"), stretch.pid, worker=stretch.role == "worker"):
-                seen = True
+                has_samples = True
                 rank = stretch.pid if stretch.role == "rank" else self._rank
                 assert rank is not None
                 number = max(1, round((span.end - span.start) * stretch.rate))
-                each = (span.end - span.start) / number
-                for at in range(number):
-                    time_of_it = stretch.begin + span.start + (at + 0.5) * each
-                    self._waiting.append(_Sample(time_of_it, each, rank, stretch.role, span.phase, span.frames))
+                seconds = (span.end - span.start) / number
+                for index in range(number):
+                    sample_time = stretch.begin + span.start + (index + 0.5) * seconds
+                    self._waiting.append(_Sample(sample_time, seconds, rank, stretch.role, span.phase, span.frames))
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             pass
-        if seen:
+        if has_samples:
             self._failures = 0
         elif _exists(stretch.pid) and not self._off:
             self._failures += 1
@@ -251,40 +251,40 @@ class StackSampler:
 
     def _settle(self, *, final: bool) -> None:
         """Add the samples whose step is known: those before the end of the last step."""
-        left = []
+        unsettled = []
         for sample in self._waiting:
             steps = self._steps[sample.pid]
             if sample.time > steps.last and not final:
-                left.append(sample)
+                unsettled.append(sample)
                 continue
-            at = bisect_right(steps.starts, sample.time) - 1
-            self._add(sample, at >= 0 and sample.time < steps.ends[at])
-        self._waiting = left
-        begun = min((stretch.begin for stretch in self._running), default=self._now())
+            index = bisect_right(steps.starts, sample.time) - 1
+            self._add(sample, index >= 0 and sample.time < steps.ends[index])
+        self._waiting = unsettled
+        earliest_begin = min((stretch.begin for stretch in self._running), default=self._now())
         # Per rank, because samples of a rank that no longer steps wait until the run ends.
-        waiting: dict[int, float] = {}
-        for sample in left:
-            waiting[sample.pid] = min(sample.time, waiting.get(sample.pid, sample.time))
+        oldest_waiting: dict[int, float] = {}
+        for sample in unsettled:
+            oldest_waiting[sample.pid] = min(sample.time, oldest_waiting.get(sample.pid, sample.time))
         for pid, steps in self._steps.items():
-            over = bisect_left(steps.ends, min(begun, waiting.get(pid, begun)))
-            del steps.starts[:over], steps.ends[:over]
+            done_count = bisect_left(steps.ends, min(earliest_begin, oldest_waiting.get(pid, earliest_begin)))
+            del steps.starts[:done_count], steps.ends[:done_count]
 
     def _add(self, sample: _Sample, steady: bool) -> None:
         _, seconds, pid, role, phase, frames = sample
         key = pid, role, phase, steady, frames
         if key not in self._sums and self._kept[pid] >= MOST_STACKS:
             key = pid, role, phase, steady, ()
-        before = self._sums.get(key)
-        self._kept[pid] += before is None
+        previous = self._sums.get(key)
+        self._kept[pid] += previous is None
         self._sums[key] = Stack(
             pid=pid,
-            id=before.id if before else len(self._sums),
+            id=previous.id if previous else len(self._sums),
             role=role,
             phase=phase,
             steady=steady,
             frames=key[4],
-            total=seconds + (before.total if before else 0.0),
-            samples=1 + (before.samples if before else 0),
+            total=seconds + (previous.total if previous else 0.0),
+            samples=1 + (previous.samples if previous else 0),
         )
         self._changed.add(key)
 
@@ -301,18 +301,18 @@ def refusal(program: str) -> str | None:
     words = [program, "record", "--nonblocking", "--duration", "1", "--format", "raw", "--output", os.devnull]
     command = [*words, "--", sys.executable, "-c", "import time; time.sleep(0.3)"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=30, check=False)
+        result = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=30, check=False)
     except (OSError, subprocess.SubprocessError) as error:
         return str(error)
-    return _reason(done.stderr) if done.returncode else None
+    return _reason(result.stderr) if result.returncode else None
 
 
 def _reason(said: str) -> str:
     """Return why py-spy saw nothing, from its error output."""
     scope = text(Path("/proc/sys/kernel/yama/ptrace_scope")).strip()
     if "ermission" in said or "EPERM" in said or "not permitted" in said:
-        by = f" (kernel.yama.ptrace_scope is {scope})" if scope not in ("", "0") else ""
-        return f"the kernel does not allow reading the program's memory{by}"
+        cause = f" (kernel.yama.ptrace_scope is {scope})" if scope not in ("", "0") else ""
+        return f"the kernel does not allow reading the program's memory{cause}"
     # A Rust backtrace may follow, whose frames mention errors, too.
     lines = [line.removeprefix("Error: ") for line in said.splitlines() if line.startswith("Error: ")]
     return f"py-spy failed ({lines[0].strip()[:200]})" if lines else "py-spy saw no Python stack"
