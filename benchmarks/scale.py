@@ -25,6 +25,7 @@ from bars import SCALE_MEMORY, SCALE_OPEN, SCALE_PAGE, SCALE_RANKS, SCALE_SECOND
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from profiler.quantile_sketch import Quantiles  # noqa: E402
 from profiler.schema import (  # noqa: E402 - the checkout's own, even if another is installed
     TAG_CHECKPOINT,
     TAG_FIRST,
@@ -43,7 +44,6 @@ from profiler.schema import (  # noqa: E402 - the checkout's own, even if anothe
     Step,
     Window,
 )
-from profiler.sketch import Quantiles  # noqa: E402
 from profiler.store import Writer  # noqa: E402
 
 A_NODE = 8

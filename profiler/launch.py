@@ -31,7 +31,7 @@ from profiler.recorder.job import Job
 from profiler.recorder.job import job as the_job
 from profiler.signals import AWAITED, PASSED_ON, Signals, exit_code
 
-WAY_IN = Path(__file__).absolute().parent / "agent" / "way_in"
+BOOTSTRAP = Path(__file__).absolute().parent / "agent" / "bootstrap"
 VARIABLE = "PROFILE_TRAIN_AGENT"
 
 # Signals that the kernel sends to one process because of its own actions.
@@ -160,12 +160,12 @@ def variables(settings: Mapping[str, object]) -> dict[str, str]:
     Raises:
         NotRecorded: the installation path contains the PYTHONPATH separator, so Python would read it as two folders.
     """
-    if os.pathsep in str(WAY_IN):
+    if os.pathsep in str(BOOTSTRAP):
         raise NotRecorded(
-            f"profile-train is installed in a folder whose path contains {os.pathsep!r}: {WAY_IN}.",
+            f"profile-train is installed in a folder whose path contains {os.pathsep!r}: {BOOTSTRAP}.",
             "Install it elsewhere.",
         )
-    path = os.pathsep.join(filter(None, (str(WAY_IN), os.environ.get("PYTHONPATH"))))
+    path = os.pathsep.join(filter(None, (str(BOOTSTRAP), os.environ.get("PYTHONPATH"))))
     return {"PYTHONPATH": path, VARIABLE: json.dumps(settings)}
 
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 COMMON = (
     "profiler.child profiler.errors profiler.grouping profiler.options profiler.ours profiler.printable "
-    "profiler.private profiler.reading profiler.schema profiler.signals profiler.sketch profiler.version"
+    "profiler.private profiler.reading profiler.schema profiler.signals profiler.quantile_sketch profiler.version"
 )
 WAYS_IN = "profiler.attach profiler.integrations profiler.launch profiler.sandbox profiler.session profiler.trial"
 SMALL = "advisor advisor.atomic_write advisor.entry.profile_train_pytest advisor.models advisor.stats advisor.units"

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from profiler.quantile_sketch import Quantiles
 from profiler.schema import Sketch
-from profiler.sketch import Quantiles
 
 
 class Merged(Protocol):

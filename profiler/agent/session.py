@@ -1,4 +1,4 @@
-"""The agent of one process: its settings, its outlet, and the installed hooks."""
+"""The agent of one process: its settings, its event writer, and the installed hooks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 
 from .attached import is_abandoned
 from .dynamo import compiled_graphs
+from .event_writer import EventWriter, clock
 from .files import append
-from .outlet import Outlet, clock
 from .ranks import worker_info
 from .ring import BACKWARD, BATCH, FETCH, FORWARD, ITER, MARK_STEP, OPTIMIZER, REGION, SAVE, STEP
 
@@ -58,7 +58,7 @@ class Agent:
         self.torch = torch
         self.settings = settings
         self.folder: str = settings["rings"]
-        self.outlet: Outlet | None = None
+        self.event_writer: EventWriter | None = None
         self._events: deque[tuple[int, ...]] = deque(maxlen=MOST_WAITING)
         self.put: Callable[[tuple[int, ...]], None] = self._events.append
         self.flushed = self._begun = clock()
@@ -122,7 +122,7 @@ class Agent:
         self.dynamo: list[Any] = []
         """Non-empty once `torch._dynamo` is imported: only then can torch.compile be looking at a frame."""
         self._unreported: list[tuple[str, BaseException]] = []
-        """Problems that occurred before there was an outlet."""
+        """Problems that occurred before there was an event writer."""
         self._regions: dict[str, int] = {}
         """The number of each named region."""
         self.uninstall: list[tuple[str, Callable[[], None]]] = []
@@ -131,25 +131,25 @@ class Agent:
         self.on_step: list[Callable[[], None]] = []
         self.on_tick: list[Callable[[], None]] = []
 
-    # ---- the outlet ----
+    # ---- the event writer ----
 
     def flush(self, opening: frozenset[int] = _TRAINING) -> None:
         """Move the waiting events to the ring; the first event of a kind in `opening` creates it."""
         self.flushed = clock()
         events = self._events
-        outlet = self.outlet
-        if outlet is None:
+        event_writer = self.event_writer
+        if event_writer is None:
             if self._muted or not self._has(opening):
                 return
-            outlet = self._open()
-            if outlet is None:
+            event_writer = self._open()
+            if event_writer is None:
                 events.clear()
                 return
         try:
             self._turn.pop()  # atomic; events of one thread must stay in order, so two threads never write at once
         except IndexError:
             return
-        write = outlet.write
+        write = event_writer.write
         try:
             while True:
                 try:
@@ -167,10 +167,10 @@ class Agent:
         except RuntimeError:  # another thread has put an event: the next flush looks again
             return False
 
-    def _open(self) -> Outlet | None:
-        self._muted = True  # for other threads while this one opens the outlet, and for good if that fails
+    def _open(self) -> EventWriter | None:
+        self._muted = True  # for other threads while this one opens the event writer, and for good if that fails
         try:
-            outlet = self.outlet = Outlet(self.folder, worker=self.is_worker)
+            event_writer = self.event_writer = EventWriter(self.folder, worker=self.is_worker)
         except Exception as error:  # an audit hook of the program may raise any
             self.abandoned = is_abandoned(self.settings)
             self._no_room(error)
@@ -183,7 +183,7 @@ class Agent:
         for source, problem in self._unreported:
             self.problem(source, problem)
         self._unreported.clear()
-        return outlet
+        return event_writer
 
     def _no_room(self, error: Exception) -> None:
         reason = error if isinstance(error, OSError) else type(error).__name__  # other messages may be private
@@ -233,8 +233,8 @@ class Agent:
 
     def fact(self, kind: str, body: dict[str, Any]) -> None:
         """Write a structured fact; dropped while this process is not part of the run."""
-        if self.outlet is not None:
-            self.outlet.fact(kind, body)
+        if self.event_writer is not None:
+            self.event_writer.fact(kind, body)
 
     def install(self, source: str, install: Callable[[], None]) -> None:
         """Install a hook; one that cannot be installed is left out and reported."""
@@ -267,8 +267,8 @@ class Agent:
                     pass
 
     def problem(self, source: str, error: BaseException) -> None:
-        """Report what could not be measured, as soon as there is an outlet."""
-        if self.outlet is None:
+        """Report what could not be measured, as soon as there is an event writer."""
+        if self.event_writer is None:
             self._unreported.append((source, error))
         else:
             code = getattr(error, "problem_code", None)
@@ -346,7 +346,7 @@ class Agent:
         if now - self.flushed > FLUSH_NS:
             self.flush()
         # Not only after this flush: short epochs flush when they begin.
-        if now >= self.next_tick and self.outlet is not None:
+        if now >= self.next_tick and self.event_writer is not None:
             self.next_tick = now + min(max(TICK_NS, (now - self._begun) // 100), SLOWEST_TICK_NS)
             self.tick()
         self.attend = self._next_attention()
@@ -363,26 +363,26 @@ class Agent:
 
     def tick(self) -> None:
         """Refresh the rare facts, and check whether the recorder is still there."""
-        outlet = self.outlet
-        if outlet is None:
+        event_writer = self.event_writer
+        if event_writer is None:
             return
         begin = clock()
         self._call(self.on_tick)
         self.abandoned = is_abandoned(self.settings)
         if self.windows is not None:
-            outlet.windows_ns = int(self.windows.cost * 1e9)
+            event_writer.windows_ns = int(self.windows.cost * 1e9)
         self.account(begin)
-        outlet.publish()
+        event_writer.publish()
 
     def account(self, begin: int) -> None:
         """Count the time since `begin` (ns) as the agent's cost: its rare and expensive work."""
-        if self.outlet is not None:
-            self.outlet.measured_ns += clock() - begin
+        if self.event_writer is not None:
+            self.event_writer.measured_ns += clock() - begin
 
     # ---- ends ----
 
     def after_fork(self) -> None:
-        """Reset the state in a forked child, whose first event opens an outlet of its own."""
+        """Reset the state in a forked child, whose first event opens its own event writer."""
         windows = self.windows
         # Facts the parent has written are in the parent's file.
         for container in (self._events, self._unreported, self._regions, self.capturing):
@@ -390,14 +390,14 @@ class Agent:
         for threads in (self.in_backward, self.in_forward, self.in_save):
             threads.clear()
         self._turn[:] = [None]
-        self.outlet = self.windows = self.mark = None
+        self.event_writer = self.windows = self.mark = None
         self.window_open = self._window_just_closed = False
         self.flushed = self.attend = self.steps = 0
         if windows is not None:
             windows.after_fork()
 
     def stop(self) -> None:
-        """Remove every hook and close the outlet."""
+        """Remove every hook and close the event writer."""
         for source, undo in reversed(self.uninstall):
             try:
                 undo()
@@ -411,23 +411,23 @@ class Agent:
 
     def finish(self) -> None:
         """Write the last events and facts at exit; never raise, because the user would see the error."""
-        outlet = None
+        event_writer = None
         try:
             if self.mark is not None:
                 self.mark.end()
             self.flush()
             self._muted = True
-            outlet = self.outlet
-            if outlet is None or outlet.pid != posix.getpid():
+            event_writer = self.event_writer
+            if event_writer is None or event_writer.pid != posix.getpid():
                 return
             if self.windows is not None:
                 self.windows.close()
             self.tick()
-            outlet.fact("end", {"failed": self.failed})
+            event_writer.fact("end", {"failed": self.failed})
         except Exception as error:
             self.problem("exit", error)
         finally:
-            self.outlet = None
+            self.event_writer = None
 
 
 ident = threading.get_ident

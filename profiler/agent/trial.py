@@ -81,7 +81,7 @@ def _watch(agent: Agent, steps: int) -> None:
     def opened() -> None:
         if not agent.is_worker:
             tell()
-            atexit.register(tell)  # runs before agent.finish closes the outlet: the program may end early
+            atexit.register(tell)  # runs before agent.finish closes the event writer: the program may end early
 
     def at_step() -> None:
         # Called before the step's own event is put, so the surplus step is not recorded.

@@ -18,9 +18,9 @@ import time
 from collections import deque
 from typing import Any, Callable  # noqa: UP035  the agent also runs on Python 3.9
 
+from .event_writer import clock
 from .kineto import kept_subscribed, quiet
 from .observe import observe
-from .outlet import clock
 from .session import Agent
 
 MARK = "profile-train step"

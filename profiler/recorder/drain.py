@@ -13,11 +13,11 @@ from typing import Any
 
 from profiler.agent import ring
 from profiler.agent.ring import Event
+from profiler.quantile_sketch import Quantiles
 from profiler.recorder.gpu_phases import GpuTimes
 from profiler.recorder.program import ProgramSource
 from profiler.recorder.steps import Segmenter
 from profiler.schema import PHASES, Batch, Fact, MemorySample, Problem, Process, Sketch, Step
-from profiler.sketch import Quantiles
 from profiler.store import Tables
 from profiler.store.values import Misfit, build, fit, fitting, parse
 

@@ -27,7 +27,7 @@ from advisor.report.render import markdown, result_json
 from advisor.runs.load import load
 from profiler import ours
 from profiler.agent import ring
-from profiler.agent.outlet import Outlet
+from profiler.agent.event_writer import EventWriter
 from profiler.errors import ProfilerError
 from profiler.options import RecordingOptions
 from profiler.recorder.folder import NOTE
@@ -70,9 +70,9 @@ def record(top):
     folder, rings = top / "run", top / RINGS
     for one in (folder, rings):
         one.mkdir(mode=0o700)
-    outlet = Outlet(str(rings), worker=True)
+    event_writer = EventWriter(str(rings), worker=True)
     for kind, body in FACTS:
-        outlet.fact(kind, body)
+        event_writer.fact(kind, body)
     origin = time.perf_counter_ns()
     run = new_run(("train.py", "--lr", "1"), origin, 0.01)
     recorder = Recorder(folder, rings, run, os.getpid(), RecordingOptions(stacks=False), origin=origin)
@@ -85,10 +85,10 @@ def record(top):
             (ring.BACKWARD, 9, 6, ()),
             (ring.OPTIMIZER, 15, 4, (1,)),
         ):
-            outlet.write(0, kind, begin + start * MS, begin + (start + duration) * MS, *values)
+            event_writer.write(0, kind, begin + start * MS, begin + (start + duration) * MS, *values)
         if at == STEPS // 2:
             recorder.suspend()
-    outlet.publish()
+    event_writer.publish()
 
 
 RECORD = f"""

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from programs import ROOT, TORCH
 
-from profiler.launch import WAY_IN
+from profiler.launch import BOOTSTRAP
 
 SEEN = """
 import json, os, sys
@@ -76,7 +76,7 @@ def test_only_the_agent_and_its_variables_are_added_to_the_program(script, elsew
         assert set(its[0]) <= set(ours[0])
         changed = {name for name in ours[1].keys() | its[1].keys() if ours[1].get(name) != its[1].get(name)}
         assert changed == {"PYTHONPATH", "PROFILE_TRAIN_AGENT"}
-        assert ours[1]["PYTHONPATH"].split(os.pathsep) == [str(WAY_IN), *filter(None, [env.get("PYTHONPATH")])]
+        assert ours[1]["PYTHONPATH"].split(os.pathsep) == [str(BOOTSTRAP), *filter(None, [env.get("PYTHONPATH")])]
         assert sorted(ours[2]) == sorted(["<class '_profile_train_agent.importing._Watch'>", *its[2]])
         assert ("mine" in profiled["profiler"]) == ("PYTHONPATH" in env)
 
@@ -142,7 +142,7 @@ def test_other_python_versions_started_by_the_program_are_unchanged(script, tmp_
     script("import sys; sys.stdout.write('%s\\n' % __name__)", "site/sitecustomize.py")
     program = script("import sys; sys.stdout.write('%s %s %s' % (sys.path, sys.argv, 'sitecustomize' in sys.modules))")
     for path in (tmp_path / "none", tmp_path / "site"):
-        paths = {"plain": f"{path}", "profiled": f"{WAY_IN}{os.pathsep}{path}"}
+        paths = {"plain": f"{path}", "profiled": f"{BOOTSTRAP}{os.pathsep}{path}"}
         done = {
             name: subprocess.run(
                 [python, "-B", program],

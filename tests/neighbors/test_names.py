@@ -30,7 +30,7 @@ HAS_A_SITE = "sitecustomize" in sys.modules
 def neighbors(tmp_path):
     """Write modules next to the script, named like ours, like those that we use, and like those that the interpreter
     looks for; each prints when it is imported. Also make a folder named torch, as for checkpoints."""
-    for name in (*NAMES, "statistics", "wait", "start", "ring", "facts", "outlet", "session", "hooks", "window"):
+    for name in (*NAMES, "statistics", "wait", "start", "ring", "facts", "event_writer", "session", "hooks", "window"):
         (tmp_path / f"{name}.py").write_text(f"print('imported {name}', __name__)\nwhose = 'the program'\n")
     (tmp_path / "templates.py").unlink()
     (tmp_path / "templates").mkdir()

@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from profiler.errors import ProfilerError
+from profiler.quantile_sketch import EDGE
 from profiler.schema import (
     BETWEEN,
     FACTS,
@@ -49,7 +50,6 @@ from profiler.schema import (
     Sync,
     Window,
 )
-from profiler.sketch import EDGE
 from profiler.store import Tables, Writer, decode_fact, find, read, reader, with_columns
 from profiler.store.merge import MERGES
 from profiler.store.values import made_of, parse

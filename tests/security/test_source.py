@@ -34,7 +34,9 @@ ALLOWED = {
     "profiler/integrations/jupyter.py": dict.fromkeys(
         ("compile", "exec"), "the user's own cell, as a notebook runs it"
     ),
-    "profiler/agent/way_in/sitecustomize.py": {"__import__": "the sitecustomize that Python would have run without us"},
+    "profiler/agent/bootstrap/sitecustomize.py": {
+        "__import__": "the sitecustomize that Python would have run without us"
+    },
 }
 
 STORED = {

@@ -8,7 +8,7 @@ import functools
 from typing import Any
 
 from ..dynamo import FLAG, compiling, not_for_dynamo
-from ..outlet import clock
+from ..event_writer import clock
 from ..patching import patch
 from ..ring import BACKWARD, MARK_BACKWARD_END, MARK_BACKWARD_START
 from ..session import Agent, ident

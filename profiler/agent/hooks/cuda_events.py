@@ -11,7 +11,7 @@ from collections import deque
 from typing import Any
 
 from .. import look
-from ..outlet import clock
+from ..event_writer import clock
 from ..ring import (
     GPU,
     MARK_ALL_REACHED,

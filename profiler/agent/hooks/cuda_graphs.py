@@ -10,9 +10,9 @@ import functools
 from typing import Any
 
 from ..dynamo import not_for_dynamo
+from ..event_writer import clock
 from ..look import ByIdentity
 from ..observe import observe
-from ..outlet import clock
 from ..patching import patch
 from ..ring import MARK_OPTIMIZER_END, OPTIMIZER
 from ..session import Agent, ident

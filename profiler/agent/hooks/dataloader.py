@@ -15,6 +15,7 @@ from typing import Any
 
 from ..attached import is_abandoned
 from ..dynamo import FLAG, compiling, not_for_dynamo
+from ..event_writer import clock
 from ..files import contents
 from ..look import (
     ByIdentity,
@@ -29,7 +30,6 @@ from ..look import (
     tensor,
 )
 from ..observe import observe, observer
-from ..outlet import clock
 from ..patching import each_of, patch
 from ..ring import BATCH, FETCH, ITER, MARK_FETCH_END, MARK_FETCH_START
 from ..session import FLUSH_NS, TICK_NS, Agent, ident
@@ -538,8 +538,8 @@ class _Fetches:
         agent.put((ident(), BATCH, begin, end, watched.loader, min(core_ns, end - begin), collate_ns, samples, files))
         if watched.left is None:  # a worker may be killed without notice; its work in parallel with the step is free
             agent.flush()
-            if agent.outlet is not None:
-                agent.outlet.publish()
+            if agent.event_writer is not None:
+                agent.event_writer.publish()
             if agent.attached and end >= agent.next_tick:
                 agent.next_tick = end + TICK_NS
                 if is_abandoned(agent.settings):

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..dynamo import FLAG, compiling, not_for_dynamo
+from ..event_writer import clock
 from ..look import ByIdentity, class_dict_of, dict_of, module_of, mro_of, parameters
-from ..outlet import clock
 from ..patching import taking_out
 from ..ring import FORWARD, MARK_FORWARD_END, MARK_FORWARD_START
 from ..session import Agent, ident

@@ -4,7 +4,7 @@ import gc
 from typing import Any
 
 from ..dynamo import not_for_dynamo
-from ..outlet import clock
+from ..event_writer import clock
 from ..patching import taking_out
 from ..ring import GC
 from ..session import Agent, ident

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..dynamo import FLAG, compiling, not_for_dynamo
+from ..event_writer import clock
 from ..look import ByIdentity
 from ..observe import observe
-from ..outlet import clock
 from ..ring import MARK_OPTIMIZER_END, MARK_OPTIMIZER_START, OPTIMIZER
 from ..session import Agent, ident
 from ..stack import Places, outwards

@@ -11,9 +11,9 @@ import sys
 from typing import Any
 
 from ..dynamo import not_for_dynamo
+from ..event_writer import clock
 from ..files import contents
 from ..observe import observe
-from ..outlet import clock
 from ..ring import SAVE
 from ..session import Agent, ident
 
@@ -88,7 +88,7 @@ class Output:
 
     def _write_calls(self) -> Any:
         """Return the program's write() system calls so far; None if Linux does not report them."""
-        own_writes = 0 if self._agent.outlet is None else self._agent.outlet.writes
+        own_writes = 0 if self._agent.event_writer is None else self._agent.event_writer.writes
         try:
             for line in contents("/proc/self/io").splitlines():
                 if line.startswith(b"syscw:"):

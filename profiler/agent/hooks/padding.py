@@ -15,8 +15,8 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+from ..event_writer import clock
 from ..look import class_dict_of, inside, is_a
-from ..outlet import clock
 from ..session import Agent
 
 # Looks are far enough apart to take 1/500 of the run time, not counting the first millisecond: the first looks are slow

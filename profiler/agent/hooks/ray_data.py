@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..outlet import clock
+from ..event_writer import clock
 from ..patching import patch
 from ..ring import FETCH
 from ..session import Agent, ident

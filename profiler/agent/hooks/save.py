@@ -3,9 +3,9 @@
 import sys
 from typing import Any
 
+from ..event_writer import clock
 from ..importing import when_imported
 from ..observe import observe
-from ..outlet import clock
 from ..ring import SAVE
 from ..session import Agent, ident
 

@@ -140,7 +140,7 @@ class Modification:
                 agent.problem("trial", error)
 
         def opened() -> None:
-            atexit.register(at_exit)  # runs before agent.finish, which closes the outlet
+            atexit.register(at_exit)  # runs before agent.finish, which closes the event writer
 
         agent.on_step.append(at_step)
         if by_the_end:

@@ -26,8 +26,8 @@ from advisor.metrics.input import (
     worker_efficiency,
     workers_are_behind,
 )
+from profiler.quantile_sketch import Quantiles
 from profiler.schema import TAG_EPOCH_START, TAG_FIRST, Batch, HostSample, LoaderFact, Place
-from profiler.sketch import Quantiles
 
 TRAINING = LoaderFact(id=1, num_workers=2, training=True, batch_bytes=4096)
 FORTY = steps(*[0.1] * 40, batches=1.0, data_wait=0.04, fetches_empty=0.5, queue_depth=1.5)

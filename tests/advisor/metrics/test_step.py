@@ -24,6 +24,7 @@ from advisor.metrics.step import (
     step_time_uncertainty,
     typical_step_uncertainty,
 )
+from profiler.quantile_sketch import Quantiles
 from profiler.schema import (
     TAG_CHECKPOINT,
     TAG_EPOCH_START,
@@ -34,7 +35,6 @@ from profiler.schema import (
     ModelFact,
     Window,
 )
-from profiler.sketch import Quantiles
 
 
 def of(*durations, **columns):

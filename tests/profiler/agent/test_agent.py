@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from profiler.agent import ring, session
+from profiler.agent.event_writer import EventWriter
 from profiler.agent.hooks import backward, forward, gc, optimizer, save
-from profiler.agent.outlet import Outlet
 from profiler.agent.session import FLUSH_NS, MOST_WAITING, TAG_COMPILE, TAG_WINDOW, TICK_NS, Agent
 from profiler.schema import TAG_COMPILE as SCHEMA_COMPILE
 from profiler.schema import TAG_WINDOW as SCHEMA_WINDOW
@@ -59,7 +59,7 @@ def test_events_outside_training_open_no_outlet(agent, tmp_path, kind):
     put(agent, kind)
     agent.flush()
     agent.fact("flags", {})
-    assert agent.outlet is None
+    assert agent.event_writer is None
     assert list(tmp_path.iterdir()) == []
 
 
@@ -92,7 +92,7 @@ def test_audit_hook_that_forbids_the_ring_is_reported_by_error_type(agent, tmp_p
     def forbidden(folder, worker):
         raise LookupError("private words")
 
-    monkeypatch.setattr(session, "Outlet", forbidden)
+    monkeypatch.setattr(session, "EventWriter", forbidden)
     put(agent, ring.BACKWARD)
     agent.flush()
     (line,) = (tmp_path / "problems").read_text().splitlines()
@@ -105,23 +105,23 @@ def test_full_disk_is_reported_once_and_opens_no_outlet(agent, tmp_path, monkeyp
     def full(folder, worker):
         raise OSError(reason)
 
-    monkeypatch.setattr(session, "Outlet", full)
+    monkeypatch.setattr(session, "EventWriter", full)
     for _ in range(3):
         put(agent, ring.BACKWARD)
         agent.flush()
     (line,) = (tmp_path / "problems").read_text().splitlines()
     assert line.startswith(f"{os.getpid()} ")
     assert line.endswith(reason)
-    assert agent.outlet is None
+    assert agent.event_writer is None
 
 
 def test_concurrent_flush_opens_no_second_outlet(agent, tmp_path, monkeypatch):
     def slow(folder, worker):
         put(agent, ring.BACKWARD)
         agent.flush()  # as another thread would
-        return Outlet(folder, worker)
+        return EventWriter(folder, worker)
 
-    monkeypatch.setattr(session, "Outlet", slow)
+    monkeypatch.setattr(session, "EventWriter", slow)
     put(agent, ring.BACKWARD)
     agent.flush()
     assert len(only(tmp_path)) == 2
@@ -139,7 +139,7 @@ def test_events_put_during_search_for_training_are_harmless(agent, tmp_path):
         agent.put((0, Collecting(ring.GC), 1, 2))
     put(agent, ring.BACKWARD)
     agent.flush()
-    assert agent.outlet is not None
+    assert agent.event_writer is not None
 
 
 # ---- forks ----
@@ -148,16 +148,16 @@ def test_events_put_during_search_for_training_are_harmless(agent, tmp_path):
 def test_a_forked_child_drops_the_parents_events_and_opens_its_own_outlet(agent, tmp_path):
     put(agent, ring.BACKWARD, 1, 2)
     agent.flush()
-    first = agent.outlet
+    first = agent.event_writer
     put(agent, ring.BACKWARD, 3, 4)
     windows = agent.windows = Windows()
     agent.mark, agent.steps = print, 7
     agent.after_fork()
     assert windows.forked
-    assert (agent.outlet, agent.windows, agent.mark, agent.steps) == (None, None, None, 0)
+    assert (agent.event_writer, agent.windows, agent.mark, agent.steps) == (None, None, None, 0)
     put(agent, ring.BATCH, 5, 6)
     agent.flush()
-    assert agent.outlet is not first
+    assert agent.event_writer is not first
     assert sorted([(event.start, event.end) for event in found] for found in events(tmp_path).values()) == [
         [(1, 2)],
         [(5, 6)],
@@ -344,7 +344,7 @@ def test_flushes_and_ticks_keep_their_intervals(agent, tmp_path):
     put(agent, ring.OPTIMIZER)
     begin = agent.flushed
     agent.after_step(begin + FLUSH_NS)
-    assert agent.outlet is None
+    assert agent.event_writer is None
     agent.after_step(begin + FLUSH_NS + 1)
     assert len(only(tmp_path)) == 1
     assert len(ticks) == 1
@@ -379,7 +379,7 @@ def test_finishing_writes_last_events_and_the_outcome(agent, tmp_path):
     assert [event.end for event in only(tmp_path)] == [2]
     assert [fact["failed"] for fact in facts(tmp_path, "end")] == [True]
     assert windows.closed
-    assert agent.outlet is None
+    assert agent.event_writer is None
 
 
 def test_audit_hook_that_forbids_recorder_check_does_not_end_measurement(agent, tmp_path, monkeypatch):
@@ -406,7 +406,7 @@ def test_finishing_twice_or_without_an_outlet_does_nothing(agent, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("broken", ["flush", "tick", "windows", "outlet"])
+@pytest.mark.parametrize("broken", ["flush", "tick", "windows", "event_writer"])
 def test_finishing_never_raises(agent, monkeypatch, broken):
     def fail(*arguments):
         raise RuntimeError("surprise")
@@ -415,12 +415,12 @@ def test_finishing_never_raises(agent, monkeypatch, broken):
     agent.flush()
     if broken == "windows":
         agent.windows = SimpleNamespace(close=fail, cost=0.0)
-    elif broken == "outlet":
-        monkeypatch.setattr(agent.outlet, "publish", fail)
+    elif broken == "event_writer":
+        monkeypatch.setattr(agent.event_writer, "publish", fail)
     else:
         monkeypatch.setattr(agent, broken, fail)
     agent.finish()
-    assert agent.outlet is None
+    assert agent.event_writer is None
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated")

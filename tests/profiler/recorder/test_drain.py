@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from profiler.agent import ring
-from profiler.agent.outlet import Outlet, clock
+from profiler.agent.event_writer import EventWriter, clock
 from profiler.recorder import drain as module
 from profiler.recorder.drain import MOST_LINE, Drain, EventSource
 from profiler.schema import PHASES, TAG_FIRST, Batch, Fact, MemorySample, Problem, Process, Run, Step
@@ -26,12 +26,12 @@ ALLOCATOR = {
 
 
 class Program:
-    """What an agent writes, through a real outlet in this process. Its events have their own clock, in ms."""
+    """What an agent writes, through a real event writer in this process. Its events have their own clock, in ms."""
 
     def __init__(self, folder):
         self.folder = folder
         self.origin = clock()
-        self.outlet = Outlet(str(folder), worker=True)
+        self.event_writer = EventWriter(str(folder), worker=True)
         (self.ring,) = folder.glob("*.ring")
         self.facts = self.ring.with_suffix(".facts")
         self.now = 0
@@ -39,11 +39,11 @@ class Program:
     def write(self, kind, ms, *values):
         begin, self.now = self.now, self.now + ms
         # all in one thread, so in one lane
-        self.outlet.write(MAIN, kind, self.origin + begin * MS, self.origin + self.now * MS, *values)
+        self.event_writer.write(MAIN, kind, self.origin + begin * MS, self.origin + self.now * MS, *values)
 
     def span(self, kind, begin, *values):
         """Write an event that lasts from this ms until now."""
-        self.outlet.write(MAIN, kind, self.origin + begin * MS, self.origin + self.now * MS, *values)
+        self.event_writer.write(MAIN, kind, self.origin + begin * MS, self.origin + self.now * MS, *values)
 
     def step(self, loader=1):
         """Write the events of a step of 10 ms."""
@@ -69,7 +69,7 @@ class Program:
 def program(tmp_path):
     made = Program(tmp_path)
     yield made
-    made.outlet.publish()
+    made.event_writer.publish()
 
 
 def line(kind, **body):
@@ -185,7 +185,7 @@ def test_batch_without_a_fetch_has_no_loader(program):
 def test_worker_batches_without_a_loader_do_not_wait_for_a_fetch(program):
     """The worker was spawned."""
     source = program.source()
-    program.outlet.fact("process", {"role": "worker", "worker_id": 0})
+    program.event_writer.fact("process", {"role": "worker", "worker_id": 0})
     program.write(ring.BATCH, 3, 0, 0, 0, 4, -1)
     assert loaders(source.rows()) == [0]
 
@@ -200,14 +200,14 @@ class Loader:
         self.drain = Drain(folder, self.origin, lambda name: 0)
 
     def epoch(self, workers, keep):
-        outlets = []
+        event_writers = []
         for number in range(workers):
-            outlet = Outlet(str(self.folder), worker=True)
-            outlet.fact("process", {"role": "worker", "worker_id": number, "parent": 7})
-            outlet.fact("flags", {"threads": 1})
-            outlet.write(MAIN, ring.BATCH, self.origin, self.origin + 20 * MS, 3, 0, 0, 1, 0)
-            outlet.publish()
-            outlets.append(outlet)
+            event_writer = EventWriter(str(self.folder), worker=True)
+            event_writer.fact("process", {"role": "worker", "worker_id": number, "parent": 7})
+            event_writer.fact("flags", {"threads": 1})
+            event_writer.write(MAIN, ring.BATCH, self.origin, self.origin + 20 * MS, 3, 0, 0, 1, 0)
+            event_writer.publish()
+            event_writers.append(event_writer)
             (path,) = [path for path in self.folder.glob("*.ring") if path.name not in self.named()]
             self.pid += 1
             with path.open("r+b") as file:  # this process writes all rings
@@ -291,9 +291,9 @@ def test_gpu_times_replace_host_times(program):
 
 def test_facts_become_rows(program):
     source = program.source()
-    program.outlet.fact("model", {"id": 1, "name": "Net"})
-    program.outlet.fact("allocator", ALLOCATOR)
-    program.outlet.fact("problem", {"source": "gc", "message": "gone", "code": "KeyError"})
+    program.event_writer.fact("model", {"id": 1, "name": "Net"})
+    program.event_writer.fact("allocator", ALLOCATOR)
+    program.event_writer.fact("problem", {"source": "gc", "message": "gone", "code": "KeyError"})
     model, sample, problem = source.rows()
     assert (model.pid, model.kind, model.body) == (os.getpid(), "model", {"id": 1, "name": "Net"})
     assert 0 < model.time <= (clock() - program.origin) / 1e9
@@ -305,7 +305,7 @@ def test_facts_become_rows(program):
 def test_process_row_comes_from_its_process_fact(program):
     source = program.source()
     assert (source.process.pid, source.process.parent) == (os.getpid(), os.getppid())
-    program.outlet.fact("process", {"role": "worker", "worker_id": 2, "rank": 3, "torch": "2.13", "unknown": 1})
+    program.event_writer.fact("process", {"role": "worker", "worker_id": 2, "rank": 3, "torch": "2.13", "unknown": 1})
     assert source.rows() == []
     assert (source.process.role, source.process.worker_id, source.process.rank) == ("worker", 2, 3)
     assert source.process.torch == "2.13"
@@ -313,7 +313,7 @@ def test_process_row_comes_from_its_process_fact(program):
 
 def test_window_is_stored_for_parsing_at_the_end(program):
     source = program.source()
-    program.outlet.fact("window", {"path": "a.json", "steps": 3, "start_ns": 5, "cost_s": 0.25})
+    program.event_writer.fact("window", {"path": "a.json", "steps": 3, "start_ns": 5, "cost_s": 0.25})
     (fact,) = source.rows()
     assert (fact.kind, fact.body["id"]) == ("window", 1)
     assert source.windows[0]["path"] == "a.json"
@@ -322,14 +322,14 @@ def test_window_is_stored_for_parsing_at_the_end(program):
 
 def test_process_row_has_overhead_and_lost_events(program):
     source = program.source()
-    program.outlet.measured_ns, program.outlet.windows_ns = 30_000_000, 20_000_000
-    program.outlet.publish()
+    program.event_writer.measured_ns, program.event_writer.windows_ns = 30_000_000, 20_000_000
+    program.event_writer.publish()
     program.step()
     source.rows()
     process = source.process
     assert process.events == source.cursor
     assert process.events_lost == 0
-    assert process.hooks == pytest.approx(0.030 + source.cursor * program.outlet.per_event_ns / 1e9)
+    assert process.hooks == pytest.approx(0.030 + source.cursor * program.event_writer.per_event_ns / 1e9)
     assert process.windows == pytest.approx(0.020)
     for _ in range(5000):
         program.write(ring.GC, 0)
@@ -342,7 +342,7 @@ def test_end_of_process_is_detected(program):
     source = program.source()
     source.rows()
     assert (source.ended, source.failed) == (False, False)
-    program.outlet.fact("end", {"failed": True})
+    program.event_writer.fact("end", {"failed": True})
     rows = source.rows()
     assert (source.ended, source.failed) == (True, True)
 
@@ -354,8 +354,8 @@ def test_end_of_process_is_detected(program):
 def test_loader_and_flag_facts_are_completed_from_steps(program):
     source = program.source()
     for number in (1, 2, 3):
-        program.outlet.fact("loader", {"id": number})
-    program.outlet.fact("flags", {"autocast": True})
+        program.event_writer.fact("loader", {"id": number})
+    program.event_writer.fact("flags", {"autocast": True})
     rows = source.rows()
     assert [row.body.get("training") for row in rows if row.kind == "loader"] == [None] * 3
     program.step()
@@ -365,7 +365,7 @@ def test_loader_and_flag_facts_are_completed_from_steps(program):
     facts = of(Fact, source.rows())
     assert {fact.body["id"]: fact.body["training"] for fact in facts if fact.kind == "loader"} == {1: True, 2: False}
     assert [fact.body["evaluation_grad"] for fact in facts if fact.kind == "flags"] == [True]
-    program.outlet.fact("flags", {"autocast": False})
+    program.event_writer.fact("flags", {"autocast": False})
     (flags,) = of(Fact, source.rows())
     assert flags.body == {"autocast": False, "evaluation_grad": True}
 
@@ -386,7 +386,7 @@ def test_missing_step_boundaries_are_reported_once_with_remedy(program, monkeypa
 def test_records_after_a_missing_one_are_read_at_the_end(program):
     source = program.source()
     program.step()
-    next(program.outlet._ring._sequence)  # Ctrl-C between taking a number and writing the record
+    next(program.event_writer._ring._sequence)  # Ctrl-C between taking a number and writing the record
     program.step()
     assert len(of(Step, source.rows(final=True))) == 2
     assert source.process.events_lost == 1
@@ -397,11 +397,11 @@ def test_records_after_a_missing_one_are_read_at_the_end(program):
 
 def test_resumed_reader_repeats_and_skips_nothing(program):
     source = program.source()
-    program.outlet.fact("model", {"id": 1})
+    program.event_writer.fact("model", {"id": 1})
     program.write(ring.BATCH, 1, 1)
     first = source.rows()
     assert source.rows() == []
-    program.outlet.fact("model", {"id": 2})
+    program.event_writer.fact("model", {"id": 2})
     program.write(ring.BATCH, 1, 2)
     other = program.source(cursor=source.cursor, offset=source.offset)
     second = other.rows()
@@ -541,7 +541,7 @@ def test_arbitrary_facts_can_be_stored(tmp_path_factory, facts, damage):
         (path,) = find(folder)
         assert len(read(path).processes) == 1
     finally:
-        program.outlet.publish()
+        program.event_writer.publish()
 
 
 @settings(deadline=None, max_examples=80)
@@ -559,7 +559,7 @@ def test_damaged_files_are_refused_or_read(tmp_path_factory, flips, cut):
         program.evaluate()
         program.write(ring.BATCH, 3, 1, MS, MS, 8, 1)
         program.write(ring.GPU, 0, ring.MARK_OPTIMIZER_END, MS)
-    program.outlet.publish()
+    program.event_writer.publish()
     contents = {"ring": bytearray(program.ring.read_bytes()), "facts": bytearray(program.facts.read_bytes())}
     written = 200 * ring.RECORD.size
     for which, where, mask in flips:
@@ -589,28 +589,28 @@ def test_new_rings_are_opened_and_invalid_ones_reported_once(tmp_path):
     assert drain.sources == {}
     (tmp_path / "1-1.ring").write_bytes(b"no ring")
     (tmp_path / "2-2.ring").write_bytes(b"")  # checked again later
-    outlet = Outlet(str(tmp_path), worker=True)
+    event_writer = EventWriter(str(tmp_path), worker=True)
     for _ in range(2):
         drain.look()
     assert [source.pid for source in drain.sources.values()] == [os.getpid()]
     (problem,) = drain.problems
     assert "1-1.ring" in problem.message
-    outlet.publish()
+    event_writer.publish()
 
 
 def test_reading_resumes_at_cursors_of_earlier_recorder(tmp_path):
-    outlet = Outlet(str(tmp_path), worker=True)
-    outlet.fact("model", {"id": 1})
+    event_writer = EventWriter(str(tmp_path), worker=True)
+    event_writer.fact("model", {"id": 1})
     (path,) = tmp_path.glob("*.ring")
     read_so_far = EventSource(path, 0)
     read_so_far.rows()
     cursors = {f"ring {path.stem}": read_so_far.cursor, f"facts {path.stem}": read_so_far.offset}
-    outlet.fact("model", {"id": 2})
+    event_writer.fact("model", {"id": 2})
     drain = Drain(tmp_path, 0, lambda name: cursors.get(name, 0))
     drain.look()
     (source,) = drain.sources.values()
     assert [row.body["id"] for row in source.rows()] == [2]
-    outlet.publish()
+    event_writer.publish()
 
 
 def test_a_folder_that_is_gone_has_no_rings(tmp_path):

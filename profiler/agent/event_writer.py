@@ -17,7 +17,7 @@ RANK_RECORDS = 32768  # 2 MiB: a fifth of a second of the fastest loops, twice t
 WORKER_RECORDS = 2048  # 128 KiB: a worker writes one record a batch
 
 
-class Outlet:
+class EventWriter:
     """The ring and the facts file of this process.
 
     The first event of training opens them, so a process that trains nothing has none.

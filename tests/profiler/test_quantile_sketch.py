@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.sketch import EDGE, GROWTH, Quantiles
+from profiler.quantile_sketch import EDGE, GROWTH, Quantiles
 
 VALUES = st.floats(min_value=1e-9, max_value=1e6)
 

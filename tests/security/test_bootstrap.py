@@ -31,9 +31,9 @@ def test_pythonpath_contains_only_our_own_entry_folder(tmp_path, monkeypatch):
     found = launch.variables({"rings": str(tmp_path), "budget": 0.01})
 
     assert found["PYTHONPATH"] == str(
-        ROOT / "profiler" / "agent" / "way_in"
+        ROOT / "profiler" / "agent" / "bootstrap"
     )  # no empty part, which would mean the current folder
-    assert [path.name for path in launch.WAY_IN.glob("*.py")] == ["sitecustomize.py"]
+    assert [path.name for path in launch.BOOTSTRAP.glob("*.py")] == ["sitecustomize.py"]
     assert all(path.stat().st_mode & 0o022 == 0 for path in (ROOT / "profiler" / "agent").rglob("*.py"))
     assert set(found) == {"PYTHONPATH", launch.VARIABLE}
     assert json.loads(found[launch.VARIABLE]) == {"rings": str(tmp_path), "budget": 0.01}
@@ -41,17 +41,17 @@ def test_pythonpath_contains_only_our_own_entry_folder(tmp_path, monkeypatch):
 
 @pytest.mark.process
 def test_a_relative_path_to_our_installation_is_made_absolute(tmp_path):
-    """Otherwise the way in would be searched for in the program's current folder."""
-    code = "import sys; sys.path[0] = '.'; from profiler import launch; print(launch.WAY_IN)"
+    """Otherwise the bootstrap folder would be searched for in the program's current folder."""
+    code = "import sys; sys.path[0] = '.'; from profiler import launch; print(launch.BOOTSTRAP)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=True
     )
 
-    assert done.stdout.strip() == str(ROOT / "profiler" / "agent" / "way_in")
+    assert done.stdout.strip() == str(ROOT / "profiler" / "agent" / "bootstrap")
 
 
 def test_installation_path_with_a_separator_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(launch, "WAY_IN", Path("/opt/a:b/way_in"))
+    monkeypatch.setattr(launch, "BOOTSTRAP", Path("/opt/a:b/bootstrap"))
 
     with pytest.raises(ProfilerError, match="contains ':'"):
         launch.variables({"rings": str(tmp_path), "budget": 0.01})
