@@ -37,8 +37,9 @@ BYTES_PER_EVENT = 250  # of Kineto's JSON (CPU traces 150 to 250, CUDA 250 to 40
 # kernels launched earlier, which the profiler does not see.
 LEAD_IN = {"cpu": 0, "cuda": 1}
 
-# Seconds. Steps longer than LONG are recorded one at a time, once the GPU is idle: a lead-in step would cost too much.
-# For steps longer than PARTIAL, a part is enough: up to the first batch fetched after RECORD.
+# Seconds. If steps are longer than LONG, a lead-in step would cost too much: a window opens once the GPU is idle, and
+# the first one records a single step. For steps longer than PARTIAL, a part is enough: up to the first batch fetched
+# after RECORD.
 LONG, PARTIAL, RECORD = 0.5, 2.0, 1.5
 MOST_LONG = 12.0
 
@@ -66,18 +67,18 @@ GRAPHS_MAY_HANG, GRAPH_TIMES_WRONG = (12, 0), (13, 1)
 FIRST_COST = {"cpu": 0.020, "cuda": 0.400}
 FIRST_SLOWER = {"cpu": 8.0, "cuda": 2.0}
 
-# Every second window also records the shapes of operator inputs. A step of it costs 2.3 to 2.6 times as much (measured:
-# stopping and saving; an event while recording 1.8 times), and launching is slower: times come from the other windows,
-# and one step is enough for shapes.
+# Every second window also records the shapes of operator inputs. A step of such a window costs 2.3 to 2.6 times as much
+# (measured: stopping and saving; an event while recording 1.8 times), and launching is slower: times come from the
+# other windows, and one step is enough for shapes.
 SHAPES_SLOWER = 3.0
 
 HALF = 10  # steps; "settled" means that the medians of 10 steps and of the 10 before differ by less than 3 %
 SETTLED = 0.03
 UNSETTLED_AFTER = 100  # steps after which a loop that never settles is recorded anyway
-SPREAD = 1.5  # a window opens at 1.5 times the run time of the last: about 20 windows (and files) in 10 hours
+SPREAD = 1.5  # a window waits for 1.5 times the run time at the end of the last: about 20 windows and files in 10 h
 
-# At a window's end, the GPU is at most a few steps behind. It is polled every POLL seconds, for at most the time of
-# those steps plus LEAST_WAIT seconds.
+# At a window's end, the GPU is at most a few steps behind. It is polled every POLL seconds, for at most the usual time
+# of the window's steps plus LEAST_WAIT seconds.
 POLL, LEAST_WAIT = 0.0002, 1.0
 
 NEVER = 2**63
@@ -223,7 +224,7 @@ class Windows:
         if is_first and (is_long or steps * step * FIRST_SLOWER[device] > allowance):
             steps = min(steps, self._plan(step, 1, lead_in) or 1) if steps else 0
         if steps <= lead_in:
-            self._retire(f"steps of {step:.1f} s have more events than one window may record.", "steps_too_long")
+            self._retire(f"steps of {step:.1f} s are too long to record.", "steps_too_long")
             return
         self.due = now if is_first and device == "cuda" else self._affordable(device, steps, step, shapes)
         if now < self.due:
@@ -382,7 +383,7 @@ class Windows:
         self.due = NEVER if self._window is None else 0
         try:
             self._agent.remove("windows")
-            # Only its own thread can end a window: another thread's ends at that thread's next step boundary.
+            # Only its own thread can end a window. A window of another thread ends at that thread's next step boundary.
             if self._window is not None and self._window.is_here():
                 self._end(self._window.abandon())
         except Exception as error:
@@ -462,8 +463,8 @@ class _Window:
             pass
 
     def may_end(self, now: int) -> bool:
-        """Return whether enough of a long step is recorded to end it at a fetch."""
-        is_partial = self.device == "cuda" and self._usual > PARTIAL
+        """Return whether enough of the window's first step, a long one, is recorded to end it at a fetch."""
+        is_partial = self.device == "cuda" and self._usual > PARTIAL and not self.steps
         return is_partial and now - self.marks[0] > RECORD * 1e9
 
     def recorded(self, now: int) -> float:
@@ -503,7 +504,7 @@ class _Window:
             posix.close(posix.open(file_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         with quiet():
             self._torch.autograd._disable_profiler().save(path)
-        with contextlib.suppress(OSError):  # a Kineto version that does not use it
+        with contextlib.suppress(OSError):  # only a Kineto version that does not use this file leaves it
             posix.unlink(path + ".tmp")
         slowdown = (self.marks[-1] - self.marks[0]) / 1e9 - self.steps * self.share * self._usual
         return (self._spent + clock() - begin) / 1e9 + max(0.0, slowdown)

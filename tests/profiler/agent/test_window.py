@@ -596,6 +596,19 @@ def test_long_step_is_recorded_in_part_up_to_a_fetch(make):
     assert 1.5 / 4.0 < fact["share"] < 2.0 / 4.0
 
 
+def test_windows_of_long_steps_count_only_what_they_record(make):
+    """Batches are fetched as each step of 2.2 s begins, also in later windows, which may hold two steps."""
+    loop = make(budget=1.0, torch=StubCuda())
+    for _ in range(200):
+        loop.step(2.2)
+        loop.windows.at_fetch(loop.now + SECOND // 100)
+    facts = loop.facts_of("window")
+    assert len(facts) > 3
+    for fact in facts:
+        recorded = (fact["end_ns"] - fact["start_ns"]) / SECOND
+        assert fact["steps"] * fact["share"] * 2.2 == pytest.approx(recorded, rel=0.02)
+
+
 def test_long_step_is_recorded_once_the_gpu_is_idle(make):
     """There is no lead-in step."""
     cuda = StubCuda()
