@@ -55,17 +55,14 @@ def mem_nontorch(m: Metrics) -> int:
     """Bytes on the GPU outside torch's allocator: CUDA context, libraries, collectives.
 
     The value comes from NVML. If NVML did not sample the GPU, it comes from the driver (cudaMemGetInfo), which counts
-    the memory of every process on the GPU.
+    the memory of every process on the GPU; so does NVML's value if it reports no memory for the run.
     """
     fact = m[memory_peak]
     gpus = {gpu.index for gpu in m.profile.gpus_of(m[primary_rank], (fact.id,))}
     samples = [sample for sample in m.profile.gpu_samples if sample.gpu in gpus]
-    # Memory of the run's own processes, or of all processes if the driver reports none for the run (CUDA MPS).
+    # NVML reports none for the run in a container with its own process numbers, and under CUDA MPS.
     by_process = any(sample.process_memory for sample in samples)
-    usage = [
-        sample.process_memory if by_process and sample.process_memory is not None else sample.memory_used
-        for sample in samples
-    ]
+    usage = [sample.process_memory if by_process else sample.memory_used for sample in samples]
     if sizes := [size for size in usage if size is not None]:
         return max(0, max(sizes) - max(sample.reserved for sample in _samples(m)))
     if fact.free is None or fact.total is None:

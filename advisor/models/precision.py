@@ -73,7 +73,7 @@ def speedup(attained: Triple, peak: float, achieved: Triple) -> Triple:
         ValueError: an achieved rate is not positive, or the peak is negative.
     """
     if min(achieved) <= 0 or peak < 0:
-        raise ValueError(f"rates must be positive: {achieved} of {peak} FLOP/s")
+        raise ValueError(f"invalid rates: {achieved} of {peak} FLOP/s")
     low, expected, high = (max(1.0, share * peak / rate) for share, rate in zip(attained, achieved, strict=True))
     return (low, expected, high)
 
@@ -138,7 +138,7 @@ def faster(parts: list[MatmulPart], membound: Triple) -> Effect:
     """
     total_share = sum(share for share, _ in parts)
     if any(share < 0 for share, _ in parts) or total_share > 1 + ROUNDING:
-        raise ValueError(f"shares of matmuls must be positive and sum to at most 1: {total_share}")
+        raise ValueError(f"shares of matmuls must not be negative, and sum to at most 1: {total_share}")
 
     def effect(state: State, scenario: Scenario) -> State:
         return faster_kernels(
