@@ -43,7 +43,7 @@ _TIMERS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF)
 # Signals that ask a program to end. It may then end in its own way, with any exit status.
 ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
-# Total seconds of being stopped from which the user gets a note on it.
+# Minimum total seconds for which the program was stopped to report it to the user.
 NOTABLE_STOP = 0.5
 
 
@@ -134,7 +134,8 @@ def begin(
     """Return the place of a recording, the folder of its rings, and the agent's settings.
 
     `more` may hold `trial`, the changes and the number of steps (agent/trial.py); `tracer`, the process that samples
-    the program's stacks; `recorder`, the process that attaches. `folder` is for a program that requests its own result.
+    the program's stacks; `recorder`, the process that attaches. The setting `folder` is for a program that requests its
+    own result.
 
     Raises:
         ProfilerError: there is no place for it; nothing is left behind.

@@ -3,7 +3,7 @@
 The phases of a step are the spans inside its trace; the gauges are the report's metrics. OpenTelemetry's own
 exporter sends them, so its OTEL_ variables apply (endpoint, headers, timeout, certificates, resource attributes).
 Alternatively they are written as OTLP's JSON, one message per line, which the collector's otlpjsonfile receiver reads.
-Each export of a run gives its spans the same identifiers.
+A span has the same identifiers in every export of its run.
 """
 
 import base64

@@ -34,7 +34,7 @@ def is_url(place: str) -> bool:
 
 
 def find(place: str) -> Iterator[str]:
-    """Yield the run folders in a folder, itself included. Links are not followed, and run folders not searched."""
+    """Yield the run folders in a folder, itself included. Links are not followed, and run folders are not searched."""
     if is_url(place):
         yield from _find_remote(place)
         return

@@ -61,7 +61,7 @@ SELECT work, commit_id, host, project, script, day, started, step_p50_s, folder 
   ) AND step_p50_s > 0 AND started IS NOT NULL AND day >= '{since}' AND (crowded IS NULL OR NOT crowded)
 ) AS numbered WHERE recent <= {each} ORDER BY work, commit_id, host, recent
 """
-"""Step times of runs with the same `work`, for the values with most hours: the newest of each commit and host."""
+"""Step times of the newest runs of each commit and host, for the values of `work` with most hours."""
 
 LOOK = f"""SELECT folder, project, user_name, script, host, started, outcome, {{hours}} AS hours,
   {", ".join(f"lost_{cause}" for cause in CAUSES)}

@@ -248,7 +248,7 @@ def _rows(within: dict[str, Any], name: str) -> list[Any]:
 
 
 def _number(value: Any) -> float | None:
-    """Return a nonnegative number below 1e15, more than any real value; None for anything else."""
+    """Return a nonnegative number below 1e15, which no valid value reaches; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
         return None
     return float(value)

@@ -33,7 +33,7 @@ LEAST_SIDE = 0.01
 # batches has warm caches and a high clock. Measured once, when a wait of 90 % was removed: the other phases took 17 %
 # less. In eleven rows of the truth table that lose a wait or a log, the error of the remaining part, relative to that
 # part times the removed share, was 4 to 17 % in nine, 28 % in one, and more in one with a small gain. With the quarter
-# added (UNTESTED), this is 19 %.
+# added (UNTESTED), REST is 19 %.
 REST = 0.15
 
 # Weight of a rule's own confidence, in trials: Beta(hits + 2, misses + 1) for a confidence of two thirds.
@@ -69,7 +69,7 @@ class Record:
 
     @property
     def needed(self) -> float:
-        """Return the least factor for the interval's sides with which it contains the outcome."""
+        """Return the least factor on the interval's sides with which the interval contains the outcome."""
         low, expected, high = self.predicted
         side = high - expected if self.observed > expected else expected - low
         return self.error / max(side, LEAST_SIDE)

@@ -135,8 +135,8 @@ def judge(
         metrics: The metrics of the run.
         rules: The rules to run; None for all that ship with profile-train.
         past: Trials of other runs. They set the width of intervals and the confidence in a model.
-        tried: Trials on this run, by rule. Their measured gain replaces the prediction in the plan. Advice that was
-            refuted is no longer advised, and its rule supersedes no other.
+        tried: Trials on this run, by rule. Their measured gain replaces the prediction in the plan. Advice that a
+            trial refuted or found harmful is no longer advised, and its rule supersedes no other.
     """
     trials = tried or {}
     verdicts = [_examine(rule, metrics) for rule in (all_rules() if rules is None else rules)]
@@ -203,8 +203,8 @@ def _sentence(rule: Rule) -> str:
 def _without_superseded(examined: list[RuleVerdict], tried: Mapping[str, TrialResult]) -> list[RuleVerdict]:
     """Return the verdicts, without the findings of rules that another fired rule supersedes.
 
-    A rule does not silence others if it is superseded itself, or if a trial refuted it: then only the advice that it
-    would precede remains.
+    A rule does not silence others if it is superseded itself, or if a trial refuted it or found it harmful:
+    then only the advice that it would precede remains.
     """
     refuted_ids = {rule for rule, trial in tried.items() if trial.verdict.is_against}
     fired_rules = [e.rule for e in examined if e.finding and e.rule.id not in refuted_ids]
@@ -390,8 +390,9 @@ class _Plan:
     def _is_too_uncertain(self, rule: Rule, advice: Advice, gain: Estimate | None) -> bool:
         """Return whether the timings are too uncertain to insist on the advice.
 
-        A fault or a setting is always certain enough. After too few steps, nothing else is. If step times only scatter,
-        or other programs used the cores, a gain that is clear of the noise is certain enough.
+        A fault or a setting is always certain enough. After too few steps, nothing else is. If the only problem is
+        that step times scatter, or that other programs used the cores, a gain that is clear of the noise is certain
+        enough.
         """
         if advice.fault or rule.certain:
             return False

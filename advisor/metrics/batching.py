@@ -38,7 +38,7 @@ class Batchable:
     saved: float
     """Share of their own time that is saved if the call is as fast as matmuls typically are."""
     late: float
-    """Share of the GPU's idle time from late launches that is removed together with their calls."""
+    """Share of the GPU's idle time from late launches that goes away with the calls that are saved."""
 
 
 @metric(None)

@@ -18,7 +18,7 @@ EVENT = 1e-6
 GRAPHS = 1.5
 """Kernels per launch call above which graphs are replayed."""
 MOST_DELAYED = 0.5
-"""Largest share of the host's enqueue time that the profiler causes: it halves the host's pace (assumption)."""
+"""Largest share of the host's enqueue time that the profiler causes: at most it halves the host's pace (assumption)."""
 _LONGER = "Record for longer: later windows may contain some."
 FEW_CONVOLUTIONS = 0.1
 """Share of all matmul time up to which convolutions hardly change the rate (assumption)."""

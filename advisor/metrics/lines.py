@@ -441,8 +441,8 @@ def _phases(rows: Iterable[Stack]) -> dict[_Key, set[str]]:
 def _above_the_phase(row: Stack) -> list[_Frame]:
     """Return the program's frames before the first frame of the library that makes the phase.
 
-    If a framework drives the loop, the program's frames above and below the framework's count. torch.no_grad() as a
-    decorator does not make a phase.
+    If a framework drives the loop, the program's frames above and below the framework's frames are returned.
+    torch.no_grad() as a decorator does not make a phase.
     """
     frames: list[_Frame] = []
     for frame in row.frames:
@@ -461,7 +461,7 @@ def _places(rows: Sequence[Stack], total: float, loop: frozenset[_Key]) -> list[
         if not frames:
             continue
         callee = next((frame for frame in frames if (frame[0], frame[2]) not in loop and frame[2] != "<module>"), None)
-        if callee is not None:  # in any phase: a metric both calls the model and computes itself
+        if callee is not None:  # in any phase: a metric calls the model and also computes
             parts["", callee[0], callee[2], 0].append(row)
         else:
             file, line, function, _ = frames[-1]
@@ -484,7 +484,10 @@ def _places(rows: Sequence[Stack], total: float, loop: frozenset[_Key]) -> list[
 
 
 def _add_calling_lines(parts: dict[_Part, list[Stack]], loop: frozenset[_Key]) -> None:
-    """Add the short time of a loop's line to the function that it calls: the line frees its locals and results."""
+    """Add the short time of a loop's line to the function that it calls.
+
+    That line frees the function's locals and results.
+    """
     callers: dict[_Frame, dict[_Part, float]] = defaultdict(lambda: defaultdict(float))
     for key, rows in parts.items():
         if key[3] == 0:

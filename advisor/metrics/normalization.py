@@ -79,7 +79,10 @@ def unfused_norm_share(m: Metrics) -> float:
 
 
 def _roots(operators: list[Operator]) -> Iterator[tuple[Operator, tuple[int, ...]]]:
-    """Yield the reciprocal square root of each normalization, and the normalized shape, whose mean is its input."""
+    """Yield the reciprocal square root of each normalization, and the shape that is normalized.
+
+    The input of the root is the mean over that shape's last dimension.
+    """
     for root in operators:
         if root.name != "aten::rsqrt" or root.phase == "backward" or root.inputs[:1] == ((),) or not root.inputs:
             continue

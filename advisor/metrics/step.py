@@ -89,7 +89,7 @@ def ordinary(steps: Sequence[Step]) -> list[Step]:
     if sum(step.count for step in candidates) < FEW:
         between_tags = schema.TAG_EPOCH_START | schema.TAG_EVALUATION | schema.TAG_CHECKPOINT
         candidates = [step for step in steps if not step.tags & ~between_tags]
-    # All steps are the first, compiled or profiled: use them except the first, which has no start to measure from.
+    # If all steps are the first, compiled or profiled, use them except the first: it has no start to measure from.
     if not candidates:
         candidates = [step for step in steps if not step.tags & (schema.TAG_FIRST | schema.TAG_UNREACHED)]
     if not candidates and any(step.tags & schema.TAG_UNREACHED for step in steps):

@@ -35,8 +35,8 @@ ADAFACTOR_OVER_HIDDEN = 8
 # Parameters of a transformer block's matrices: 4 h^2 in attention, 8 h^2 in the feed-forward part.
 BLOCK_OVER_HIDDEN_SQUARED = 12
 
-# Factor between given and usual parameters above which the shape must be another; gated layers and grouped heads stay
-# below it (assumption).
+# Factor between the given and the usual number of parameters above which the given shape does not fit; gated layers
+# and grouped heads stay below it (assumption).
 FAR = 2.0
 
 

@@ -85,7 +85,7 @@ def _conclude(report: Report) -> Conclusion:
 
 
 def _computes(report: Report) -> bool:
-    """Return whether a trace mostly computes although it has no forward phase, such as inference."""
+    """Return whether a trace mostly computes although it has no forward phase, as in inference."""
     has_forward = any(phase.name == "forward" and phase.share is not None for phase in report.phases)
     shares = [part.share for trace in report.traces for part in trace.parts if part.name == "compute"]
     return report.imported and not has_forward and bool(shares) and min(shares) >= MOST

@@ -30,7 +30,7 @@ class LineKind:
     code: str = ""
     """Python to copy; `{name}` is the function."""
     backward: bool = False
-    """Whether the backward pass includes the tensors that the work computes."""
+    """Whether the backward pass goes through the work, too, and becomes shorter with it."""
 
     @property
     def title(self) -> str:

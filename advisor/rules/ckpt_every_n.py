@@ -29,7 +29,8 @@ MIN_SHARE = Threshold(0.4, "Below this share of the peak, something other than a
 # measured 30 to 39 % of a layer where a third was expected.
 RECOMPUTE = (1.2, 1.0, 0.9)
 
-# Least gain in throughput worth mentioning: the larger batch must more than make up for the recomputation.
+# Least throughput worth mentioning, over the present one: the larger batch must more than make up for the
+# recomputation.
 WORTHWHILE = 1.05
 
 

@@ -50,8 +50,8 @@ ERRORS = 1.28 * math.sqrt(2)
 # Relative spread if none was measured: the duration of saves varies with the disk (assumption).
 SAVES_DIFFER = 0.2
 
-# Largest share of a save's time that the following steps lose while its data is written to the disk. It was between
-# none, by CPU time, and 0.3 to 0.7, by wall time, on two busy cores; no loss is expected if cores are free.
+# Largest share of a save's time that the following steps lose while its data is written to the disk. Measured on two
+# busy cores: none by CPU time, 0.3 to 0.7 by wall time. No loss is expected if cores are free.
 WRITING_BEHIND = 0.3
 
 

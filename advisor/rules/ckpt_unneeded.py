@@ -81,7 +81,7 @@ def _recomputed(m: Metrics) -> float:
 def _grown(m: Metrics) -> float:
     """Return the bytes that activations would grow by if no block were checkpointed.
 
-    It assumes that all are: each keeps its input, and one block at a time keeps everything.
+    It assumes that all blocks are checkpointed now: each keeps its input, and one block at a time keeps everything.
     """
     model, kept_bytes = m[settings.model], m[memory.mem_activations]
     if model.blocks < 2 or kept_bytes <= 0:

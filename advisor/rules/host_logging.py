@@ -52,9 +52,9 @@ EVERY_STEP = Threshold(
     0.9, "If writing was not timed: a write in nearly every step means that the program logs at every step."
 )
 
-# Share of the work leading up to the log that is done for the log. It was all of it if histograms of every parameter
-# were written and 64 % of the step led up to the log: 63 to 67 % was saved, and the rest of a step gains from the
-# caches. It is none of it for a moving average of the weights before a log line (assumption: half).
+# Share of the work leading up to the log that is done for the log. All of it in a program that writes histograms of
+# every parameter: 64 % of its step led up to the log, and 63 to 67 % was saved; the rest of the step also gains from
+# caches. None of it if the program averages its weights before a log line. The low gain is half (assumption).
 LEADING_UP = (0.5, 1.0, 1.1)
 
 # The same share of all other work beyond that of a plain loop, if the work leading up to the log is unknown: none to

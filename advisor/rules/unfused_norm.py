@@ -20,8 +20,8 @@ RULE = Rule("Fuse the RMS normalization", Area.KERNELS, Confidence.ROOFLINE)
 
 MIN_SHARE = Threshold(0.03, "Share of the step in forward passes: with the backward pass, saving it gains 5 % or more.")
 
-# Total saving as multiples of the forward pass's. TRAINED: with a backward pass, which moves once to twice as many
-# bytes again (assumption). ALONE: without one, most of what the bytes predict.
+# Total saving as multiples of the forward pass's. TRAINED: with a backward pass, which moves up to twice as many
+# bytes in addition (assumption). ALONE: without one, most of what the bytes predict.
 TRAINED: Triple = (1.0, 2.0, 3.0)
 ALONE: Triple = (0.7, 0.9, 1.0)
 

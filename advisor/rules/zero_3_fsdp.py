@@ -33,8 +33,8 @@ MIN_FREED = Threshold(
     "Share of GPU memory; sharded weights must free this much to justify 1.5 times the communication (assumption).",
 )
 
-# Exposed communication grows with its volume: by twice as much if now hidden communication becomes exposed, not at all
-# if the next block's weights arrive in time (assumption).
+# Exposed communication grows with its volume: by twice as much if communication that is hidden now becomes exposed, not
+# at all if the next block's weights arrive in time (assumption).
 MORE_VOLUME = ZERO_3_VOLUME - 1
 SHARES = (-2 * MORE_VOLUME, -MORE_VOLUME, 0.0)
 

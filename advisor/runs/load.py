@@ -34,7 +34,7 @@ NEWEST = 1.0
 """Final seconds of a run in progress whose samples are all read: `watch` shows the current state."""
 
 OWN_TABLES = ("steps", "memory_samples", "windows", "kernels", "operators", "syncs", "stacks")
-"""Tables from which a rank gets the rows of its own process only, not of its workers."""
+"""Tables from which a rank gets only the rows with its own PID; stacks of its workers also have that PID."""
 
 _HINTS = [(name, hint) for name, hint in get_type_hints(Rank).items() if {*get_args(hint)} & {*schema.FACTS.values()}]
 SEVERAL_FACTS: dict[str, type] = {name: get_args(hint)[0] for name, hint in _HINTS if get_origin(hint) is tuple}
@@ -157,7 +157,10 @@ def _each(function: Callable[..., T], *arguments: Sequence[object]) -> list[T | 
 
 
 def _thinned(paths: Sequence[Path]) -> tuple[list[store.Conditions | None], store.Stretches | None]:
-    """Return the conditions for reading each node, and the stretches of steps; None if few ranks are read in full."""
+    """Return the conditions for reading each node, and the stretches of steps.
+
+    All are None if there are so few ranks that they are read in full.
+    """
     surveys = [store.Survey() if isinstance(survey, ProfilerError) else survey for survey in _each(store.survey, paths)]
     heads = [process for survey in surveys for process in survey.processes if process.role == "rank" and process.events]
     if len(heads) <= FEW_RANKS:

@@ -18,7 +18,7 @@ class Syntax:
     loop: bool = False
     """Whether the line is repeated by a loop or a comprehension."""
     recurrent: bool = False
-    """Whether an iteration of such a loop needs the result of the one before, as in a recurrent cell; not for a sum."""
+    """Whether an iteration of such a loop needs the result of the one before, as in a recurrent cell (not a sum)."""
     no_grad: bool = False
     """Whether it runs without gradients."""
     generator: bool = False

@@ -1,4 +1,4 @@
-"""Read traces of torch.profiler, one file per rank, as a profile, and what they show beyond it."""
+"""Read traces of torch.profiler, one file per rank, as a profile, and summarize what each trace shows."""
 
 import re
 import zlib
@@ -170,7 +170,7 @@ def load(paths: Sequence[Path]) -> Profile:
 def _numbers(found: Sequence[Analysis]) -> tuple[list[int], list[str]]:
     """Return the ranks that the traces contain, or their order if two have the same rank or one has none.
 
-    A note explains the latter.
+    If there are several traces, a note explains that they are numbered in order.
     """
     ranks = [analysis.rank for analysis in found]
     if None not in ranks and len(set(ranks)) == len(ranks):
@@ -197,7 +197,7 @@ def _rank(number: int, found: Analysis, files: int, known: tuple[Exchange, ...])
 def traced(rank: Rank) -> TraceSummary | None:
     """Return what the trace of a rank shows; None if it has none.
 
-    If there are several windows, it is the longest, preferably one that did not record shapes.
+    If there are several windows, it is the longest one that did not record shapes; if all did, the longest one.
     """
     if not rank.traces:
         return None

@@ -64,8 +64,8 @@ def configure(
     Args:
         file: None for the defaults.
         own_rules: A rule file, or a folder of them.
-        found: Whether the file was found, not named. If so, other users must not be able to write to it, nor to the
-            code it names.
+        found: Whether the file was found by search and not named by the user. If so, other users must not be able to
+            write to it, nor to the code that it names.
         judging: Whether rules are needed. If not, their code is not run.
 
     Raises:

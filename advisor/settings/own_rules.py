@@ -64,7 +64,7 @@ def _installed() -> Iterator[tuple[str, str]]:
         origin = f"the installed {entry.dist.name}" if entry.dist else "an installed package"
         try:
             spec = importlib.util.find_spec(entry.module)
-        except Exception:  # noqa: BLE001 - from its parent package; importing it shows what is wrong
+        except Exception:  # noqa: BLE001 - raised by its parent package; importing it shows why
             spec = None
         folders = spec.submodule_search_locations if spec else None
         for module_name in [entry.module] if folders is None else _modules(entry.module, list(folders)):

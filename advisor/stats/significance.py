@@ -74,7 +74,7 @@ def block_length(number: int, together: int = 0) -> int:
     """Return max(5, n^(1/3), together), the length of a block of steps.
 
     `together` is a number of steps that depend on one another, such as the batches in flight (workers x prefetch
-    factor) or the steps of a period. The best length for an estimate's variance grows with the cube root (Hall,
+    factor) or the steps of a period. The best length for an estimate's variance grows with n^(1/3) (Hall,
     Horowitz and Jing, "On blocking rules for the bootstrap with dependent data", 1995).
     """
     return max(LEAST_BLOCK, math.ceil(math.pow(number, 1 / 3) - 1e-9), together)

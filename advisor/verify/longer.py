@@ -9,7 +9,8 @@ from advisor.verify.arm import WARM_UP
 # Least gain to look for: smaller ones would take hundreds of steps at an ordinary spread.
 LEAST_EFFECT = 0.03
 
-# Factor on the step noise up to which varying steps explain why processes differ; a few processes do not show more.
+# Factor on the step noise up to which varying steps alone explain why processes differ: a few processes do not show
+# their differences more precisely.
 BY_CHANCE = 1.5
 
 # Least factor on the number of steps, even if that number should have been enough.

@@ -22,8 +22,8 @@ LEAST_STEPS, MOST_STEPS = 40, 400
 # Number of occasional events (epoch start, evaluation, checkpoint) that each process must reach.
 TIMES = 2
 
-# Seconds that a trial process takes in addition to the program: the sandbox, our start, the store's last pages.
-# Measured on two shared cores: 0.8 to 1.3 s.
+# Seconds that a trial process takes in addition to the program: the sandbox, our start, and writing the store's last
+# pages. Measured on two shared cores: 0.8 to 1.3 s.
 AROUND = 1.0
 
 
@@ -51,7 +51,8 @@ class Pace:
     def duration(self, processes: int, steps: int, change: Triple | None = None) -> float:
         """Return the approximate seconds of a trial.
 
-        Each arm has `processes` processes of `steps` steps; `change` is the share of the step time that it removes.
+        Each arm has `processes` processes of `steps` steps; `change` is the share of the step time that the change
+        removes.
         """
         expected = change[1] if change else 0.0
         return LONGER * processes * (2 * (AROUND + self.start_up) + (2 - expected) * steps * self.step_time)

@@ -17,8 +17,8 @@ from profiler.trial import Program, TrialProcess, run
 ENDED = "ended"
 """File in a recording's folder that marks a completed process."""
 
-# Seconds for a trial that lost its caller to end. If the trial was killed, too, its recorder's last sign of life counts
-# for SILENT seconds.
+# Time limit in seconds for a trial to end after it lost its caller. If the trial was killed, too, its recorder's last
+# sign of life counts for SILENT seconds.
 PARTING = GRACE + SILENT + 5.0
 
 

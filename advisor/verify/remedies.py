@@ -26,8 +26,8 @@ _RISK = (Safety.EXACT, Safety.MEMORY, Safety.NUMERICS, Safety.TRAJECTORY)
 # Micro-batches per update: with more of them, an update takes very long and hardly needs less memory.
 PIECES = (2, 4, 8, 16)
 
-# Share of the step that stage 3 removes: it is negative, because stage 3 sends 1.5 times as much. If that is exposed,
-# half of a fifth of the step is usual, and more if links are slow (assumption).
+# Share of the step that stage 3 removes: it is negative, because stage 3 sends 1.5 times as much. If the extra traffic
+# is exposed, a tenth of the step (half of a fifth) is usual, and more if links are slow (assumption).
 MORE_TRAFFIC = Estimate(-0.3, -0.1, 0.0)
 
 _TRIED = "The trial showed that the program fits with this change; the freed memory was not predicted."

@@ -93,7 +93,8 @@ def prepare(folder: Path, rules: Sequence[str], how: TrialChoices) -> Session:
     candidates, left_out, on_demand = list[Finding](), list[str](), list[str]()
     after_trials = judge(metrics, how.rules, past=how.past, tried=kept.tried(earlier_trials))
     findings = {finding.rule.id: finding for finding in judgment.findings}
-    # Add advice that appears only after other advice was refuted. For the rest, trials replaced the predictions.
+    # Add advice that appears only after other advice was refuted. Keep the other findings of `judgment`: in
+    # `after_trials`, measured results replaced their predictions.
     for finding in after_trials.findings:
         findings.setdefault(finding.rule.id, finding)
     for finding in findings.values():

@@ -32,7 +32,8 @@ from profiler.version import __version__
 # Time limit of a process: a multiple of the time that its steps should take, plus seconds to start and compile.
 PATIENCE, START = 5.0, 300.0
 
-# Steps of the profile that advice is based on: rules need thirty steady steps after warm-up, and epochs must show.
+# Steps of the profile that advice is based on: rules need thirty steady steps after warm-up, and epoch starts
+# should be among the steps.
 PROFILE_STEPS = 150
 
 

@@ -58,7 +58,7 @@ class LiveRun:
         self._advice: Advised | None = None
         self._judge_at = 0.0
         self._stacks: tuple[Stack, ...] = ()
-        """The sums of stacks as of `_newest`."""
+        """The sums of stacks when `_newest` was set."""
         self._newest: tuple[Stack, ...] | None = None
         """What was last added to the sums; None before anything was."""
 

@@ -22,7 +22,7 @@ from .tracebacks import is_ours
 _CALLS = frozenset(("_call_impl", "_wrapped_call_impl"))
 _BACKWARD = "_engine_run_backward"
 
-# Agent functions that call code of the program or of torch. Hooks may change while such a call runs.
+# Agent functions that call code of the program or of torch. Hooks may be installed or removed while such a call runs.
 _WRAPPERS = frozenset(("__next__", "run", "call", "fetch", "timed", "observed"))
 
 
@@ -85,7 +85,7 @@ def is_abandoned(settings: dict[str, Any]) -> bool:
         posix.kill(settings["recorder"], 0)
     except ProcessLookupError:
         return True
-    except Exception:  # it belongs to another user, as after sudo, or an audit hook of the program forbids kill()
+    except Exception:  # another user's process, as after sudo, or an audit hook of the program forbids kill()
         pass
     return not is_folder(settings["rings"])
 
@@ -134,8 +134,8 @@ def _is_busy() -> bool:
                 return True
             if is_ours(frame.f_code) and (frame is innermost_frame or name not in _WRAPPERS):
                 return True
-            # This thread runs Python: if its innermost frame is the function that calls the engine, that call is not
-            # running.
+            # The current thread runs Python now. So if the program's innermost frame here is the function that calls
+            # the engine, the engine is not running.
             if (file == module_file and name in _CALLS) or (
                 file == engine_file and name == _BACKWARD and frame is not program_frame
             ):

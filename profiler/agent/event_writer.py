@@ -88,7 +88,7 @@ class EventWriter:
         try:
             append(self._facts, line.encode())
             self.writes += 1
-        except Exception:  # an audit hook may raise any
+        except Exception:  # an audit hook may raise any exception
             return
 
     def publish(self) -> None:

@@ -125,7 +125,7 @@ class TensorFacts(NamedTuple):
 def tensor(value: Any) -> TensorFacts | None:
     """Return the properties of a tensor; None for anything else.
 
-    Also None if the class defines its own `__torch_dispatch__`, which torch may call even for the size.
+    Also None if its class has a `__torch_dispatch__` from outside torch, which torch may call even for the size.
     """
     if not _is_torchs(value):
         return None

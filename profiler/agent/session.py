@@ -171,7 +171,7 @@ class Agent:
         self._muted = True  # for other threads while this one opens the event writer, and for good if that fails
         try:
             event_writer = self.event_writer = EventWriter(self.folder, worker=self.is_worker)
-        except Exception as error:  # an audit hook of the program may raise any
+        except Exception as error:  # an audit hook of the program may raise any exception
             self.abandoned = is_abandoned(self.settings)
             self._no_room(error)
             return None

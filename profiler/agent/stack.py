@@ -60,7 +60,10 @@ class Places(ByIdentity):
     """Where objects were made: `place` and `callers` for each object."""
 
     def note(self, instance: Any, *_: Any, **__: Any) -> None:
-        """Record the lines that construct an object; a `before` for its constructor, or a function that this calls."""
+        """Record the lines that construct an object.
+
+        Use it as the `before` of `observe`, for the constructor or for a function that the constructor calls.
+        """
         try:
             if self.get(instance) is None:
                 self.put(instance, {"place": place(), "callers": callers()})

@@ -10,8 +10,8 @@ _PR_SET_PTRACER = 0x59616D61
 def allow(tracer: int) -> None:
     """Allow the process `tracer` and its children to inspect this process.
 
-    No-op unless ptrace_scope is 1 and ctypes is loaded (torch loads it). A later call by the program replaces this one,
-    and processes that this one starts do not inherit it.
+    No-op unless ptrace_scope is 1 and ctypes is loaded (torch loads it). If the program itself allows a process, that
+    replaces this permission. Child processes do not inherit it.
     """
     try:
         with open(SCOPE) as file:

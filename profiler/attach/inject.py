@@ -210,7 +210,7 @@ class Injector:
             try:
                 getattr(sys, "remote_exec")(self.pid, str(self._bootstrap))  # noqa: B009  unknown to older versions
                 return
-            except RuntimeError:  # PYTHON_DISABLE_REMOTE_DEBUG is set there, or its build differs
+            except RuntimeError:  # PYTHON_DISABLE_REMOTE_DEBUG is set for the program, or its build differs
                 self._take(way(self.pid))
         first = not self._page
         if first:

@@ -115,7 +115,7 @@ def _streams(trace: Trace, near: GpuWork, names: Numbers, kinds: Numbers) -> Ite
 def _threads(
     trace: Trace, near: GpuWork, rows: Integers, names: Numbers, kinds: Numbers, least: int
 ) -> Iterator[tuple[str, _Pieces]]:
-    """Yield the threads that launch most, with their ranges; if there are very many, only those long enough to see."""
+    """Yield the threads that launch most, with their ranges; of very many ranges, only those long enough to see."""
     ranges = trace.ranges.where(rows[trace.ranges.category[rows] <= MODULE])
     if len(ranges) > 20 * MOST:
         ranges = ranges.where(ranges.length >= least)

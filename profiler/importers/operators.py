@@ -59,7 +59,7 @@ def callers(trace: Trace, work: GpuWork) -> Callers:
     category = ranges.category
     outer_rows = np.flatnonzero((category <= MODULE) & ~trace.annotated(_NO_PLACE))
     rows = np.concatenate((outer_rows, np.unique(work.call[work.launched])))
-    # If ranges have the same start and end, the outer come first: annotations, modules, operators, then calls.
+    # If ranges have the same start and end, the outer one comes first: annotations, modules, operators, then calls.
     precedence = np.array([2, 0, 1, 3])[category[rows]]
     rows = rows[np.argsort(precedence, kind="stable")]
     parents = around(ranges.thread[rows], ranges.start[rows], ranges.end[rows])

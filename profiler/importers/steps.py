@@ -119,7 +119,7 @@ def _marks(trace: Trace) -> Integers:
 
 
 def _batches(trace: Trace) -> Integers:
-    """Return when the loop began to fetch each batch; empty if there are few, or several loops or batches per step."""
+    """Return the start of each batch fetch; empty if there are few, several loops, or several batches per step."""
     ranges = trace.ranges
     rows = np.flatnonzero(trace.annotated(FETCH))
     updates = np.count_nonzero(trace.annotated(UPDATE))

@@ -18,7 +18,7 @@ _SAID: dict[bytes, Outcome] = {b"completed": "completed", b"failed": "failed"}
 
 
 def main(arguments: list[str]) -> None:
-    """Record a program until the pipe is closed or the program ends.
+    """Record a program until its outcome arrives on stdin, stdin is closed, or the program ends.
 
     Args:
         arguments: Run folder, rings folder, PID of the program, origin (ns), options as JSON, suffix and ID of a job or
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> None:
             if ready:
                 outcome = _SAID.get(os.read(sys.stdin.fileno(), 64))
                 break
-            # Workers forked by the program hold the pipe, too: it may stay open after the program has ended.
+            # Workers forked by the program hold the pipe, too, so it may stay open after the program has ended.
             if not run_folder.is_alive(pid, start):
                 break
         recorder.finish(outcome, 0 if outcome == "completed" else 1 if outcome == "failed" else None)

@@ -401,7 +401,7 @@ class Drain:
         self._dead: dict[tuple[int | None, int | None], list[EventSource]] = {}
         """Ended workers whose rows can be continued, by parent and worker number."""
         self.problems_read = cursors("problems")
-        """Bytes read so far of the reports by agents that had no room for a ring."""
+        """Bytes read so far of the reports by agents that could not make a ring."""
         self.problems: list[Problem] = []
 
     def look(self) -> None:

@@ -234,7 +234,7 @@ def _recordings(folder: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def lock(folder: Path, name: str, patience: float = 10.0) -> Iterator[bool]:
-    """Hold a named lock in the folder, shared with processes on any machine.
+    """Hold a named lock in the folder, which excludes other processes on any machine.
 
     The holder has a lock folder there that contains its mark. It was prepared under another name and then moved, which
     fails if the lock folder exists, also on NFS.
@@ -376,7 +376,7 @@ def settle(earlier: Path | None, *, completed: bool) -> str | None:
 
 
 def restore(earlier: Path | None) -> None:
-    """Move the recording that was set aside back, because nothing replaced it."""
+    """Move back the recording that was set aside, because nothing replaced it."""
     if earlier is None:
         return
     for base, _, names in os.walk(earlier, topdown=False):

@@ -88,7 +88,7 @@ class GpuTimes:
     def _stretch(self, paused: int, after: int, last: int) -> None:
         """Distribute the GPU time of the next `paused` steps among them, in proportion to their host times.
 
-        The last of them may have more marks after the first one, for example if several optimizers end it.
+        The last of them may have marks later than the one at `after`, for example if several optimizers end it.
         """
         pause_marks = [mark for mark in self._marks if after <= mark.start <= last and mark.b == self._device]
         last_boundary = max(mark.start for mark in pause_marks if mark.id in _BOUNDARIES)

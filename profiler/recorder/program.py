@@ -109,7 +109,10 @@ class ProgramSource:
                 return
 
     def _updating(self, model: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the optimizer with as many parameters, total or trainable; DeepSpeed's hold only part of them."""
+        """Return the only optimizer with as many parameters as the model, total or trainable; {} if it is not unique.
+
+        A DeepSpeed optimizer holds only part of the parameters, so it matches any trainable model if no other does.
+        """
         counts = (model.get("trainable"), model.get("parameters"))
         optimizers = list(self._optimizers.values())
         matches = [optimizer for optimizer in optimizers if optimizer.get("parameters") in counts]

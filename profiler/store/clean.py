@@ -12,7 +12,10 @@ from profiler.store.values import hints
 T = TypeVar("T")
 
 OURS = {Fact: "kind", Sketch: "quantity"}
-"""Fields with profile-train's own words. They stay readable even if such a word is also the value of `--sort-key`."""
+"""Fields with profile-train's own words.
+
+They stay readable even if such a word is also the value of an option of the program, such as `--sort-key`.
+"""
 
 MOST_TEXT = 4_000
 """Maximum characters of a value, far more than names and messages need. A class name could have a million."""

@@ -32,6 +32,6 @@ def filesystem(path: Path, mounts: Path = MOUNTS) -> str:
         if len(fields) < 5 or not tail:
             continue
         mount = Path(re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), fields[4]))
-        if len(mount.parts) >= depth and place.is_relative_to(mount):  # of several mounts, the last is on top
+        if len(mount.parts) >= depth and place.is_relative_to(mount):  # of mounts at one place, the last is on top
             depth, kind = len(mount.parts), tail.split()[0]
     return kind

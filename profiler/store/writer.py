@@ -22,7 +22,7 @@ Samples = schema.GpuSample | schema.HostSample | schema.MemorySample
 InWindows = schema.Window | schema.Kernel | schema.Operator | schema.Sync
 Row = Keyed | schema.Step | schema.Batch | Samples | InWindows | schema.Problem
 
-# The key of a row: a row with the same key replaces it.
+# The key of a row: a new row replaces the stored one with the same key.
 KEYS: dict[type, Callable[[Any], tuple[object, ...]]] = {
     schema.Run: lambda run: (run.id,),
     schema.Process: lambda process: (process.pid,),

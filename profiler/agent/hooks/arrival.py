@@ -78,7 +78,7 @@ class Arrival:
         return queued + set_aside
 
     def _has_come(self, held: dict[str, Any]) -> bool:
-        """Return whether a batch can be read from the queue's pipe."""
+        """Return whether a batch can be read from the queue's pipe; True if the pipe cannot be polled."""
         if self._before is not None:  # the last fetch was quick, so `_was_late` was not called
             self._is_slow, self._before = False, None
         elif self._is_slow:

@@ -29,8 +29,8 @@ from ..tracebacks import not_counted, step_aside
 WATCHED_STEPS = 3
 # A program that calls more modules than this from outside any module calls layers, not models.
 MOST_ROOTS = 64
-# Watching is expensive, so it is repeated at most this often: when the roots are no longer called, or when there is a
-# new optimizer (a second model, another fold).
+# Maximum number of watches, because watching is expensive. It is repeated when the roots are no longer called, or when
+# there is a new optimizer (a second model, another fold).
 MOST_WATCHES = 32
 
 NAME = "_compiled_call_impl"
@@ -155,7 +155,7 @@ class Roots:
             def __get__(self, module: Any, owner: Any = None) -> Any:
                 if module is None:
                     return None
-                if dynamo and (is_traced() or flag(FLAG)):  # Dynamo is tracing: no module code runs now
+                if dynamo and (is_traced() or flag(FLAG)):  # Dynamo traces this; it calls no module code
                     return module.__dict__.get(NAME)
                 if frame_of(1).f_code is not torchs_call:  # the program inspects its model
                     return dict_of(module).get(NAME)

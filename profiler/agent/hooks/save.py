@@ -16,7 +16,7 @@ SAFETENSORS = "safetensors.torch"
 def install(agent: Agent) -> None:
     """Observe `torch.save` and `safetensors.torch.save_file`.
 
-    Calls by code that imported one of them by name before are not seen.
+    Calls are missed if the calling code imported the function by name before this hook was installed.
     """
 
     def hook(name: str, *owners: Any) -> None:

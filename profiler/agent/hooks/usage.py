@@ -23,8 +23,8 @@ def _for_torch_itself() -> bool:
     return str(next((module for module in modules if module != _ANOMALY_MODE), None)).startswith("torch.")
 
 
-# Anomaly detection counts as on if it was on within this many steps: a program may enable it only during each step, or
-# may have just ended.
+# Anomaly detection counts as on if it was seen on within this many steps: a program may switch it on and off in every
+# step, or may have just switched it off at its end.
 RECENT_STEPS = 10
 
 # Looks are half a second apart at first: a profiler schedule of some steps has then ended, or rests at one of the

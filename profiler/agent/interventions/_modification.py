@@ -25,8 +25,8 @@ _MISSING = object()
 class NotMade(RuntimeError):
     """A change that was not made, or not everywhere.
 
-    `code` says why: "no-target" (the program has nothing to change), "program-does" (it controls itself what the change
-    affects) or "unsuitable" (it does something that the change does not allow).
+    `code` says why: "no-target" (the program has nothing to change), "program-does" (the program itself controls what
+    the change affects) or "unsuitable" (the program does something that the change does not allow).
     """
 
     def __init__(self, message: str, code: str) -> None:

@@ -13,7 +13,7 @@ from . import autocast
 from ._modification import Modification
 from ._updates import Optimizers, replace_clipping, with_gradients
 
-# Number of first updates before which the gradients are checked for changes since the backward pass.
+# Before each of this many first updates, the gradients are checked for changes since the backward pass.
 LOOKED_AT = 10
 
 
@@ -44,7 +44,7 @@ class _Scaling:
         self._unscaled: set[int] = set()
         """Optimizers whose gradients have been unscaled, by `id`."""
         self._passing = self._stepping = self._stepped = False
-        """Whether a backward pass is running, an update is running, and the scale must still follow an update."""
+        """Whether a backward pass is running; whether an update is running; whether the scale must follow an update."""
         self.updates = 0
         """Updates made, or skipped because of an overflow."""
         self._seen: dict[int, tuple[Any, int]] = {}
