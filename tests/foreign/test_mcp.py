@@ -354,7 +354,9 @@ async def _story(root):
     async def progress(done, total, message):
         steps.append(done)
 
-    async with Client(StdioServerParameters(command=command, args=arguments, cwd=str(root))) as client:
+    kept = {"PROFILE_TRAIN_CALIBRATION": str(root / "calibration.jsonl")}  # not the user's own file
+    server = StdioServerParameters(command=command, args=arguments, cwd=str(root), env=kept)
+    async with Client(server) as client:
         assert not (await client.call_tool("report", {"run": "run"})).is_error
         following = json.loads((root / "run/result.json").read_text())["next"]
         assert (following["do"], following["rule"]) == ("verify", "data-workers-zero")
@@ -365,6 +367,7 @@ async def _story(root):
         assert len(steps) > 10
         (verified,) = json.loads((root / "run/verified.json").read_text())["trials"]
         assert verified["verdict"] == "confirmed"
+        assert (root / "calibration.jsonl").exists()
         subprocess.run(["git", "apply", "change.patch"], cwd=root, check=True)
         again = await client.call_tool("profile", {"command": ["train.py"], "out": "again"})
         assert not again.is_error, text(again)
