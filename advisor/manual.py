@@ -14,7 +14,7 @@ import click
 from advisor import cli
 from advisor.cli.command import tell_all
 from advisor.fleet.columns import TABLES, VERSION, columns
-from advisor.fleet.dataset import CURRENT
+from advisor.fleet.dataset import CURRENT, VIEWS
 from advisor.metrics import all_metrics
 from advisor.report import pages
 from advisor.rules import all_rules
@@ -168,11 +168,7 @@ def _fleet_sql() -> str:
         ]
         parts.append(f"CREATE TABLE all_{name} (\n" + ",\n".join(lines) + "\n);")
     parts.append(f"CREATE VIEW superseded AS {CURRENT.strip()};")
-    for name, condition in {
-        "runs": "NOT IN (SELECT run_id, import_id FROM superseded)",
-        "advice": "IN (SELECT run_id, import_id FROM runs)",
-    }.items():
-        parts.append(f"CREATE VIEW {name} AS SELECT * FROM all_{name}\nWHERE (run_id, import_id) {condition};")
+    parts += [f"CREATE VIEW {name} AS {query};" for name, query in VIEWS.items()]
     return "\n\n".join(parts) + "\n"
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Format(NamedTuple):
-    """How a run is exported."""
+    """The settings of an export."""
 
     module: str
     """In advisor.export; its `write` takes the nodes, the metrics and the place."""

@@ -10,7 +10,7 @@ RELEVANT = 0.05
 
 
 class ChangeVerdict(Enum):
-    """How a quantity of the second run compares with the same quantity of the first."""
+    """Comparison of a quantity of the second run with the same quantity of the first."""
 
     SAME = "same"
     """Any difference is smaller than what matters."""

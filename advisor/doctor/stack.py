@@ -25,7 +25,7 @@ BUILDS = "https://pytorch.org/get-started/locally/"
 
 @dataclass(frozen=True, slots=True)
 class Torch:
-    """What the program's Python reported; None if it did not."""
+    """Facts reported by the program's Python; None if it did not report one."""
 
     interpreter: str
     python: str | None = None

@@ -36,6 +36,12 @@ WHERE status = 'unreadable' AND folder IN (SELECT folder FROM all_runs WHERE sta
 """
 """The superseded rows: those with a newer import of the run, and unreadable folders that another import could read."""
 
+VIEWS = {
+    "runs": "SELECT * FROM all_runs\nWHERE (run_id, import_id) NOT IN (SELECT run_id, import_id FROM superseded)",
+    "advice": "SELECT * FROM all_advice\nWHERE (run_id, import_id) IN (SELECT run_id, import_id FROM runs)",
+}
+"""The views of `opened` for other engines; DuckDB before 1.2 cannot compare two columns with a subquery."""
+
 
 @dataclass(frozen=True, slots=True)
 class Imported:

@@ -35,7 +35,7 @@ MAD = 1.4826
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetPart:
-    """Some of the fleet's runs; `Fleet.unit` tells whether hours are of GPUs or of cores. None: not measured."""
+    """Some of the fleet's runs; their hours are in `Fleet.unit`. None: not measured."""
 
     name: str | None = None
     runs: int
@@ -110,7 +110,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """All that the page and fleet.json show."""
+    """The content of the page and of fleet.json."""
 
     unit: str
     """GPU or CPU."""

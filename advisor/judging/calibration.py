@@ -132,7 +132,7 @@ class TrialResult:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """All trials so far, of all programs on this machine."""
+    """The trials so far, of all programs on this machine."""
 
     tried: tuple[TrialResult, ...] = ()
     """The last trial of each rule on each program, with the model's own prediction, before any rescaling."""

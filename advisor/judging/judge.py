@@ -49,7 +49,7 @@ WINDOW_TOO_SHORT = "window-too-short"
 
 
 class Outcome(Enum):
-    """How a rule can end."""
+    """The possible outcomes of a rule."""
 
     FIRED = "fired"
     PASSED = "passed"
@@ -97,7 +97,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleVerdict:
-    """How one rule ended on this run, and why."""
+    """The outcome of one rule on this run, and the reason."""
 
     rule: Rule
     outcome: Outcome

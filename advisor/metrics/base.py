@@ -18,7 +18,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Need(Enum):
-    """Why a metric has no value."""
+    """The reason why a metric has no value."""
 
     GPU = "gpu"
     """The program does not train on a GPU."""

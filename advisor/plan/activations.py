@@ -16,7 +16,7 @@ LOGIT_BYTES_FP32 = 8
 
 @dataclass(frozen=True, slots=True)
 class ActivationCheckpointing:
-    """Which activations are recomputed instead of kept."""
+    """A choice of activations to recompute instead of keeping them."""
 
     every: int | None = None
     """Interval of checkpointed blocks: every N-th, or 1 for each of them; None for none."""

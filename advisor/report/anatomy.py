@@ -58,7 +58,7 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True)
 class _Sharding:
-    """How the model states are sharded over the ranks, if that is known."""
+    """The sharding of the model states over the ranks, if it is known."""
 
     states: States
     stage: int = 0

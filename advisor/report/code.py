@@ -83,7 +83,7 @@ class Heat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Code:
-    """What sampled stacks show about a run."""
+    """Results of the sampled stacks of a run."""
 
     samples: int
     on_cpu: bool = True

@@ -28,7 +28,7 @@ Kind = Literal["no_steps", "too_few_steps", "act", "unsure", "unexplained", "too
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """What follows from a run."""
+    """The conclusion from a run."""
 
     kind: Kind
     rule: str | None = None

@@ -58,7 +58,7 @@ CONTRACT_PHASES = (*PHASES[:-2], "checkpoint_save", "evaluation", *PHASES[-2:])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
-    """What was run, and how it ended."""
+    """The program that was run, and its end."""
 
     command: tuple[str, ...] = ()
     cwd: str = ""
@@ -163,7 +163,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overhead:
-    """What the recording cost the program, self-measured; seconds are sums over the ranks."""
+    """The cost of the recording to the program, self-measured; seconds are sums over the ranks."""
 
     fraction: float | None = None
     budget: float = 0.01

@@ -13,7 +13,7 @@ _WITHOUT_GRADIENTS = frozenset(("no_grad", "inference_mode"))
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """What surrounds a line in its function."""
+    """The syntax around a line in its function."""
 
     loop: bool = False
     """Whether the line is repeated by a loop or a comprehension."""

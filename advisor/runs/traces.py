@@ -72,7 +72,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSummary:
-    """What one trace shows, whether imported or our own window. Missing values are None or empty."""
+    """The results of one trace, whether imported or our own window. Missing values are None or empty."""
 
     rank: int
     fact: TraceFact

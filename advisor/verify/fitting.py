@@ -40,7 +40,7 @@ Remedies = tuple[Finding, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a process ended, and after how many steps."""
+    """The end of a process, and the number of its steps."""
 
     fits: bool
     steps: int
@@ -55,7 +55,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """How a program was made to fit."""
+    """The changes that made a program fit."""
 
     before: Ending
     """How the unchanged program ended."""

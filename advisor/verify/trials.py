@@ -65,7 +65,7 @@ class TrialChoices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trials:
-    """How advice on a program is tried."""
+    """The trials of advice on a program."""
 
     program: Program
     how: TrialChoices

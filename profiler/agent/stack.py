@@ -57,7 +57,7 @@ def callers() -> list[dict[str, Any]]:
 
 
 class Places(ByIdentity):
-    """Where objects were made: `place` and `callers` for each object."""
+    """The places where objects were made: `place` and `callers` for each object."""
 
     def note(self, instance: Any, *_: Any, **__: Any) -> None:
         """Record the lines that construct an object.

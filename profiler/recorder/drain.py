@@ -384,7 +384,7 @@ def _is_elsewhere(model: dict[str, Any]) -> bool:
 
 
 class Drain:
-    """All processes of the run on this node."""
+    """The processes of the run on this node."""
 
     def __init__(self, folder: Path, origin: int, cursors: Callable[[str], int], stored: Tables | None = None) -> None:
         """Prepare to read the folder.

@@ -280,19 +280,19 @@ def _took(ready: Path, target: Path, patience: float) -> bool:
         time.sleep(0.02)
 
 
-def _vacated(lock: Path, *, late: bool) -> bool:
+def _vacated(target: Path, *, late: bool) -> bool:
     """Free a lock held by a killed process; return whether it is free.
 
     The mark is removed by its name, so the mark of the next holder cannot be removed by mistake.
     """
     try:
-        for mark in lock.iterdir():
+        for mark in target.iterdir():
             if _is_left_behind(mark, late=late):
                 mark.unlink()
-                lock.rmdir()
+                target.rmdir()
                 return True
     except OSError:  # another process was faster
-        return not lock.exists()
+        return not target.exists()
     return False
 
 

@@ -31,7 +31,7 @@ _SQL: dict[Policy, str] = {
 
 @dataclass(frozen=True)
 class Merge:
-    """How rows of a table are merged.
+    """The way to merge rows of a table.
 
     Only rows with the same `key` (`group` in SQL) are merged; `policies` says how, by column.
     """

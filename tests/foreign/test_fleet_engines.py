@@ -7,7 +7,7 @@ from fleet_made import DAY, START, advised, result, row, write
 
 from advisor.fleet import engine, queries
 from advisor.fleet.columns import TABLES
-from advisor.fleet.dataset import CURRENT, import_runs, opened
+from advisor.fleet.dataset import CURRENT, VIEWS, import_runs, opened
 
 pytestmark = pytest.mark.foreign
 
@@ -31,12 +31,8 @@ def test_clickhouse_returns_the_same_rows_as_duckdb(tmp_path, subtests):
     for name in TABLES:
         clickhouse.query(f"CREATE VIEW all_{name} AS SELECT * FROM file('{fleet}/{name}/*/*.parquet')")
     clickhouse.query(f"CREATE VIEW superseded AS {CURRENT}")
-    views = {
-        "runs": "NOT IN (SELECT run_id, import_id FROM superseded)",
-        "advice": "IN (SELECT run_id, import_id FROM runs)",
-    }
-    for name, kept in views.items():
-        clickhouse.query(f"CREATE VIEW {name} AS SELECT * FROM all_{name} WHERE (run_id, import_id) {kept}")
+    for name, query in VIEWS.items():
+        clickhouse.query(f"CREATE VIEW {name} AS {query}")
     with opened(fleet) as connection:
         for name in PORTABLE:
             query = getattr(queries, name).format(**ASKED)

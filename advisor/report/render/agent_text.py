@@ -17,7 +17,7 @@ LONGEST = 6000
 LONGEST_SECTION = 24_000
 LONGEST_LINE = 600
 RESERVE = 40
-"""Bytes for the line that tells how many lines are left out."""
+"""Bytes for the line that counts the omitted lines."""
 
 MOST_ADVICE = 5
 MOST_PROBLEMS = 3
